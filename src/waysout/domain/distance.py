@@ -1,0 +1,151 @@
+"""How far apart two rows are, and the scores the paper builds on that.
+
+``d(x', x) = α · RMS((x'_i − x_i) / MAD_i) + (1 − α) · share of categories that differ``
+
+Numbers and integers make the first block, categories and booleans the second; a block without
+features contributes 0 and α stays what it is. Where exactly one of two values is missing, a number
+counts as one scale apart and a category as changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waysout.domain.schema import Feature, Row, Schema
+
+Matrix = NDArray[np.float64]
+
+ALPHA = 0.5
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The mixed distance over one schema. ``scales`` divides each number's difference."""
+
+    schema: Schema
+    scales: Mapping[str, float]
+    alpha: float = ALPHA
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def fit(
+        cls, schema: Schema, rows: Sequence[Row], scales: Mapping[str, float] | None = None
+    ) -> Distance:
+        """Return the distance with scales from training rows, else from the card, else the range.
+
+        A scale is the median absolute deviation. Where that is 0 (a column that is mostly one
+        value) it is the standard deviation; where that is 0 too, 1. Without any rows it is the
+        card's own ``scale``; else a quarter of the feature's range, which is the MAD of numbers
+        spread evenly over it; else 1. What was fallen back on stands in ``notes``.
+        """
+        given = scales or {}
+        found: dict[str, float] = {}
+        notes: list[str] = []
+        for i, feature in enumerate(schema):
+            if feature.is_numeric:
+                numbers = np.array([r[i] for r in rows if r[i] is not None], dtype=np.float64)
+                scale, note = _scale(feature, numbers, given.get(feature.name))
+                found[feature.name] = scale
+                notes += [f"{feature.name}: {note}"] if note else []
+        return cls(schema, found, notes=tuple(notes))
+
+    @cached_property
+    def _numeric(self) -> NDArray[np.intp]:
+        return np.array([i for i, f in enumerate(self.schema) if f.is_numeric], dtype=np.intp)
+
+    @cached_property
+    def _other(self) -> NDArray[np.intp]:
+        return np.array([i for i, f in enumerate(self.schema) if not f.is_numeric], dtype=np.intp)
+
+    @cached_property
+    def _divisors(self) -> Matrix:
+        return np.array([self.scales[f.name] for f in self.schema if f.is_numeric])
+
+    def between(self, row: Matrix, rows: Matrix) -> Matrix:
+        """Return the distance of one encoded row to each of many, in one pass.
+
+        Rows are encoded by `Schema.encode`; ``row`` has one dimension, ``rows`` two.
+        """
+        total = np.zeros(len(rows))
+        with np.errstate(over="ignore"):
+            if len(self._numeric):
+                gaps = (rows[:, self._numeric] - row[self._numeric]) / self._divisors
+                gaps = _settle_missing(gaps, rows[:, self._numeric], row[self._numeric])
+                total += self.alpha * np.sqrt(np.mean(gaps * gaps, axis=1))
+        if len(self._other):
+            here, there = row[self._other], rows[:, self._other]
+            differ = (there != here) & ~(np.isnan(there) & np.isnan(here))
+            total += (1.0 - self.alpha) * np.mean(differ, axis=1)
+        return total
+
+    def __call__(self, one: Row, other: Row) -> float:
+        """Return the distance of two rows."""
+        encoded = self.schema.encode([one, other])
+        return float(self.between(encoded[0], encoded[1:])[0])
+
+
+def _settle_missing(gaps: Matrix, rows: Matrix, row: Matrix) -> Matrix:
+    unknown = np.isnan(gaps)
+    if not unknown.any():
+        return gaps
+    both = np.isnan(rows) & np.isnan(row)
+    return np.where(both, 0.0, np.where(unknown, 1.0, gaps))
+
+
+def _scale(feature: Feature, numbers: Matrix, given: float | None) -> tuple[float, str]:
+    if len(numbers):
+        mad = float(np.median(np.abs(numbers - np.median(numbers))))
+        if mad > 0:
+            return mad, ""
+        spread = float(np.std(numbers))
+        if spread > 0:
+            return spread, "the MAD is 0; scaled by the standard deviation"
+        return 1.0, "constant in the training rows; not scaled"
+    if given is not None:
+        return given, ""
+    if feature.range and feature.range[1] > feature.range[0]:
+        return (feature.range[1] - feature.range[0]) / 4, "no training rows; a quarter of the range"
+    return 1.0, "no training rows, scale or range; not scaled"
+
+
+def proximity(distance: float) -> float:
+    """Return how near, from 1 (the same) towards 0.
+
+    >>> proximity(0.0), proximity(1.0)
+    (1.0, 0.5)
+    """
+    return 1.0 / (1.0 + distance)
+
+
+def simplicity(changes: int) -> float:
+    """Return how few features change, as the reward's sparsity score.
+
+    >>> simplicity(1), simplicity(3)
+    (0.5, 0.25)
+    """
+    return 1.0 / (1.0 + changes)
+
+
+def novelty(distances: Matrix) -> float:
+    """Return how different a candidate is from an archive, given its distances to it.
+
+    >>> novelty(np.array([])), novelty(np.array([3.0, 1.0]))
+    (1.0, 0.5)
+    """
+    return 1.0 if len(distances) == 0 else 1.0 - 1.0 / (1.0 + float(np.min(distances)))
+
+
+def gate(probability: float, threshold: float = 0.5, softness: float = 0.1) -> float:
+    """Return the soft gate of the reward, which dampens what the oracle is unlikely to approve.
+
+    >>> gate(0.5)
+    0.5
+    """
+    # The logistic function, in the form that cannot overflow when the gate is hard.
+    return 0.5 * (1.0 + math.tanh((probability - threshold) / (2.0 * softness)))

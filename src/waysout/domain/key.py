@@ -1,0 +1,77 @@
+"""The key φ: one canonical string per row, which decides whether two rows are the same option.
+
+The five steps of the paper: text is normalised and numeric strings become numbers; categories go
+through their table of synonyms; target and identifiers are left out; binned numbers become the
+index of their bin; the rest is compact JSON with sorted keys. Rows with the same key count once.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from waysout.domain.schema import Feature, Row, Schema, Value
+
+MOST_BINS = 10
+
+
+@dataclass(frozen=True)
+class Key:
+    """φ for one schema. ``bins`` are rising edges: bin *i* holds the values in (edge_i-1, edge_i].
+
+    An edge belongs to the bin below it, so that a feature that is mostly 0, with its one edge at 0,
+    still tells nothing from something.
+    """
+
+    schema: Schema
+    bins: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    @classmethod
+    def fit(cls, schema: Schema, rows: Sequence[Row], most_bins: int = MOST_BINS) -> Key:
+        """Return a key whose bins are the rounded quantiles of some rows ("fit" binning)."""
+        bins: dict[str, tuple[float, ...]] = {}
+        for i, feature in enumerate(schema):
+            if feature.is_numeric:
+                edges = bin_edges([row[i] for row in rows], most_bins)
+                bins |= {feature.name: edges} if edges else {}
+        return cls(schema, bins)
+
+    def __call__(self, row: Row) -> str:
+        """Return the key of a row."""
+        parts = {f.name: self._part(f, v) for f, v in zip(self.schema, row, strict=True)}
+        return json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    def of(self, raw: Mapping[str, Any]) -> str:
+        """Return the key of a row given as a mapping of raw values, in any order."""
+        return self(self.schema.parse(raw))
+
+    def _part(self, feature: Feature, value: Value) -> str | int | float | bool | None:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return " ".join(value.casefold().split())
+        if feature.name in self.bins:
+            return bisect_left(self.bins[feature.name], value)
+        return int(value) if float(value).is_integer() else value
+
+
+def bin_edges(values: Sequence[Value], most_bins: int = MOST_BINS) -> tuple[float, ...]:
+    """Return rounded quantiles that cut numbers into at most so many bins.
+
+    Numbers with few distinct values are not binned at all.
+
+    >>> bin_edges([0] * 95 + list(range(1000, 6000, 1000)) * 3, most_bins=4)
+    (0.0,)
+    >>> bin_edges(list(range(10)))
+    ()
+    """
+    numbers = np.array([v for v in values if v is not None], dtype=np.float64)
+    if len(np.unique(numbers)) <= most_bins:
+        return ()
+    quantiles = np.quantile(numbers, np.arange(1, most_bins) / most_bins)
+    return tuple(sorted({float(f"{edge:.1e}") + 0.0 for edge in quantiles}))

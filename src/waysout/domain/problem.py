@@ -1,0 +1,109 @@
+"""The problem of one table: what rows are, what may change, who decides, how options compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from waysout.domain.card import Card
+from waysout.domain.distance import Distance, proximity
+from waysout.domain.key import Key
+from waysout.domain.oracle import Goal, Oracle
+from waysout.domain.result import Option, Outcome, OutcomeKind
+from waysout.domain.rules import Rule, RuleSet, Violation
+from waysout.domain.schema import Row, Schema, Value
+from waysout.errors import InputError
+
+Binning = Literal["fixed", "fit"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Schema, rules, key, distance and oracle, bound together."""
+
+    schema: Schema
+    rules: RuleSet
+    key: Key
+    distance: Distance
+    oracle: Oracle
+    goal: Goal = field(default_factory=Goal)
+    yes: str = "approved"
+    no: str = "rejected"
+    name: str = "problem"
+
+    @classmethod
+    def from_card(
+        cls,
+        card: Card,
+        oracle: Oracle,
+        *,
+        training: Sequence[Row] = (),
+        rule_set: str | None = None,
+        rules: Sequence[Rule] = (),
+        goal: Goal | None = None,
+        binning: Binning = "fixed",
+    ) -> Problem:
+        """Bind a card to a model. ``training`` rows give scales (and bins, when ``"fit"``)."""
+        if binning == "fit" and not training:
+            raise InputError("binning 'fit' takes its bins from training rows; give some")
+        goal = goal or Goal()
+        if goal.needs_probability and oracle.labels_only:
+            raise InputError(
+                f"the goal asks for a probability, but {oracle.name} gives labels only"
+            )
+        fixed = Key(card.schema, card.bins)
+        return cls(
+            schema=card.schema,
+            rules=card.rules(rule_set).extended(rules),
+            key=Key.fit(card.schema, training) if binning == "fit" else fixed,
+            distance=Distance.fit(card.schema, training, card.scales),
+            oracle=oracle,
+            goal=goal,
+            yes=card.outcome.yes,
+            no=card.outcome.no,
+            name=card.name,
+        )
+
+    def row(self, raw: Mapping[str, Any]) -> Row:
+        """Read one row given as a mapping."""
+        return self.schema.parse(raw)
+
+    def violations(self, query: Row, candidate: Row) -> tuple[Violation, ...]:
+        """Return the rules a candidate breaks."""
+        return self.rules.violations(query, candidate)
+
+    def changes(self, query: Row, row: Row) -> dict[str, tuple[Value, Value]]:
+        """Return what differs from the query: feature → (from, to)."""
+        at = self.schema.index
+        return {n: (query[at(n)], row[at(n)]) for n in self.schema.changed(query, row)}
+
+    def option(
+        self, query: Row, row: Row, probability: float, reasons: Sequence[str] = ()
+    ) -> Option:
+        """Return a row as a person sees it: what changes, how far, how likely."""
+        return Option(
+            row=self.schema.as_dict(row),
+            changes=self.changes(query, row),
+            probability=float(probability),
+            proximity=proximity(self.distance(query, row)),
+            sparsity=self.rules.count_changes(query, row),
+            key=self.key(row),
+            reasons=tuple(reasons),
+        )
+
+    def settled(self, query: Row) -> Outcome | None:
+        """Return the outcome where it is known before any search, asking the oracle one row."""
+        answers = self.oracle.ask([query])
+        probability = float(answers.probability[0])
+        broken = self.violations(query, query)
+        if bool(self.goal.for_query(probability).met(answers)[0]) and not broken:
+            return Outcome(
+                OutcomeKind.ALREADY_APPROVED, f"{self.yes} already", best_probability=probability
+            )
+        stuck = self.rules.obstacles(query)
+        if stuck:
+            names = ", ".join(dict.fromkeys(v.rule for v in stuck))
+            reason = f"no allowed change is left: {names}"
+            return Outcome(OutcomeKind.INFEASIBLE, reason, stuck, probability)
+        return None

@@ -1,0 +1,179 @@
+"""What comes out of a search: options, how it ended and why, what was spent. Data only.
+
+JSON is written and read here, with a version; frames, pages and letters are made from it elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from waysout.domain.budget import Spent
+from waysout.domain.rules import Violation
+from waysout.domain.schema import Value
+from waysout.errors import InputError
+
+VERSION = 1
+
+
+class OutcomeKind(StrEnum):
+    """How a search can end."""
+
+    FOUND = "found"
+    ALREADY_APPROVED = "already-approved"
+    INFEASIBLE = "infeasible"
+    BUDGET_SPENT = "budget-spent"
+    EXHAUSTED = "exhausted"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a search ended, and why in one sentence.
+
+    ``binding`` names the rules that leave no way out; ``best_probability`` is the nearest the
+    search came when it found nothing.
+    """
+
+    kind: OutcomeKind
+    reason: str = ""
+    binding: tuple[Violation, ...] = ()
+    best_probability: float | None = None
+
+
+@dataclass(frozen=True)
+class Option:
+    """A validated counterfactual (or, among the near misses, one that was not approved)."""
+
+    row: Mapping[str, Value]
+    changes: Mapping[str, tuple[Value, Value]]
+    probability: float
+    proximity: float
+    sparsity: int
+    key: str
+    reasons: tuple[str, ...] = ()
+    stable: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "row": dict(self.row),
+            "changes": {name: list(pair) for name, pair in self.changes.items()},
+            "probability": self.probability,
+            "proximity": self.proximity,
+            "sparsity": self.sparsity,
+            "key": self.key,
+            "reasons": list(self.reasons),
+            "stable": self.stable,
+        }
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Option:
+        """Read what `as_dict` wrote."""
+        return cls(
+            row=dict(table["row"]),
+            changes={name: (pair[0], pair[1]) for name, pair in table["changes"].items()},
+            probability=table["probability"],
+            proximity=table["proximity"],
+            sparsity=table["sparsity"],
+            key=table["key"],
+            reasons=tuple(table["reasons"]),
+            stable=table["stable"],
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """All that a search has to tell about one query."""
+
+    query: Mapping[str, Value]
+    outcome: Outcome
+    options: Sequence[Option] = ()
+    near_misses: Sequence[Option] = ()
+    ledger: Spent = field(default_factory=Spent)
+    metrics: Mapping[str, float | int | None] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, in the documented order of the JSON contract."""
+        return {
+            "waysout": VERSION,
+            "outcome": str(self.outcome.kind),
+            "reason": self.outcome.reason,
+            "binding": [
+                {"rule": v.rule, "features": list(v.features), "reason": v.reason}
+                for v in self.outcome.binding
+            ],
+            "best_probability": self.outcome.best_probability,
+            "query": dict(self.query),
+            "options": [option.as_dict() for option in self.options],
+            "near_misses": [option.as_dict() for option in self.near_misses],
+            "ledger": self.ledger.as_dict(),
+            "metrics": dict(self.metrics),
+            "settings": dict(self.settings),
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Write the result as one JSON document."""
+        return json.dumps(plain(self.as_dict()), ensure_ascii=False, indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Result:
+        """Read what `as_dict` wrote."""
+        if table.get("waysout") != VERSION:
+            raise InputError(
+                f"this result has version {table.get('waysout')!r}; this release reads {VERSION}"
+            )
+        return cls(
+            query=dict(table["query"]),
+            outcome=Outcome(
+                kind=OutcomeKind(table["outcome"]),
+                reason=table["reason"],
+                binding=tuple(
+                    Violation(v["rule"], tuple(v["features"]), v["reason"])
+                    for v in table["binding"]
+                ),
+                best_probability=table["best_probability"],
+            ),
+            options=tuple(Option.from_dict(o) for o in table["options"]),
+            near_misses=tuple(Option.from_dict(o) for o in table["near_misses"]),
+            ledger=Spent.from_dict(table["ledger"]),
+            metrics=dict(table["metrics"]),
+            settings=dict(table["settings"]),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """Read what `to_json` wrote, or raise `InputError` saying what is wrong."""
+        try:
+            table = json.loads(text)
+            return cls.from_dict(table)
+        except json.JSONDecodeError as error:
+            raise InputError(f"not a result: invalid JSON ({error})") from None
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            raise InputError(f"not a result: {error!r}") from None
+
+
+def plain(value: Any) -> Any:
+    """Return a value JSON can hold: numpy scalars as Python's, NaN and infinities as null.
+
+    >>> import numpy as np
+    >>> plain({"a": np.float64("nan"), "b": (np.int64(1),)})
+    {'a': None, 'b': [1]}
+    """
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(v) for v in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, StrEnum):
+        return str(value)
+    return value

@@ -1,0 +1,37 @@
+"""What may change and how: rules, what they leave open, and one answer for all of them."""
+
+from waysout.domain.rules.base import Lever, Rule, Violation
+from waysout.domain.rules.joint import Custom, Implies, Linear, Linked, MaxChanges, OneHot
+from waysout.domain.rules.kinds import KINDS, rule_from_table
+from waysout.domain.rules.ruleset import RuleSet
+from waysout.domain.rules.single import (
+    Allowed,
+    Direction,
+    Immutable,
+    Never,
+    Range,
+    Step,
+    Transitions,
+)
+
+__all__ = [
+    "KINDS",
+    "Allowed",
+    "Custom",
+    "Direction",
+    "Immutable",
+    "Implies",
+    "Lever",
+    "Linear",
+    "Linked",
+    "MaxChanges",
+    "Never",
+    "OneHot",
+    "Range",
+    "Rule",
+    "RuleSet",
+    "Step",
+    "Transitions",
+    "Violation",
+    "rule_from_table",
+]

@@ -1,0 +1,267 @@
+"""Rules about several features together, and about the candidate as a whole."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from waysout.domain.rules.base import TOLERANCE, Check, Context, Lever, Rule
+from waysout.domain.rules.linear import COMPARISONS, Comparison, parse_comparison
+from waysout.domain.rules.reading import (
+    find_feature,
+    find_features,
+    read_limits,
+    read_value,
+    read_values,
+)
+from waysout.domain.schema import Feature, Row, Schema, Value
+from waysout.errors import RuleError, unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linked(Rule):
+    """Editing one feature sets another, which is never edited by itself."""
+
+    kind: ClassVar[str] = "linked"
+    feature: str
+    sets: str
+    map: Mapping[str, Value]
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        return (self.feature, self.sets)
+
+    def table(self, schema: Schema) -> dict[Value, Value]:
+        """Return which value of the feature sets which value of the other, typed."""
+        source, target = find_feature(schema, self.feature)[1], find_feature(schema, self.sets)[1]
+        if source.name == target.name:
+            raise RuleError(f"feature {source.name!r} cannot be linked to itself")
+        if not isinstance(self.map, Mapping) or not self.map:
+            raise RuleError(f"map is a table such as {{ Masters = 14 }}, not {self.map!r}")
+        return {read_value(source, a): read_value(target, b) for a, b in self.map.items()}
+
+    def bind(self, context: Context) -> Check:
+        table = self.table(context.schema)
+        (i, source), (j, target) = (find_feature(context.schema, n) for n in self.about)
+
+        def check(query: Row, candidate: Row) -> str | None:
+            if (candidate[i], candidate[j]) == (query[i], query[j]):
+                return None
+            due = table.get(candidate[i], query[j])
+            if candidate[j] == due:
+                return None
+            return (
+                f"{source.name} is {source.format(candidate[i])}, so {target.name} must be "
+                f"{target.format(due)}, not {target.format(candidate[j])}"
+            )
+
+        return check
+
+    def narrow(self, lever: Lever) -> Lever:
+        return lever.block(f"set by {self.feature}") if lever.feature.name == self.sets else lever
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneHot(Rule):
+    """Exactly one feature of a group is true; setting one clears the others."""
+
+    kind: ClassVar[str] = "one-hot"
+    features: Sequence[str]
+
+    def bind(self, context: Context) -> Check:
+        where = find_features(context.schema, self.features)
+        if len(where) < 2:
+            raise RuleError("a one-hot group needs at least two features")
+        for _, feature in where:
+            if feature.kind not in ("boolean", "integer"):
+                raise RuleError(f"feature {feature.name!r} is a {feature.kind}, not true/false")
+
+        def check(query: Row, candidate: Row) -> str | None:
+            values = [candidate[i] for i, _ in where]
+            if sorted(v is not None and float(v) for v in values) == [0.0] * (len(where) - 1) + [1]:
+                return None
+            on = [f.name for i, f in where if candidate[i]]
+            return f"exactly one of {', '.join(self.about)} must be true; {on or 'none'} is"
+
+        return check
+
+    def narrow(self, lever: Lever) -> Lever:
+        # Clearing one says nothing of which comes instead: a group is moved by setting one.
+        return lever.only([True] if lever.feature.kind == "boolean" else [1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(Rule):
+    """A linear comparison of numbers holds."""
+
+    kind: ClassVar[str] = "linear"
+    that: str
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in parse_comparison(self.that).terms)
+
+    @property
+    def label(self) -> str:
+        return self.name or str(self.that)
+
+    def bind(self, context: Context) -> Check:
+        parsed = parse_comparison(self.that)
+        terms = [(*find_feature(context.schema, name), c) for name, c in parsed.terms]
+        for _, feature, _ in terms:
+            if feature.kind == "category":
+                raise RuleError(f"{self.that!r}: feature {feature.name!r} is a category")
+
+        def check(query: Row, candidate: Row) -> str | None:
+            parts = [(c, candidate[i]) for i, _, c in terms]
+            if any(v is None for _, v in parts):
+                return None
+            products = [c * float(cast(float, v)) for c, v in parts]
+            if _holds(parsed, products):
+                return None
+            shown = ", ".join(f"{f.name} = {f.format(candidate[i])}" for i, f, _ in terms)
+            return f"{self.that} does not hold for {shown}"
+
+        return check
+
+
+def _holds(parsed: Comparison, products: Sequence[float]) -> bool:
+    total = math.fsum([*products, parsed.constant])
+    if abs(total) <= TOLERANCE * max(1.0, abs(parsed.constant), *map(abs, products)):
+        total = 0.0
+    return COMPARISONS[parsed.comparison](total, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Implies(Rule):
+    """Where some conditions hold, others hold too."""
+
+    kind: ClassVar[str] = "implies"
+    when: Mapping[str, Any]
+    then: Mapping[str, Any]
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        return (*self.when, *self.then)
+
+    @property
+    def label(self) -> str:
+        return self.name or f"{_words(self.when)} implies {_words(self.then)}"
+
+    def bind(self, context: Context) -> Check:
+        when = _conditions(context.schema, "when", self.when)
+        then = _conditions(context.schema, "then", self.then)
+
+        def check(query: Row, candidate: Row) -> str | None:
+            if not all(candidate[i] is not None and test(candidate[i]) for i, _, test in when):
+                return None
+            for i, feature, test in then:
+                if candidate[i] is not None and not test(candidate[i]):
+                    value = feature.format(candidate[i])
+                    return f"with {_words(self.when)}, {feature.name} cannot be {value}"
+            return None
+
+        return check
+
+
+Condition = tuple[int, Feature, Callable[[Value], bool]]
+
+
+def _conditions(schema: Schema, part: str, table: object) -> list[Condition]:
+    if not isinstance(table, Mapping) or not table:
+        raise RuleError(f"{part} is a table such as {{ age = {{ max = 20 }} }}, not {table!r}")
+    found = []
+    for name, want in table.items():
+        i, feature = find_feature(schema, name)
+        found.append((i, feature, _test(feature, want)))
+    return found
+
+
+def _test(feature: Feature, want: object) -> Callable[[Value], bool]:
+    if isinstance(want, Mapping):
+        extra = set(want) - {"min", "max"}
+        if extra:
+            raise RuleError(unknown("condition", sorted(extra)[0], ["min", "max"]))
+        low, high = read_limits(feature, want.get("min"), want.get("max"))
+        return lambda value: low - TOLERANCE <= float(cast(float, value)) <= high + TOLERANCE
+    values = read_values(feature, want if isinstance(want, (list, tuple)) else [want])
+    return lambda value: value in values
+
+
+def _words(table: Mapping[str, Any]) -> str:
+    def one(name: str, want: object) -> str:
+        if isinstance(want, Mapping):
+            limits = {"min": ">=", "max": "<="}
+            return " and ".join(f"{name} {limits.get(k, k)} {v}" for k, v in want.items())
+        if isinstance(want, (list, tuple)):
+            return f"{name} among {', '.join(map(str, want))}"
+        return f"{name} = {want}"
+
+    return " and ".join(one(name, want) for name, want in table.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Custom(Rule):
+    """A function of the user's own judges query and candidate, given as mappings."""
+
+    kind: ClassVar[str] = "custom"
+    call: Callable[[dict[str, Any], dict[str, Any]], str | bool | None] | str
+
+    @property
+    def label(self) -> str:
+        return self.name or getattr(self.call, "__name__", str(self.call))
+
+    def bind(self, context: Context) -> Check:
+        if isinstance(self.call, str) or not callable(self.call):
+            raise RuleError(
+                f"custom rule {self.call!r} runs code: load the card with --trust-code "
+                "(trust_code=True in Python) if you trust it"
+            )
+        call, as_dict = self.call, context.schema.as_dict
+
+        def check(query: Row, candidate: Row) -> str | None:
+            try:
+                verdict = call(as_dict(query), as_dict(candidate))
+            except Exception as error:
+                raise RuleError(f"custom rule {self.label!r} broke: {error!r}") from error
+            if verdict is None or verdict is True:
+                return None
+            return verdict if isinstance(verdict, str) else "the custom rule says no"
+
+        return check
+
+    def trusted(self) -> Custom:
+        """Return the rule with a ``module:function`` name imported: runs that module's code."""
+        if not isinstance(self.call, str):
+            return self
+        module, _, function = self.call.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), function)
+        except Exception as error:
+            raise RuleError(f"custom rule {self.call!r} cannot be imported: {error}") from error
+        return Custom(name=self.name or self.call, why=self.why, call=found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxChanges(Rule):
+    """No more features change than this; linked ones count as one."""
+
+    kind: ClassVar[str] = "max-changes"
+    at_most: int
+
+    @property
+    def label(self) -> str:
+        return self.name or f"at most {self.at_most} changes"
+
+    def bind(self, context: Context) -> Check:
+        if isinstance(self.at_most, bool) or not isinstance(self.at_most, int) or self.at_most < 1:
+            raise RuleError(f"at_most is a whole number of at least 1, not {self.at_most!r}")
+
+        def check(query: Row, candidate: Row) -> str | None:
+            count = context.count_changes(query, candidate)
+            return None if count <= self.at_most else f"{count} features change"
+
+        return check

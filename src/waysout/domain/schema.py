@@ -1,0 +1,394 @@
+"""Features and rows: what a table holds, typed.
+
+A row is a plain tuple of values in the schema's order: ``float`` for a number, ``int`` for an
+integer, ``str`` for a category (always one of its levels), ``bool`` for a boolean and ``None`` for
+a missing value. Reading is exact: a value is kept as it was written or refused by name, so that
+what a person sees is what the oracle was asked.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waysout.errors import RowError, SchemaError, unknown
+
+Kind = Literal["number", "integer", "category", "boolean"]
+MissingPolicy = Literal["refuse", "keep", "fill"]
+UnseenPolicy = Literal["refuse", "missing"]
+Value = float | int | str | bool | None
+Scalar = float | int | str | bool
+Row = tuple[Value, ...]
+
+KINDS: tuple[str, ...] = get_args(Kind)
+NUMERIC = ("number", "integer")
+
+# Beyond 2**53 a float no longer tells neighbouring integers apart, so such a value could not be
+# shown, keyed and scored as the same number.
+LARGEST = 1e15
+LONGEST_TEXT = 1000
+
+MISSING_TOKENS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL")
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_FALSE_TOKENS = {"false", "0", "no", "n", "f"}
+_TRUE_TOKENS = {"true", "1", "yes", "y", "t"}
+
+
+def text_of(raw: object) -> str:
+    """Write a raw scalar the way a level is spelled: ``1`` and ``1.0`` are both ``"1"``.
+
+    >>> text_of(1.0), text_of(" a "), text_of(True)
+    ('1', 'a', 'True')
+    """
+    if isinstance(raw, (bool, np.bool_)):
+        return str(bool(raw))
+    if isinstance(raw, (float, np.floating)) and math.isfinite(raw) and float(raw).is_integer():
+        return str(int(raw))
+    return unicodedata.normalize("NFC", str(raw)).strip()
+
+
+def format_number(value: float) -> str:
+    """Write a number in its shortest exact form, without a needless ``.0``.
+
+    >>> format_number(2.0), format_number(0.1), format_number(1e-9)
+    ('2', '0.1', '1e-09')
+    """
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def check_name(name: object) -> str:
+    """Return a feature name in NFC, or say why it cannot be one."""
+    if not isinstance(name, str) or not name.strip():
+        raise SchemaError(f"a feature name must be non-empty text, not {name!r}")
+    if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in name):
+        raise SchemaError(f"feature name {name!r} holds a control character or a line break")
+    return unicodedata.normalize("NFC", name).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One column: its kind, what it may hold, and the words a person reads.
+
+    ``levels`` are the raw scalars of the table (a model may have been trained on the integers 1 and
+    2); inside rows a level is always its text. For a boolean they are the two spellings, false
+    first. ``range`` bounds the values that may be *proposed*; a query's own value may lie outside.
+    ``codes`` are the numbers a label-encoded model was trained on.
+    """
+
+    name: str
+    kind: Kind
+    levels: tuple[Scalar, ...] = ()
+    ordered: bool = False
+    range: tuple[float, float] | None = None
+    decimals: int | None = None
+    missing: MissingPolicy = "refuse"
+    unseen: UnseenPolicy = "refuse"
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    codes: Mapping[str, float] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    unit: str = ""
+    about: str = ""
+    missing_tokens: tuple[str, ...] = MISSING_TOKENS
+    _index: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse descriptions that cannot be."""
+        object.__setattr__(self, "name", check_name(self.name))
+        if self.kind not in KINDS:
+            raise SchemaError(f"feature {self.name!r}: {unknown('kind', self.kind, KINDS)}")
+        if self.missing not in get_args(MissingPolicy):
+            raise self._wrong(unknown("missing policy", self.missing, get_args(MissingPolicy)))
+        if self.unseen not in get_args(UnseenPolicy):
+            raise self._wrong(unknown("unseen policy", self.unseen, get_args(UnseenPolicy)))
+        if self.kind == "boolean" and not self.levels:
+            object.__setattr__(self, "levels", (False, True))
+        self._check_levels()
+        self._check_range()
+        self._check_tables()
+
+    def _wrong(self, reason: str) -> SchemaError:
+        return SchemaError(f"feature {self.name!r}: {reason}")
+
+    def _check_levels(self) -> None:
+        if self.is_numeric:
+            if self.levels or self.ordered:
+                raise self._wrong(f"levels and ordered belong to a category, not to a {self.kind}")
+            return
+        texts = [text_of(level) for level in self.levels]
+        if self.kind == "boolean" and len(texts) != 2:
+            raise self._wrong(f"a boolean has two levels, false first; got {list(self.levels)}")
+        if not texts:
+            raise self._wrong("a category needs its levels, for example levels = ['yes', 'no']")
+        if len(set(texts)) != len(texts):
+            twice = next(t for t in texts if texts.count(t) > 1)
+            raise self._wrong(f"level {twice!r} is listed twice")
+        too_long = next((t for t in texts if len(t) > LONGEST_TEXT), None)
+        if too_long is not None:
+            raise self._wrong(f"level {too_long[:40]!r}… is longer than {LONGEST_TEXT} characters")
+        object.__setattr__(self, "_index", {t: i for i, t in enumerate(texts)})
+
+    def _check_range(self) -> None:
+        if self.decimals is not None and (self.kind != "number" or not 0 <= self.decimals <= 15):
+            raise self._wrong(f"decimals is 0 to 15, for a number only; got {self.decimals!r}")
+        if self.range is None:
+            return
+        if not self.is_numeric:
+            raise self._wrong(f"a {self.kind} has levels, not a range")
+        low, high = self.range
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise self._wrong(f"range [{low}, {high}] is empty or not finite")
+
+    def _check_tables(self) -> None:
+        known = self.level_texts
+        for title, table in (("codes", self.codes), ("words", self.words)):
+            for level in table:
+                if level not in known:
+                    raise self._wrong(f"{title}: {unknown('level', level, known)}")
+        for spelling, level in self.synonyms.items():
+            if level not in known:
+                raise self._wrong(f"synonym {spelling!r}: {unknown('level', level, known)}")
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether the feature holds numbers (and counts in the numeric half of the distance)."""
+        return self.kind in NUMERIC
+
+    @property
+    def level_texts(self) -> tuple[str, ...]:
+        """The levels as they stand in rows."""
+        return tuple(self._index)
+
+    def values(self) -> tuple[Value, ...]:
+        """All values the feature can take, for a category or a boolean."""
+        return (False, True) if self.kind == "boolean" else self.level_texts
+
+    def parse(self, raw: object) -> Value:
+        """Read one cell exactly, or raise `RowError` naming the column.
+
+        >>> Feature("term", "integer").parse("12.0")
+        12
+        >>> Feature("job", "category", levels=("clerk", "cook")).parse(" cook ")
+        'cook'
+        """
+        if self._is_missing(raw):
+            self._refuse_missing("missing")
+            return None
+        if self.is_numeric:
+            return self._parse_number(raw)
+        if self.kind == "boolean":
+            return self._parse_boolean(raw)
+        return self._parse_level(raw)
+
+    def coerce(self, raw: object) -> Value:
+        """Read a *proposed* value: like `parse`, but rounds to the type and ignores letter case.
+
+        >>> Feature("term", "integer").coerce(11.6)
+        12
+        >>> Feature("job", "category", levels=("clerk", "cook")).coerce("COOK")
+        'cook'
+        """
+        if self.is_numeric and not self._is_missing(raw):
+            number = self._finite(raw)
+            if self.kind == "integer":
+                return round(number)
+            return number if self.decimals is None else round(number, self.decimals) + 0.0
+        if self.kind == "category" and isinstance(raw, str):
+            folded = [t for t in self.level_texts if t.casefold() == text_of(raw).casefold()]
+            if text_of(raw) not in self._index and len(folded) == 1:
+                return folded[0]
+        return self.parse(raw)
+
+    def format(self, value: Value) -> str:
+        """Write a value as a person reads it; `parse` reads it back to the same value."""
+        if value is None:
+            return ""
+        if self.kind == "boolean":
+            return text_of(self.levels[int(bool(value))])
+        return str(value) if isinstance(value, str) else format_number(float(value))
+
+    def raw(self, value: Value) -> Scalar | None:
+        """Return the value as the user's table holds it."""
+        if value is None or self.is_numeric:
+            return value
+        return self.levels[int(self.encode(value))]
+
+    def encode(self, value: Value) -> float:
+        """Return the value as a number: itself, its level's position, 0/1, or NaN for missing."""
+        if value is None:
+            return math.nan
+        if isinstance(value, str):
+            return float(self._index[value])
+        return float(value)
+
+    def _is_missing(self, raw: object) -> bool:
+        if raw is None or (isinstance(raw, (float, np.floating)) and math.isnan(raw)):
+            return True
+        # pandas' own NA and NaT are neither None nor floats, and refuse to be compared.
+        if type(raw).__name__ in ("NAType", "NaTType"):
+            return True
+        return (
+            isinstance(raw, str)
+            and (text := raw.strip()) in self.missing_tokens
+            and (text not in self._index)
+        )
+
+    def _refuse_missing(self, what: str) -> None:
+        if self.missing == "refuse":
+            raise RowError(
+                f"the value is {what}, and the feature's policy is missing = 'refuse' "
+                "(set it to 'keep' or 'fill' in the card)",
+                column=self.name,
+            )
+
+    def _finite(self, raw: object) -> float:
+        if isinstance(raw, str):
+            if not _NUMBER.fullmatch(raw.strip()):
+                raise RowError(f"{raw[:60]!r} is not a number", column=self.name)
+            number = float(raw)
+        elif isinstance(raw, (bool, np.bool_)) or not isinstance(raw, (int, float, np.number)):
+            raise RowError(f"{raw!r:.60} is not a number", column=self.name)
+        else:
+            number = float(raw) if abs(raw) <= LARGEST else math.inf  # type: ignore[operator]
+        if not abs(number) <= LARGEST:
+            raise RowError(f"{raw!r:.60} is not a finite number of at most ±1e15", column=self.name)
+        return number + 0.0  # -0.0 becomes 0.0
+
+    def _parse_number(self, raw: object) -> float | int:
+        number = self._finite(raw)
+        if self.kind == "number":
+            return number
+        if not number.is_integer():
+            raise RowError(f"{raw!r:.60} is not a whole number", column=self.name)
+        return int(number)
+
+    def _parse_boolean(self, raw: object) -> bool | None:
+        text = text_of(raw)
+        if text in self._index:
+            return bool(self._index[text])
+        if text.casefold() in _TRUE_TOKENS | _FALSE_TOKENS:
+            return text.casefold() in _TRUE_TOKENS
+        self._refuse_unseen(text)
+        return None
+
+    def _parse_level(self, raw: object) -> str | None:
+        text = text_of(raw)
+        if text in self._index:
+            return text
+        if text in self.synonyms:
+            return self.synonyms[text]
+        # A column of integer levels with gaps reaches us as floats: "1.0" means 1.
+        if _NUMBER.fullmatch(text) and (number := text_of(float(text))) in self._index:
+            return number
+        self._refuse_unseen(text)
+        return None
+
+    def _refuse_unseen(self, text: str) -> None:
+        if self.unseen == "refuse":
+            raise RowError(unknown("value", text[:60], self.level_texts), column=self.name)
+        self._refuse_missing(f"the unknown level {text[:60]!r}")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The features of a table, in order."""
+
+    features: tuple[Feature, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse an empty schema and names that occur twice."""
+        if not self.features:
+            raise SchemaError("a schema needs at least one feature")
+        names = [f.name for f in self.features]
+        if len(set(names)) != len(names):
+            twice = next(n for n in names if names.count(n) > 1)
+            raise SchemaError(f"feature {twice!r} is described twice")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The feature names, in order."""
+        return tuple(f.name for f in self.features)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.names)}
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __iter__(self) -> Iterator[Feature]:
+        return iter(self.features)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._positions
+
+    def __getitem__(self, name: str) -> Feature:
+        return self.features[self.index(name)]
+
+    def index(self, name: str) -> int:
+        """Return the position of a feature, or say which names there are."""
+        if name not in self._positions:
+            raise SchemaError(unknown("feature", name, self.names))
+        return self._positions[name]
+
+    def parse(self, raw: Mapping[str, Any]) -> Row:
+        """Read a row given as a mapping; other columns are ignored, missing ones are an error."""
+        return tuple(f.parse(raw[f.name]) if f.name in raw else self._absent(f, raw) for f in self)
+
+    def _absent(self, feature: Feature, raw: Mapping[str, Any]) -> Value:
+        # A column under another Unicode normal form is the same column.
+        for name, value in raw.items():
+            if isinstance(name, str) and unicodedata.normalize("NFC", name).strip() == feature.name:
+                return feature.parse(value)
+        raise RowError(
+            f"the row has no such column; it has {', '.join(map(repr, list(raw)[:20])) or 'none'}",
+            column=feature.name,
+        )
+
+    def parse_many(self, raws: Iterable[Mapping[str, Any]]) -> list[Row]:
+        """Read many rows; an error names the zero-based row and the column."""
+        rows = []
+        for i, raw in enumerate(raws):
+            try:
+                rows.append(self.parse(raw))
+            except RowError as error:
+                raise error.at(i) from None
+        return rows
+
+    def format(self, row: Row) -> dict[str, str]:
+        """Write a row as text; `parse` reads it back to the same row."""
+        return {f.name: f.format(v) for f, v in zip(self.features, row, strict=True)}
+
+    def raw(self, row: Row) -> dict[str, Scalar | None]:
+        """Return the row as the user's table holds it."""
+        return {f.name: f.raw(v) for f, v in zip(self.features, row, strict=True)}
+
+    def as_dict(self, row: Row) -> dict[str, Value]:
+        """Return the row as a mapping from feature name to typed value."""
+        return dict(zip(self.names, row, strict=True))
+
+    def replace(self, row: Row, changes: Mapping[str, Value]) -> Row:
+        """Return the row with some typed values replaced."""
+        values = list(row)
+        for name, value in changes.items():
+            values[self.index(name)] = value
+        return tuple(values)
+
+    def changed(self, before: Row, after: Row) -> tuple[str, ...]:
+        """Return the names of the features in which two rows differ."""
+        return tuple(n for n, a, b in zip(self.names, before, after, strict=True) if a != b)
+
+    def encode(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+        """Return the rows as a matrix of numbers (see `Feature.encode`)."""
+        out = np.empty((len(rows), len(self)), dtype=np.float64)
+        for i, row in enumerate(rows):
+            out[i] = [f.encode(v) for f, v in zip(self.features, row, strict=True)]
+        return out

@@ -1,0 +1,146 @@
+"""Every error Waysout raises on purpose.
+
+Each says what was wrong, the value, and the remedy. The command line prints the message without a
+traceback and leaves with the class's exit code.
+
+    WaysoutError (1)
+    ├── InputError (3)            something the user gave us
+    │   ├── SchemaError           a feature is described in a way that cannot be
+    │   ├── RowError              a row does not fit its schema (knows row and column)
+    │   ├── RuleError             a rule that can never work, or a custom rule that broke
+    │   ├── CardError             a card that cannot be read (knows file and line)
+    │   └── TableError            a table that cannot be read
+    ├── OracleError (4)           the model cannot be loaded, asked or trusted
+    ├── UnavailableError (5)      something is missing on this machine
+    │   ├── MissingExtra          a package (says which extra to install)
+    │   └── DataUnavailable       a data set (says how to get it)
+    ├── IntegrityError (6)        a file is not the one it should be
+    └── BudgetSpent (7)           one more call or row would pass a hard limit
+
+(2 is left to wrong command-line usage and 130 to Ctrl-C, as is customary.)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class WaysoutError(Exception):
+    """Base of all errors raised on purpose."""
+
+    exit_code = 1
+
+
+class InputError(WaysoutError):
+    """Something the user gave us does not hold together."""
+
+    exit_code = 3
+
+
+class SchemaError(InputError):
+    """A feature is described in a way that cannot be."""
+
+
+class RowError(InputError):
+    """A row does not fit its schema."""
+
+    def __init__(self, reason: str, *, column: str | None = None, row: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.column = column
+        self.row = row
+
+    def at(self, row: int) -> RowError:
+        """Return the same error, naming the zero-based row it was found in."""
+        return RowError(self.reason, column=self.column, row=row)
+
+    def __str__(self) -> str:
+        where = [] if self.row is None else [f"row {self.row}"]
+        where += [] if self.column is None else [f"column {self.column!r}"]
+        return f"{', '.join(where)}: {self.reason}" if where else self.reason
+
+
+class RuleError(InputError):
+    """A rule that can never work, or a custom rule that broke while it was asked."""
+
+
+class CardError(InputError):
+    """A card that cannot be read; knows the file and, where it can be told, the line.
+
+    It is raised for the first problem in the file and carries all that were found.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        source: str = "card",
+        line: int | None = None,
+        problems: Sequence[CardError] = (),
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.source = source
+        self.line = line
+        self.problems = tuple(problems) or (self,)
+
+    def __str__(self) -> str:
+        where = self.source if self.line is None else f"{self.source}, line {self.line}"
+        others = len(self.problems) - 1
+        more = f" (and {others} more: waysout card check {self.source})" if others else ""
+        return f"{where}: {self.reason}{more}"
+
+
+class TableError(InputError):
+    """A table that cannot be read."""
+
+
+class OracleError(WaysoutError):
+    """The model cannot be loaded, asked or trusted."""
+
+    exit_code = 4
+
+
+class UnavailableError(WaysoutError):
+    """Something needed is missing on this machine."""
+
+    exit_code = 5
+
+
+class MissingExtra(UnavailableError):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"this needs the package {package!r}: pip install 'waysout[{extra}]'")
+        self.package = package
+        self.extra = extra
+
+
+class DataUnavailable(UnavailableError):
+    """A data set is neither here nor fetchable."""
+
+
+class IntegrityError(WaysoutError):
+    """A file is not the one it should be."""
+
+    exit_code = 6
+
+
+class BudgetSpent(WaysoutError):
+    """One more call or row would pass a hard limit."""
+
+    exit_code = 7
+
+
+def unknown(what: str, name: object, known: Iterable[object]) -> str:
+    """Say that a name is unknown, suggest the nearest known one and list the others.
+
+    >>> unknown("feature", "incme", ["age", "income"])
+    "unknown feature 'incme'; did you mean 'income'? Known: 'age', 'income'"
+    """
+    names = [str(k) for k in known]
+    near = difflib.get_close_matches(str(name), names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    shown = ", ".join(repr(n) for n in names[:20]) + (", …" if len(names) > 20 else "")
+    return f"unknown {what} {str(name)!r}{hint} Known: {shown or 'none'}"

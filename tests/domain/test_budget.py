@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waysout.domain.budget import Budget, Ledger, Spent
+from waysout.errors import BudgetSpent, InputError
+
+
+def test_rows_are_a_hard_limit_and_a_refusal_spends_nothing() -> None:
+    ledger = Ledger(Budget(oracle_rows=7))
+    ledger.take_rows(5)
+    with pytest.raises(BudgetSpent, match="3 more oracle rows would pass the limit of 7"):
+        ledger.take_rows(3)
+    ledger.take_rows(2)
+    assert ledger.spent.oracle_rows == 7
+    assert ledger.rows_left == 0
+
+
+def test_setup_rows_have_their_own_allowance() -> None:
+    ledger = Ledger(Budget(oracle_rows=0, setup_rows=2))
+    ledger.take_setup_rows(2)
+    with pytest.raises(BudgetSpent, match="setup rows"):
+        ledger.take_setup_rows(1)
+
+
+def test_calls_in_flight_count_before_they_are_paid() -> None:
+    ledger = Ledger(Budget(llm_calls=2))
+    ledger.reserve_call()
+    ledger.reserve_call()
+    with pytest.raises(BudgetSpent, match="all 2 LLM calls"):
+        ledger.reserve_call()
+    ledger.count_attempt()
+    ledger.release_call()
+    ledger.reserve_call()
+    ledger.count_attempt()
+    ledger.settle_call(tokens_in=10, tokens_out=3)
+    spent = ledger.spent
+    assert (spent.llm_calls, spent.attempts, spent.tokens_in, spent.tokens_out) == (1, 2, 10, 3)
+
+
+def test_tokens_are_reserved_at_their_worst() -> None:
+    ledger = Ledger(Budget(tokens=100))
+    ledger.reserve_call(most_tokens=60)
+    with pytest.raises(BudgetSpent, match="100 tokens"):
+        ledger.reserve_call(most_tokens=60)
+    ledger.settle_call(most_tokens=60, tokens_in=20, tokens_out=10)
+    ledger.reserve_call(most_tokens=60)
+
+
+def test_money_and_time_run_out() -> None:
+    now = [0.0]
+    ledger = Ledger(Budget(money=1.0, seconds=10), clock=lambda: now[0])
+    ledger.reserve_call()
+    ledger.settle_call(money=1.0)
+    with pytest.raises(BudgetSpent, match="money"):
+        ledger.reserve_call()
+    now[0] = 10.0
+    with pytest.raises(BudgetSpent, match="deadline of 10 seconds"):
+        ledger.reserve_call()
+
+
+def test_a_resumed_ledger_goes_on_where_it_stopped() -> None:
+    before = Spent(llm_calls=29, oracle_rows=100, seconds=5.0)
+    ledger = Ledger(Budget(), before=before, clock=lambda: 3.0)
+    ledger.reserve_call()
+    with pytest.raises(BudgetSpent):
+        ledger.reserve_call()
+    assert ledger.spent == before
+
+
+def test_settling_what_was_never_reserved_is_a_bug() -> None:
+    with pytest.raises(RuntimeError, match="never reserved"):
+        Ledger().settle_call()
+
+
+@pytest.mark.parametrize("limit", [{"llm_calls": -1}, {"seconds": float("nan")}, {"tokens": True}])
+def test_budgets_that_cannot_be(limit: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="must be 0 or more"):
+        Budget(**limit)  # type: ignore[arg-type]
+
+
+def test_spent_goes_both_ways() -> None:
+    spent = Spent(llm_calls=3, money=0.5)
+    assert Spent.from_dict(spent.as_dict()) == spent
+    with pytest.raises(InputError, match="did you mean 'llm_calls'"):
+        Spent.from_dict({"llm_call": 3})
+
+
+@given(st.lists(st.integers(0, 20)), st.integers(0, 60))
+def test_no_sequence_passes_the_limit(batches: list[int], limit: int) -> None:
+    ledger = Ledger(Budget(oracle_rows=limit))
+    taken = 0
+    for batch in batches:
+        try:
+            ledger.take_rows(batch)
+            taken += batch
+        except BudgetSpent:
+            assert taken + batch > limit
+    assert ledger.spent.oracle_rows == taken <= limit
+
+
+def test_threads_share_one_limit() -> None:
+    ledger = Ledger(Budget(oracle_rows=1000))
+
+    def spend() -> None:
+        for _ in range(400):
+            try:
+                ledger.take_rows(1)
+            except BudgetSpent:
+                return
+
+    threads = [threading.Thread(target=spend) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ledger.spent.oracle_rows == 1000

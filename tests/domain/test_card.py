@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from waysout.domain.card import Card
+from waysout.domain.toml_lines import line_map
+from waysout.errors import CardError, InputError
+
+CARD = """\
+card = 1
+name = "loans"
+title = "Loans"
+rule_set = "realistic"
+rule_sets = ["paper"]
+missing_values = ["", "?"]
+
+[outcome]
+target = "status"
+positive = "yes"
+ignore = ["id"]
+
+[features.income]
+kind = "integer"
+unit = "euro"
+about = "yearly income"
+range = [0, 100000]
+bins = [10000, 20000]
+scale = 5000
+
+[features."school, or none"]
+kind = "category"
+levels = [
+  "low",   # a bracket ] in a comment
+  "high",
+]
+ordered = true
+codes = { low = 0, high = 1 }
+
+[[rules.realistic]]
+kind = "include"
+set = "paper"
+
+[[rules.realistic]]
+kind = "direction"
+features = ["school, or none"]
+direction = "up"
+
+[[rules.realistic]]
+name = "cheap"
+kind = "range"
+feature = "income"
+max = 90000
+"""
+
+
+def problems(text: str) -> list[tuple[int | None, str]]:
+    with pytest.raises(CardError) as caught:
+        Card.parse(text)
+    return [(p.line, p.reason) for p in caught.value.problems]
+
+
+def test_a_card_is_read() -> None:
+    card = Card.parse(CARD)
+    assert card.schema.names == ("income", "school, or none")
+    assert card.outcome.ignore == ("id",)
+    assert (card.bins, card.scales) == ({"income": (10000.0, 20000.0)}, {"income": 5000.0})
+    assert card.schema["income"].missing_tokens == ("", "?")
+    assert [rule.label for rule in card.rules().rules] == ["school, or none only up", "cheap"]
+    assert card.rules("paper").rules == ()
+    assert card.outcome.yes == "status is yes"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "fragment"),
+    [
+        ("card = 1", "", None, "card = 1"),
+        ("card = 1", "card = 2", 1, "card = 1"),
+        ('name = "loans"', 'name = "a b"', 2, "name is 1 to 64"),
+        ('title = "Loans"', 'titel = "Loans"', 3, "did you mean 'title'"),
+        ('title = "Loans"', "title = 3", 3, "title must be text"),
+        ('title = "Loans"', "title = ", 3, "not valid TOML"),
+        ('rule_set = "realistic"', 'rule_set = "real"', 4, "unknown rule set 'real'"),
+        ('rule_set = "realistic"\n', "", None, "several rule sets"),
+        ('rule_sets = ["paper"]', 'rule_sets = "paper"', 5, "rule_sets must be a list"),
+        ('target = "status"', 'target = "income"', 9, "cannot be a feature"),
+        ('target = "status"', "", 8, "needs 'target'"),
+        ('positive = "yes"', "positive = []", 8, "positive must be text, a number"),
+        ('kind = "integer"', "", 13, "needs a kind"),
+        ('kind = "integer"', 'kind = "int"', 14, "unknown kind 'int'"),
+        ('kind = "integer"', 'kind = ["integer"]', 14, "unknown kind"),
+        ("range = [0, 100000]", "range = [9, 1]", 17, "empty"),
+        ("range = [0, 100000]", "range = 9", 17, "two numbers"),
+        ("range = [0, 100000]", "range = [0, inf]", 17, "finite"),
+        ("bins = [10000, 20000]", "bins = [2, 1]", 18, "rising order"),
+        ("bins = [10000, 20000]", "bins = [1, 1]", 18, "rising order"),
+        ("scale = 5000", "scale = 0", 19, "above 0"),
+        ("scale = 5000", "scales = 5000", 19, "did you mean 'scale'"),
+        ("ordered = true", 'ordered = "yes"', 27, "true or false"),
+        ("ordered = true", "", 34, "ordered = true"),
+        ("codes = { low = 0, high = 1 }", "codes = { low = 0 }", 21, "'high' has no code"),
+        ("codes = { low = 0, high = 1 }", "codes = { lo = 0 }", 28, "did you mean 'low'"),
+        ('"high",', '"low",', 21, "listed twice"),
+        ('set = "paper"', 'set = "papr"', 30, "did you mean 'paper'"),
+        ('kind = "direction"', 'kind = "dir"', 34, "unknown rule kind 'dir'"),
+        ('features = ["school, or none"]', 'features = ["school"]', 34, "unknown feature 'school'"),
+        ("max = 90000", "min = 3\nmax = 1", 39, "is empty"),
+        ("max = 90000", "maxx = 90000", 39, "did you mean 'max'"),
+        ('[[rules.realistic]]\nkind = "include"', '[rules]\nx = 3\n[[rules.realistic]]\nkind = '
+         '"include"', 31, "is a list"),
+    ],
+)  # fmt: skip
+def test_a_wrong_card_names_the_line(old: str, new: str, line: int | None, fragment: str) -> None:
+    assert old in CARD
+    found = problems(CARD.replace(old, new, 1))
+    assert any(at == line and fragment in reason for at, reason in found), found
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    text = CARD.replace('kind = "integer"', 'kind = "int"').replace("ordered = true", "ordered = 3")
+    assert [line for line, _ in problems(text)] == [14, 27]
+    with pytest.raises(CardError, match=r"line 14: .*\(and 1 more: waysout card check card\)"):
+        Card.parse(text)
+
+
+def test_rule_sets_that_include_each_other_are_refused() -> None:
+    text = CARD + '\n[[rules.paper]]\nkind = "include"\nset = "realistic"\n'
+    assert any("in a circle" in reason for _, reason in problems(text))
+
+
+def test_custom_rules_need_the_users_word(tmp_path: Path) -> None:
+    text = CARD + '\n[[rules.realistic]]\nkind = "custom"\ncall = "operator:ne"\n'
+    assert "--trust-code" in problems(text)[0][1]
+    card = Card.parse(text, trust_code=True)
+    assert len(card.rules().rules) == 3
+
+
+@pytest.mark.parametrize("label", ["1", 1, 1.0, "1.0", " 1 "])
+def test_labels_match_however_they_are_typed(label: object) -> None:
+    card = Card.parse(CARD.replace('positive = "yes"', "positive = 1"))
+    assert card.is_positive(label)
+    assert not card.is_positive("yes")
+    assert not card.is_positive(0)
+
+
+def test_an_unknown_rule_set_lists_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"unknown rule set 'x'.*'paper', 'realistic'"):
+        Card.parse(CARD).rules("x")
+
+
+def test_files_that_cannot_be_cards(tmp_path: Path) -> None:
+    with pytest.raises(CardError, match="no such file"):
+        Card.load(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes(b'name = "caf\xe9"')
+    with pytest.raises(CardError, match="not UTF-8"):
+        Card.load(tmp_path / "latin.toml")
+    with pytest.raises(CardError, match="cannot be read"):
+        Card.load(tmp_path)
+    (tmp_path / "bom.toml").write_bytes(b"\xef\xbb\xbf" + CARD.encode())
+    assert Card.load(tmp_path / "bom.toml").name == "loans"
+    with pytest.raises(CardError):
+        Card.parse("x = " + "[" * 5000)
+
+
+def test_advice_points_at_what_is_missing() -> None:
+    advice = " ".join(Card.parse(CARD.replace('about = "yearly income"\n', "")).advice())
+    assert "'income' has no 'about'" in advice
+
+
+def test_lines_are_found_past_long_values() -> None:
+    lines = line_map('a = """\n[x]\nb = 1\n"""\nc = [\n  1, # ]\n]\n["q.r"."s"]\n"t u" = 3\n')
+    assert lines == {("a",): 1, ("c",): 5, ("q.r", "s"): 8, ("q.r", "s", "t u"): 9}

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from waysout.domain.budget import Spent
+from waysout.domain.result import Option, Outcome, OutcomeKind, Result, plain
+from waysout.domain.rules import Violation
+from waysout.errors import InputError
+
+OPTION = Option(
+    row={"größe": 3, "job": "cook", "own": True, "debt": None},
+    changes={"größe": (1, 3)},
+    probability=0.75,
+    proximity=0.5,
+    sparsity=1,
+    key="{}",
+    reasons=("taller",),
+)
+RESULT = Result(
+    query={"größe": 1, "job": "cook", "own": True, "debt": None},
+    outcome=Outcome(OutcomeKind.FOUND, "1 option", (Violation("r", ("a",), "why"),), 0.75),
+    options=(OPTION,),
+    near_misses=(OPTION,),
+    ledger=Spent(llm_calls=1, seconds=0.5),
+    metrics={"unique_valid": 1, "novelty": None},
+    settings={"method": "none"},
+)
+
+
+def test_a_result_survives_json() -> None:
+    assert Result.from_json(RESULT.to_json()) == RESULT
+    assert Result.from_json(RESULT.to_json(indent=2)) == RESULT
+
+
+def test_the_json_contract() -> None:
+    document = json.loads(RESULT.to_json())
+    assert document["waysout"] == 1
+    assert document["outcome"] == "found"
+    assert document["options"][0]["changes"] == {"größe": [1, 3]}
+    assert {"llm_calls", "attempts", "tokens_in", "tokens_out", "oracle_rows", "setup_rows",
+            "seconds"} <= document["ledger"].keys()  # fmt: skip
+
+
+def test_numpy_values_and_nan_become_plain() -> None:
+    result = Result({"x": np.float64(1.5)}, RESULT.outcome, metrics={"a": float("nan")})
+    document = json.loads(result.to_json())
+    assert document["query"] == {"x": 1.5}
+    assert document["metrics"] == {"a": None}
+    assert plain(np.array([1, 2])) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("{", "invalid JSON"),
+        ("[]", "not a result"),
+        ("{}", "has version None"),
+        ('{"waysout": 99}', "has version 99"),
+        ('{"waysout": 1}', "not a result"),
+        (RESULT.to_json().replace('"found"', '"lost"'), "not a result"),
+        (RESULT.to_json().replace('"attempts"', '"tries"'), "unknown field 'tries'"),
+    ],
+)
+def test_what_is_not_a_result_is_said_so(text: str, fragment: str) -> None:
+    with pytest.raises(InputError, match=fragment):
+        Result.from_json(text)

@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies import rows, schemas, values
+from waysout.domain.rules import (
+    KINDS,
+    Allowed,
+    Custom,
+    Direction,
+    Immutable,
+    Implies,
+    Linear,
+    Linked,
+    MaxChanges,
+    Never,
+    OneHot,
+    Range,
+    Rule,
+    RuleSet,
+    Step,
+    Transitions,
+    rule_from_table,
+)
+from waysout.domain.rules.linear import parse_comparison
+from waysout.domain.schema import Feature, Row, Schema, Value
+from waysout.errors import RuleError
+
+SCHEMA = Schema(
+    (
+        Feature("age", "integer", range=(18, 99)),
+        Feature("income", "number", range=(0, 1e6)),
+        Feature("debt", "number", range=(0, 1e6), missing="fill"),
+        Feature("school", "category", levels=("none", "high", "master"), ordered=True),
+        Feature("years", "integer", range=(0, 20)),
+        Feature("job", "category", levels=("cook", "clerk", "retired"), missing="keep"),
+        Feature("rent", "boolean"),
+        Feature("own", "boolean"),
+    )
+)
+QUERY: Row = (40, 5000.0, 2000.0, "high", 12, "cook", True, False)
+
+
+def after(**edits: Value) -> Row:
+    return SCHEMA.replace(QUERY, edits)
+
+
+def broken(rule: Rule, candidate: Row, query: Row = QUERY) -> list[str]:
+    return [v.rule for v in RuleSet(SCHEMA, (rule,)).violations(query, candidate)]
+
+
+# One line per kind: a rule, edits it must refuse, edits it must let pass.
+CASES: list[tuple[Rule, list[dict[str, Value]], list[dict[str, Value]]]] = [
+    (Immutable(features=["age", "job"]), [{"age": 41}, {"job": "clerk"}], [{"income": 1.0}, {}]),
+    (Range(feature="income", min=100, max=6000), [{"income": 6001.0}], [{"income": 100.0}]),
+    (Range(feature="debt", max=2000), [{"debt": 2000.1}], [{"debt": 2000.0}, {"debt": 0.0}]),
+    (Step(feature="income", step=500), [{"income": 5001.0}], [{"income": 5500.0}, {}]),
+    (Step(feature="income", step=0.1, start=0.05), [{"income": 0.1}], [{"income": 0.35}]),
+    (Allowed(feature="job", values=["cook", "clerk"]), [{"job": "retired"}], [{"job": "clerk"}]),
+    (Never(features=["age", "years"], values=[18, 19]), [{"years": 19}, {"age": 18}],
+     [{"age": 20}]),
+    (Direction(features=["age"], direction="up"), [{"age": 39}], [{"age": 41}, {}]),
+    (Direction(features=["debt"], direction="down"), [{"debt": 2001.0}], [{"debt": 0.0}]),
+    (Direction(features=["school"], direction="up"), [{"school": "none"}], [{"school": "master"}]),
+    (Direction(features=["own"], direction="down"), [{"own": True}], [{}]),
+    (Transitions(feature="job", forbid={"cook": ["retired"]}), [{"job": "retired"}],
+     [{"job": "clerk"}]),
+    (Transitions(feature="school", forbid={"*": ["none"]}), [{"school": "none"}],
+     [{"school": "master"}]),
+    (Linked(feature="school", sets="years", map={"none": 0, "high": 12, "master": 18}),
+     [{"school": "master"}, {"years": 13}, {"school": "master", "years": 12}],
+     [{"school": "master", "years": 18}, {}]),
+    (OneHot(features=["rent", "own"]), [{"own": True}, {"rent": False}],
+     [{"rent": False, "own": True}, {}]),
+    (Linear(that="debt <= 0.5*income"), [{"debt": 2500.5}, {"income": 3999.0}],
+     [{"debt": 2500.0}]),
+    (Linear(that="age - years >= 6"), [{"age": 18, "years": 13}], [{"age": 18}]),
+    (Implies(when={"job": "retired"}, then={"age": {"min": 50}}), [{"job": "retired"}],
+     [{"job": "retired", "age": 50}, {"age": 30}]),
+    (Implies(when={"school": ["none", "high"]}, then={"job": ["cook"]}), [{"job": "clerk"}],
+     [{"job": "clerk", "school": "master"}]),
+    (Custom(call=lambda q, c: c["income"] <= 2 * q["income"]), [{"income": 10001.0}],
+     [{"income": 10000.0}]),
+    (MaxChanges(at_most=1), [{"age": 41, "income": 1.0}], [{"age": 41}, {}]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "refused", "passed"), CASES, ids=lambda case: None)
+def test_each_kind_refuses_what_it_must(
+    rule: Rule, refused: list[dict[str, Value]], passed: list[dict[str, Value]]
+) -> None:
+    for edits in refused:
+        assert broken(rule, after(**edits)) == [rule.label], edits
+    for edits in passed:
+        assert broken(rule, after(**edits)) == [], edits
+
+
+def test_every_kind_stands_in_the_table_above() -> None:
+    assert {type(rule) for rule, *_ in CASES} == set(KINDS.values())
+
+
+def test_reasons_are_plain_sentences() -> None:
+    rules = RuleSet(SCHEMA, (Direction(features=["age"], direction="up"), MaxChanges(at_most=1)))
+    found = rules.violations(QUERY, after(age=30, job="clerk"))
+    assert [str(v) for v in found] == [
+        "age only up: age goes from 40 to 30; it may only go up",
+        "at most 1 changes: 2 features change",
+    ]
+    assert found[0].features == ("age",)
+
+
+def test_what_leaves_a_features_own_domain_is_named() -> None:
+    rules = RuleSet(SCHEMA)
+    assert [v.rule for v in rules.violations(QUERY, after(age=17))] == ["domain"]
+    assert [v.rule for v in rules.violations(QUERY, after(job=None))] == ["domain"]
+    outside = SCHEMA.replace(QUERY, {"age": 110})
+    assert rules.violations(outside, outside) == ()
+
+
+def test_state_rules_name_what_the_query_already_breaks() -> None:
+    rules = RuleSet(SCHEMA, (Range(feature="age", max=30), Immutable(features=["job"])))
+    assert [v.rule for v in rules.violations(QUERY, QUERY)] == ["range age"]
+    stuck = rules.extended([Immutable(features=["age"])]).obstacles(QUERY)
+    assert [v.rule for v in stuck] == ["range age"]
+    assert rules.obstacles(QUERY) == ()
+
+
+def test_everything_fixed_is_an_obstacle() -> None:
+    rules = RuleSet(SCHEMA, (Immutable(features=SCHEMA.names),))
+    assert rules.actionable(QUERY) == ()
+    assert len(rules.obstacles(QUERY)) == len(SCHEMA)
+
+
+def test_links_and_groups_follow_an_edit_as_one_change() -> None:
+    link = Linked(feature="school", sets="years", map={"none": 0, "high": 12, "master": 18})
+    rules = RuleSet(SCHEMA, (link, OneHot(features=["rent", "own"]), MaxChanges(at_most=2)))
+    moved = rules.apply(QUERY, {"school": "master", "own": True})
+    assert moved == after(school="master", years=18, own=True, rent=False)
+    assert rules.count_changes(QUERY, moved) == 2
+    assert rules.violations(QUERY, moved) == ()
+    assert rules.levers(QUERY)["years"].describe() == "fixed: set by school"
+
+
+def test_links_can_be_chained() -> None:
+    rules = RuleSet(
+        SCHEMA,
+        (
+            Linked(feature="years", sets="age", map={"18": 60}),
+            Linked(feature="school", sets="years", map={"master": 18}),
+        ),
+    )
+    moved = rules.apply(QUERY, {"school": "master"})
+    assert moved == after(school="master", years=18, age=60)
+    assert rules.count_changes(QUERY, moved) == 1
+
+
+def test_levers_say_what_is_left() -> None:
+    rules = RuleSet(
+        SCHEMA,
+        (
+            Direction(features=["age", "school"], direction="up"),
+            Step(feature="income", step=500),
+            Range(feature="income", max=9000),
+            Never(features=["job"], values=["retired"]),
+            Immutable(features=["rent"], why="a fact of the lease"),
+        ),
+    )
+    shown = {name: lever.describe() for name, lever in rules.levers(QUERY).items()}
+    assert shown == {
+        "age": "40 to 99",
+        "income": "0 to 9000 in steps of 500",
+        "debt": "0 to 1000000",
+        "school": "master",
+        "years": "0 to 20",
+        "job": "clerk",
+        "rent": "fixed: a fact of the lease",
+        "own": "True",
+    }
+    assert rules.actionable(QUERY) == ("age", "income", "debt", "school", "years", "job", "own")
+
+
+@pytest.mark.parametrize(
+    ("now", "rule", "is_open"),
+    [
+        (99, Direction(features=["age"], direction="up"), False),
+        (98, Direction(features=["age"], direction="up"), True),
+        (40, Range(feature="age", min=40, max=40), False),
+        (40, Step(feature="age", step=50, start=40), True),
+        (40, Step(feature="age", step=500, start=40), False),
+        (98, Never(features=["age"], values=list(range(18, 98))), True),
+        (99, Never(features=["age"], values=list(range(18, 99))), False),
+    ],
+)
+def test_a_lever_with_no_value_left_is_closed(now: int, rule: Rule, is_open: bool) -> None:
+    query = SCHEMA.replace(QUERY, {"age": now})
+    assert RuleSet(SCHEMA, (rule,)).levers(query)["age"].is_open is is_open
+
+
+@pytest.mark.parametrize(
+    ("table", "fragment"),
+    [
+        ({"kind": "imutable", "features": ["age"]}, "did you mean 'immutable'"),
+        ({"kind": "immutable"}, "needs the field 'features'"),
+        ({"kind": "immutable", "features": ["agee"]}, "did you mean 'age'"),
+        ({"kind": "immutable", "features": "age"}, "list of names"),
+        ({"kind": "immutable", "features": []}, "list of names"),
+        ({"kind": "immutable", "features": ["age", "age"]}, "listed twice"),
+        ({"kind": "immutable", "features": [["age"]]}, "named by text"),
+        ({"kind": "immutable", "features": ["age"], "because": "x"}, "unknown field 'because'"),
+        ({"kind": "immutable", "features": ["age"], "why": 3}, "why is text"),
+        ({"kind": "range", "feature": "age"}, "give min, max or both"),
+        ({"kind": "range", "feature": "age", "min": 9, "max": 1}, "is empty"),
+        ({"kind": "range", "feature": "age", "min": 200}, "nothing of its range"),
+        ({"kind": "range", "feature": "age", "min": "9"}, "finite number"),
+        ({"kind": "range", "feature": "age", "min": float("nan")}, "finite number"),
+        ({"kind": "range", "feature": "job", "min": 1}, "need a number"),
+        ({"kind": "step", "feature": "age", "step": 0}, "above 0"),
+        ({"kind": "step", "feature": "age", "step": 0.5}, "is an integer"),
+        ({"kind": "step", "feature": "job", "step": 1}, "needs a number"),
+        ({"kind": "allowed", "feature": "job", "values": ["pilot"]}, "unknown value 'pilot'"),
+        ({"kind": "allowed", "feature": "age", "values": []}, "list of values"),
+        ({"kind": "allowed", "feature": "age", "values": ["x"]}, "not a number"),
+        ({"kind": "never", "features": ["job"], "values": [None]}, "missing value"),
+        ({"kind": "direction", "features": ["age"], "direction": "upp"}, "did you mean 'up'"),
+        ({"kind": "direction", "features": ["job"], "direction": "up"}, "ordered = true"),
+        ({"kind": "transitions", "feature": "job", "forbid": {"pilot": ["cook"]}}, "'pilot'"),
+        ({"kind": "transitions", "feature": "job", "forbid": ["cook"]}, "is a table"),
+        ({"kind": "linked", "feature": "age", "sets": "age", "map": {"1": 2}}, "to itself"),
+        ({"kind": "linked", "feature": "school", "sets": "years", "map": {"x": 2}}, "'x'"),
+        ({"kind": "linked", "feature": "school", "sets": "years", "map": {}}, "is a table"),
+        ({"kind": "one-hot", "features": ["rent"]}, "at least two"),
+        ({"kind": "one-hot", "features": ["rent", "job"]}, "not true/false"),
+        ({"kind": "linear", "that": "age + years"}, "exactly one of"),
+        ({"kind": "linear", "that": "age * years <= 3"}, "multiplies two features"),
+        ({"kind": "linear", "that": "age <= "}, "one side is empty"),
+        ({"kind": "linear", "that": "age + <= 3"}, "is missing"),
+        ({"kind": "linear", "that": "age years <= 3"}, "operator is missing"),
+        ({"kind": "linear", "that": "age - age <= 3"}, "no feature that matters"),
+        ({"kind": "linear", "that": "age <= 3; import os"}, "cannot read"),
+        ({"kind": "linear", "that": "job <= 3"}, "is a category"),
+        ({"kind": "linear", "that": 7}, "is text such as"),
+        ({"kind": "implies", "when": {}, "then": {"age": 3}}, "when is a table"),
+        ({"kind": "implies", "when": {"age": {"mn": 3}}, "then": {"age": 3}}, "condition 'mn'"),
+        ({"kind": "implies", "when": {"agee": 3}, "then": {"age": 3}}, "'agee'"),
+        ({"kind": "custom", "call": "os:system"}, "--trust-code"),
+        ({"kind": "max-changes", "at_most": 0}, "at least 1"),
+        ({"kind": "max-changes", "at_most": True}, "at least 1"),
+    ],
+)
+def test_a_wrong_rule_fails_when_it_is_made(table: Mapping[str, Any], fragment: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        RuleSet(SCHEMA, (rule_from_table(table),))
+    assert fragment in str(caught.value)
+
+
+def test_links_in_a_circle_and_two_grids_are_refused() -> None:
+    one = Linked(feature="school", sets="years", map={"none": 0})
+    back = Linked(feature="years", sets="school", map={"0": "none"})
+    with pytest.raises(RuleError, match="circle"):
+        RuleSet(SCHEMA, (one, back))
+    with pytest.raises(RuleError, match="two step rules"):
+        RuleSet(SCHEMA, (Step(feature="age", step=2), Step(feature="age", step=3)))
+
+
+def test_a_custom_rule_that_breaks_says_which() -> None:
+    def my_rule(query: dict[str, Value], candidate: dict[str, Value]) -> None:
+        raise KeyError("nope")
+
+    with pytest.raises(RuleError, match="custom rule 'my_rule' broke"):
+        RuleSet(SCHEMA, (Custom(call=my_rule),)).violations(QUERY, QUERY)
+
+
+def test_a_custom_rule_is_imported_only_when_trusted() -> None:
+    rule = Custom(call="operator:eq")
+    assert broken(rule.trusted(), after(age=41)) == ["operator:eq"]
+    with pytest.raises(RuleError, match="cannot be imported"):
+        Custom(call="no.such.module:f").trusted()
+
+
+@pytest.mark.parametrize(
+    ("text", "terms", "constant"),
+    [
+        ("a<=3", (("a", 1.0),), -3.0),
+        ("-a + 2*3*b.c > `x y` - 1e2", (("a", -1.0), ("b.c", 6.0), ("x y", -1.0)), 100.0),
+        ("größe * 2 == 5 + 1", (("größe", 2.0),), -6.0),
+        ("- - a < .5", (("a", 1.0),), -0.5),
+    ],
+)
+def test_comparisons_are_read(
+    text: str, terms: tuple[tuple[str, float], ...], constant: float
+) -> None:
+    parsed = parse_comparison(text)
+    assert (parsed.terms, parsed.constant) == (terms, constant)
+
+
+def test_a_missing_value_leaves_a_linear_rule_nothing_to_judge() -> None:
+    query = SCHEMA.replace(QUERY, {"debt": None})
+    assert broken(Linear(that="debt <= 0"), query, query) == []
+
+
+def test_rounding_noise_does_not_break_a_linear_rule() -> None:
+    schema = Schema(tuple(Feature(n, "number") for n in "abc"))
+    rules = RuleSet(schema, (Linear(that="a + b <= c"),))
+    row: Row = (0.1, 0.2, 0.3)
+    assert rules.violations(row, row) == ()
+
+
+@st.composite
+def single_rules(draw: st.DrawFn) -> Rule:
+    """Draw a rule about single features of SCHEMA."""
+    number = draw(st.sampled_from(["age", "income", "debt", "years"]))
+    low = draw(st.integers(18, 20))
+    level = st.sampled_from(["cook", "clerk", "retired"])
+    return draw(
+        st.sampled_from(
+            [
+                Immutable(features=[draw(st.sampled_from(SCHEMA.names))]),
+                Range(feature=number, min=low, max=low + draw(st.integers(0, 100))),
+                Step(feature=number, step=draw(st.integers(1, 7)), start=low),
+                Allowed(feature="job", values=draw(st.lists(level, min_size=1))),
+                Never(features=["job"], values=draw(st.lists(level, min_size=1))),
+                Never(features=[number], values=[low, low + 1]),
+                Direction(
+                    features=[draw(st.sampled_from([number, "school", "own"]))],
+                    direction=draw(st.sampled_from(["up", "down"])),
+                ),
+                Transitions(feature="job", forbid={draw(level): [draw(level)]}),
+            ]
+        )
+    )
+
+
+@given(st.data())
+def test_a_lever_admits_exactly_what_no_rule_refuses(data: st.DataObject) -> None:
+    rule = data.draw(single_rules())
+    name = data.draw(st.sampled_from(SCHEMA.names))
+    value = data.draw(st.integers(0, 120) if SCHEMA[name].is_numeric else values(SCHEMA[name]))
+    rules = RuleSet(SCHEMA, (rule,))
+    candidate = after(**{name: value})
+    if candidate == QUERY:
+        return
+    refused = [v for v in rules.violations(QUERY, candidate) if name in v.features]
+    assert rules.levers(QUERY)[name].admits(candidate[SCHEMA.index(name)]) == (not refused)
+
+
+@given(st.data())
+def test_the_query_breaks_no_rule_about_moves(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    query = data.draw(rows(schema))
+    moves = RuleSet(schema, (Immutable(features=schema.names), MaxChanges(at_most=1)))
+    assert moves.violations(query, query) == ()
+    candidate = data.draw(rows(schema))
+    expected = query != candidate
+    assert bool([v for v in moves.violations(query, candidate) if v.rule != "domain"]) == expected
