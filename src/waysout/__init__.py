@@ -1,3 +1,54 @@
-"""Waysout: many different, validated, actionable ways from a model's no to a yes."""
+"""Waysout: many different, validated, actionable ways from a model's no to a yes.
+
+The names below are the public ones. They load on first use, so that importing the package is
+instant, writes nothing and contacts nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from waysout.datasets.load import load_dataset as load_dataset
+    from waysout.domain.budget import Budget as Budget
+    from waysout.domain.card import Card as Card
+    from waysout.domain.oracle import Goal as Goal
+    from waysout.domain.problem import Problem as Problem
+    from waysout.domain.result import Option as Option
+    from waysout.domain.result import Outcome as Outcome
+    from waysout.domain.result import Result as Result
+    from waysout.domain.schema import Feature as Feature
+    from waysout.domain.schema import Schema as Schema
+    from waysout.oracles.adapt import as_oracle as as_oracle
+    from waysout.oracles.load import load_model as load_model
+    from waysout.oracles.probe import check_oracle as check_oracle
+
+_WHERE = {
+    "Budget": "domain.budget",
+    "Card": "domain.card",
+    "Feature": "domain.schema",
+    "Goal": "domain.oracle",
+    "Option": "domain.result",
+    "Outcome": "domain.result",
+    "Problem": "domain.problem",
+    "Result": "domain.result",
+    "Schema": "domain.schema",
+    "as_oracle": "oracles.adapt",
+    "check_oracle": "oracles.probe",
+    "load_dataset": "datasets.load",
+    "load_model": "oracles.load",
+}
+__all__ = ["__version__", *sorted(_WHERE)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'waysout' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"waysout.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import rows, schemas
-from waysout.domain.distance import Distance, gate, novelty, proximity, simplicity
+from waysout.domain.distance import Distance, gate, novelty, proximity, scale_of, simplicity
 from waysout.domain.schema import Feature, Schema
 
 A, B = Feature("a", "number"), Feature("b", "number")
@@ -37,6 +37,16 @@ def test_a_zero_mad_falls_back_to_the_standard_deviation_then_to_one() -> None:
         "a: the MAD is 0; scaled by the standard deviation",
         "b: constant in the training rows; not scaled",
     )
+
+
+@pytest.mark.parametrize("constant", [5.0, 0.1, -1e15 / 3])
+def test_rounding_does_not_give_equal_numbers_a_scale(constant: float) -> None:
+    assert scale_of(np.full(7, constant)) == (1.0, "constant in the training rows; not scaled")
+
+
+@given(st.lists(st.floats(-1e15, 1e15), min_size=1, max_size=60))
+def test_a_scale_is_positive(numbers: list[float]) -> None:
+    assert scale_of(np.array(numbers)).value > 0
 
 
 def test_without_training_rows_the_card_or_the_range_gives_the_scale() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import rows, schemas
-from waysout.domain.key import Key, bin_edges
+from waysout.domain.key import Key, bin_edges, rounded
 from waysout.domain.schema import Feature, Schema
 
 INCOME = Feature("income", "integer")
@@ -68,8 +68,41 @@ def test_few_distinct_values_are_not_binned() -> None:
     schema = Schema((Feature("term", "integer"), Feature("sum", "integer")))
     table = [(2 * (i % 10), i) for i in range(100)]
     assert dict(Key.fit(schema, table).bins) == {
-        "sum": (9.9, 20.0, 30.0, 40.0, 50.0, 59.0, 69.0, 79.0, 89.0)
+        "sum": (9.0, 19.0, 29.0, 39.0, 49.0, 59.0, 69.0, 79.0, 89.0)
     }
+
+
+def test_missing_values_do_not_move_the_edges() -> None:
+    assert bin_edges([*range(100), *[None] * 50]) == bin_edges(range(100))
+    assert bin_edges([None, None]) == ()
+
+
+def test_years_keep_the_digits_they_need() -> None:
+    # Two digits would leave the one edge 2000; three tell the decades apart.
+    assert bin_edges(range(1950, 2050)) == tuple(range(1960, 2050, 10))
+
+
+def test_no_edge_lies_at_the_highest_value() -> None:
+    assert max(bin_edges([*range(20), *[100] * 80])) < 100
+
+
+@given(
+    st.lists(st.floats(-1e15, 1e15) | st.integers(-30, 30) | st.none(), max_size=60),
+    st.integers(1, 10),
+)
+def test_edges_rise_lie_inside_and_leave_no_end_bin_empty(
+    values: list[float | None], most_bins: int
+) -> None:
+    numbers = [value for value in values if value is not None]
+    edges = bin_edges(values, most_bins)
+    assert len(edges) <= most_bins - 1
+    assert list(edges) == sorted(set(edges))
+    assert all(min(numbers) <= edge < max(numbers) for edge in edges)
+    assert "-0.0" not in map(str, edges)
+
+
+def test_rounding_knows_one_zero() -> None:
+    assert [str(rounded(zero, 2)) for zero in (0.0, -0.0)] == ["0.0", "0.0"]
 
 
 @given(st.data())

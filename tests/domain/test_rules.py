@@ -184,6 +184,22 @@ def test_levers_say_what_is_left() -> None:
     assert rules.actionable(QUERY) == ("age", "income", "debt", "school", "years", "job", "own")
 
 
+def test_a_lever_names_the_numbers_it_leaves_out() -> None:
+    few = RuleSet(SCHEMA, (Never(features=["age"], values=[20, 19, 7]),))
+    assert few.levers(QUERY)["age"].describe() == "18 to 99, never 19, 20"
+    many = RuleSet(SCHEMA, (Never(features=["age"], values=list(range(20, 30))),))
+    assert many.levers(QUERY)["age"].describe() == "18 to 99, never 20, …, 29"
+
+
+def test_a_lever_offers_values_to_try() -> None:
+    rules = RuleSet(SCHEMA, (Step(feature="income", step=500), Immutable(features=["age"])))
+    levers = rules.levers(QUERY)
+    assert levers["income"].sample(3) == (0.0, 500_000.0, 1_000_000.0)
+    assert levers["job"].sample(1) == ("clerk",)
+    assert levers["age"].sample(3) == ()
+    assert levers["years"].sample(100) == tuple(y for y in range(21) if y != 12)
+
+
 @pytest.mark.parametrize(
     ("now", "rule", "is_open"),
     [

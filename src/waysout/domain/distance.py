@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +51,9 @@ class Distance:
         for i, feature in enumerate(schema):
             if feature.is_numeric:
                 numbers = np.array([r[i] for r in rows if r[i] is not None], dtype=np.float64)
-                scale, note = _scale(feature, numbers, given.get(feature.name))
-                found[feature.name] = scale
-                notes += [f"{feature.name}: {note}"] if note else []
+                scale = _scale(feature, numbers, given.get(feature.name))
+                found[feature.name] = scale.value
+                notes += [f"{feature.name}: {scale.note}"] if scale.note else []
         return cls(schema, found, notes=tuple(notes))
 
     @cached_property
@@ -98,20 +99,40 @@ def _settle_missing(gaps: Matrix, rows: Matrix, row: Matrix) -> Matrix:
     return np.where(both, 0.0, np.where(unknown, 1.0, gaps))
 
 
-def _scale(feature: Feature, numbers: Matrix, given: float | None) -> tuple[float, str]:
+class Scale(NamedTuple):
+    """What a number's difference is divided by, and what was fallen back on to find it."""
+
+    value: float
+    note: str = ""
+
+
+def scale_of(numbers: Matrix) -> Scale:
+    """Return the scale of some numbers: the MAD, else the standard deviation, else 1.
+
+    >>> scale_of(np.array([1.0, 2.0, 4.0])).value
+    1.0
+    >>> scale_of(np.array([0.0, 0.0, 0.0, 4.0])).note
+    'the MAD is 0; scaled by the standard deviation'
+    """
+    mad = float(np.median(np.abs(numbers - np.median(numbers))))
+    if mad > 0:
+        return Scale(mad)
+    # Three times 0.1 has a standard deviation of 1e-17: the mean is rounded.
+    deviation = float(np.std(numbers)) if numbers.min() < numbers.max() else 0.0
+    if deviation > 0:
+        return Scale(deviation, "the MAD is 0; scaled by the standard deviation")
+    return Scale(1.0, "constant in the training rows; not scaled")
+
+
+def _scale(feature: Feature, numbers: Matrix, given: float | None) -> Scale:
     if len(numbers):
-        mad = float(np.median(np.abs(numbers - np.median(numbers))))
-        if mad > 0:
-            return mad, ""
-        spread = float(np.std(numbers))
-        if spread > 0:
-            return spread, "the MAD is 0; scaled by the standard deviation"
-        return 1.0, "constant in the training rows; not scaled"
+        return scale_of(numbers)
     if given is not None:
-        return given, ""
+        return Scale(given)
     if feature.range and feature.range[1] > feature.range[0]:
-        return (feature.range[1] - feature.range[0]) / 4, "no training rows; a quarter of the range"
-    return 1.0, "no training rows, scale or range; not scaled"
+        quarter = (feature.range[1] - feature.range[0]) / 4
+        return Scale(quarter, "no training rows; a quarter of the range")
+    return Scale(1.0, "no training rows, scale or range; not scaled")
 
 
 def proximity(distance: float) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,18 +60,40 @@ class Key:
         return int(value) if float(value).is_integer() else value
 
 
-def bin_edges(values: Sequence[Value], most_bins: int = MOST_BINS) -> tuple[float, ...]:
-    """Return rounded quantiles that cut numbers into at most so many bins.
+def rounded(value: float, digits: int) -> float:
+    """Round to a number of significant digits.
 
-    Numbers with few distinct values are not binned at all.
+    >>> rounded(123456, 2), rounded(-0.0456, 1)
+    (120000.0, -0.05)
+    """
+    return float(f"{value:.{digits - 1}e}") + 0.0  # adding 0.0 turns -0.0 into 0.0
 
+
+def bin_edges(values: Iterable[Value], most_bins: int = MOST_BINS) -> tuple[float, ...]:
+    """Return rising edges that cut numbers into at most so many bins; missing ones are left out.
+
+    Edges are quantiles, each an observed value, rounded to two significant digits. Where two digits
+    would merge most of them (years, for example), more are kept. Numbers with no more distinct
+    values than bins have no edges: the key tells them apart as they are.
+
+    >>> bin_edges(range(100))
+    (9.0, 19.0, 29.0, 39.0, 49.0, 59.0, 69.0, 79.0, 89.0)
     >>> bin_edges([0] * 95 + list(range(1000, 6000, 1000)) * 3, most_bins=4)
     (0.0,)
-    >>> bin_edges(list(range(10)))
+    >>> bin_edges([*range(10), None])
     ()
     """
     numbers = np.array([v for v in values if v is not None], dtype=np.float64)
     if len(np.unique(numbers)) <= most_bins:
         return ()
-    quantiles = np.quantile(numbers, np.arange(1, most_bins) / most_bins)
-    return tuple(sorted({float(f"{edge:.1e}") + 0.0 for edge in quantiles}))
+    low, high = numbers.min(), numbers.max()
+    shares = np.arange(1, most_bins) / most_bins
+    quantiles = np.quantile(numbers, shares, method="inverted_cdf").tolist()
+    # An edge at the highest value would leave the last bin empty.
+    wanted = {q for q in quantiles if q < high}
+    edges: set[float] = set()
+    for digits in range(2, 18):  # 17 digits write any float exactly
+        edges = {edge for q in quantiles if low <= (edge := rounded(q, digits)) < high}
+        if 2 * len(edges) >= len(wanted):
+            break
+    return tuple(sorted(edges))

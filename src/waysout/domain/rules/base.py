@@ -131,6 +131,20 @@ class Lever:
         # Of one point more than can be refused by name, one must be admitted.
         return any(self.admits(point) for point in self._points(len(self.never) + 2))
 
+    def sample(self, count: int) -> tuple[Value, ...]:
+        """Return at most so many admitted values, spread evenly: what could be tried first."""
+        choices = self.choices()
+        if choices is not None:
+            return choices[:count]
+        if not self.is_open:
+            return ()
+        step, width = self.grid_step, self.high - self.low
+        points = [self.low + width * i / max(1, count - 1) for i in range(count)]
+        if step is not None:
+            points = [self.start + step * round(steps_from(self.start, step, p)) for p in points]
+        typed = dict.fromkeys(self.feature.coerce(p) for p in points)
+        return tuple(value for value in typed if self.admits(value))
+
     def _points(self, count: int) -> Iterable[float]:
         step = self.grid_step
         if step is None:
@@ -150,7 +164,13 @@ class Lever:
         if not self.is_open:
             return "fixed: no other value"
         grid = f" in steps of {format_number(self.step)}" if self.step else ""
-        return self._interval() + grid
+        return self._interval() + grid + self._exceptions()
+
+    def _exceptions(self) -> str:
+        barred = sorted(float(v) for v in self.never if isinstance(v, (int, float)))
+        inside = [format_number(v) for v in barred if self.low <= v <= self.high]
+        shown = inside if len(inside) <= 4 else [inside[0], "…", inside[-1]]
+        return f", never {', '.join(shown)}" if inside else ""
 
     def _interval(self) -> str:
         low = "" if self.low <= -LARGEST else format_number(self.low)

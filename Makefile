@@ -1,0 +1,38 @@
+# Two commands do all the set-up on a machine that has Python >= 3.11 and a package registry:
+#   make demo   runs the main job        make test   passes the tests
+# Each makes its own .venv; nothing has to be activated. PYTHON=python3.12 chooses another Python.
+
+PYTHON ?= python3
+VENV ?= .venv
+ifeq ($(OS),Windows_NT)
+BIN := $(VENV)/Scripts
+else
+BIN := $(VENV)/bin
+endif
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test lint types clean
+
+demo: $(VENV)/.installed-train
+	$(BIN)/waysout demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+# The stamp is older than pyproject.toml when the dependencies may have changed.
+$(VENV)/.installed-%: pyproject.toml
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Waysout needs Python 3.11 or newer; this is ' + sys.version)"
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --editable ".[$*]"
+	@$(PYTHON) -c "import pathlib; pathlib.Path('$@').touch()"
+
+clean:
+	$(PYTHON) -c "import shutil; shutil.rmtree('$(VENV)', ignore_errors=True)"

@@ -1,0 +1,48 @@
+"""Where Waysout keeps its files: a cache it writes to, and a folder of tables it only reads."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+from waysout.errors import UnavailableError
+
+
+def cache_dir() -> Path:
+    """Return the folder Waysout may write to: ``WAYSOUT_CACHE``, else the user's cache.
+
+    The folder need not exist yet.
+    """
+    named = os.environ.get("WAYSOUT_CACHE")
+    if named:
+        return Path(named).expanduser()
+    import platformdirs
+
+    return platformdirs.user_cache_path("waysout", appauthor=False)
+
+
+def data_dir() -> Path | None:
+    """Return the folder named by ``WAYSOUT_DATA``, which is read and never written, if any."""
+    named = os.environ.get("WAYSOUT_DATA")
+    return Path(named).expanduser() if named else None
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, never half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot write {path}: {error.strerror or error}; "
+            "free some space, or set WAYSOUT_CACHE to a folder you can write to"
+        ) from None

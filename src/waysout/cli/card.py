@@ -1,0 +1,133 @@
+"""``waysout card``: describe a table, check the description, see what it allows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from waysout.cli.output import JsonFlag, find_card, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from waysout.domain.card import Card
+
+app = typer.Typer(
+    help="Cards describe a table: what each column is and what may change.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+CardArgument = Annotated[str, typer.Argument(help="A card file, or the name of a data set.")]
+TrustCode = Annotated[
+    bool, typer.Option("--trust-code", help="Import and run the card's custom rules.")
+]
+
+
+@app.command()
+def infer(
+    table: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
+    target: Annotated[str, typer.Option(help="The column with the outcome.")],
+    positive: Annotated[str, typer.Option(help="The value of that column which means yes.")],
+    name: Annotated[str, typer.Option(help="The card's name; default: the file's.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout.")] = None,
+) -> None:
+    """Print a first card for your table, with comments on what to look at.
+
+    Example: waysout card infer loans.csv --target status --positive approved > loans.toml
+    """
+    import re
+
+    from waysout.cache import write_atomically
+    from waysout.datasets.infer import infer_card
+    from waysout.datasets.table import read_table
+
+    made = re.sub(r"[^\w-]+", "-", table.name.split(".")[0])[:64]
+    text = infer_card(read_table(table), target=target, positive=positive, name=name or made)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(out, text.encode())
+        say(f"wrote {out}; look it over, then: waysout card check {out}")
+
+
+@app.command()
+def check(
+    card: CardArgument,
+    data: Annotated[str, typer.Option(help="Also read this table (or data set) by the card.")] = "",
+    trust_code: TrustCode = False,
+    json: JsonFlag = False,
+) -> None:
+    """Explain what is wrong with a card, line by line; with --data, also how a table fits it."""
+    from waysout.errors import CardError
+
+    try:
+        found = find_card(card, trust_code=trust_code)
+    except CardError as error:
+        if not json:
+            for problem in error.problems:
+                typer.echo(f"error: {problem}", err=True)
+            raise typer.Exit(error.exit_code) from None
+        problems = [{"line": p.line, "reason": p.reason} for p in error.problems]
+        print_json({"ok": False, "card": card, "problems": problems})
+        raise typer.Exit(error.exit_code) from None
+    report = _fit(found, data) if data else {}
+    if json:
+        print_json({"ok": True, "card": card, "problems": [], "advice": found.advice(), **report})
+        return
+    for advice in found.advice():
+        say(f"note: {advice}")
+    sets = ", ".join(f"{n} ({len(s.rules)})" for n, s in found.rule_sets.items()) or "none"
+    typer.echo(f"{card} is a sound card: {len(found.schema)} features; rule sets: {sets}")
+    for line in report.get("lines", []):
+        typer.echo(line)
+
+
+def _fit(card: Card, data: str) -> dict[str, Any]:
+    """Read a table by a card and count the rows that already break a rule."""
+    from collections import Counter
+
+    from waysout.cli.output import find_dataset
+
+    dataset = find_dataset(data, card)
+    broken = {
+        name: Counter(v.rule for row in dataset.rows for v in rules.violations(row, row))
+        for name, rules in card.rule_sets.items()
+    }
+    lines = [f"{data}: {len(dataset):,} rows read, {dataset.positives:,} are a yes"]
+    lines += [
+        f"  {rows:,} rows already break {rule!r} of rule set {name!r}"
+        for name, counts in broken.items()
+        for rule, rows in counts.most_common()
+    ]
+    return {
+        "rows": len(dataset),
+        "positives": dataset.positives,
+        "broken": {name: dict(counts) for name, counts in broken.items()},
+        "lines": lines,
+    }
+
+
+@app.command()
+def show(
+    card: CardArgument,
+    rules: Annotated[
+        str, typer.Option(help="A rule set of the card; default: its usual one.")
+    ] = "",
+    trust_code: TrustCode = False,
+    json: JsonFlag = False,
+) -> None:
+    """Show a card as a person would read it: the features, and the rules in words."""
+    found = find_card(card, trust_code=trust_code)
+    rule_set = found.rules(rules or None)
+    told = [{"rule": r.label, "kind": r.kind, "why": r.why} for r in rule_set.rules]
+    features = [
+        {"name": f.name, "kind": f.kind, "unit": f.unit, "about": f.about} for f in found.schema
+    ]
+    if json:
+        print_json({"name": found.name, "title": found.title, "rule_set": rule_set.name,
+                    "features": features, "rules": told})  # fmt: skip
+        return
+    print_table(found.title or found.name, ["feature", "kind", "unit", "about"],
+                [tuple(f.values()) for f in features])  # fmt: skip
+    print_table(f"Rules ({rule_set.name})", ["rule", "kind", "why"],
+                [tuple(r.values()) for r in told])  # fmt: skip

@@ -1,0 +1,104 @@
+"""``waysout doctor``: what is installed, cached and missing, and how to get it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from waysout.cli.output import JsonFlag, print_json, print_table
+
+# What each optional package is for, and the extra that brings it.
+_PACKAGES = (
+    ("lightgbm", "train", "train oracles, read LightGBM models"),
+    ("optuna", "train", "tune oracles"),
+    ("scikit-learn", "train", "split data, read scikit-learn models"),
+    ("xgboost", "xgboost", "read XGBoost models"),
+    ("catboost", "catboost", "read CatBoost models"),
+    ("onnxruntime", "onnx", "read ONNX models"),
+    ("skops", "skops", "read skops files"),
+    ("pyarrow", "parquet", "read Parquet tables"),
+)
+
+
+def doctor(json: JsonFlag = False) -> None:
+    """Say what is installed, cached and missing, and how to get it."""
+    report: dict[str, Any] = {"python": _python(), "packages": _packages(), "folders": _folders(),
+              "data": _data(), "oracles": oracle_states()}  # fmt: skip
+    if json:
+        print_json(report)
+        return
+    typer.echo(f"waysout {report['python']['waysout']} on Python {report['python']['python']}, "
+               f"{report['python']['platform']}")  # fmt: skip
+    print_table("Packages", ["package", "version", "for", "how to get it"],
+                [(p["name"], p["version"] or "missing", p["for"], "" if p["version"] else p["get"])
+                 for p in report["packages"]])  # fmt: skip
+    print_table("Data", ["name", "here", "how to get it"],
+                [(d["name"], "yes" if d["here"] else "no", "" if d["here"] else d["how_to_get"])
+                 for d in report["data"]])  # fmt: skip
+    print_oracles(report["oracles"])
+    for name, where in report["folders"].items():
+        typer.echo(f"{name}: {where}")
+
+
+def _python() -> dict[str, str]:
+    import platform
+
+    from waysout import __version__
+
+    return {"waysout": __version__, "python": platform.python_version(),
+            "platform": platform.platform()}  # fmt: skip
+
+
+def _packages() -> list[dict[str, Any]]:
+    return [
+        {"name": name, "version": _version(name), "for": purpose,
+         "get": f"pip install 'waysout[{extra}]'"}
+        for name, extra, purpose in _PACKAGES
+    ]  # fmt: skip
+
+
+def _version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    for name in (package, f"{package}-cpu"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def _folders() -> dict[str, str]:
+    from waysout.cache import cache_dir, data_dir
+
+    return {"cache": str(cache_dir()), "data": str(data_dir() or "WAYSOUT_DATA is not set")}
+
+
+def _data() -> list[dict[str, Any]]:
+    from waysout.datasets import registry
+
+    return registry.status()
+
+
+def oracle_states() -> list[dict[str, Any]]:
+    """Return for each data set whether its oracle is trained, and how good it is."""
+    from waysout.datasets import registry
+    from waysout.datasets.manifest import load_oracle_model
+    from waysout.errors import WaysoutError
+
+    found = []
+    for name in registry.DATASETS:
+        try:
+            accuracy: float | None = load_oracle_model(name)[1].accuracy
+        except WaysoutError:
+            accuracy = None
+        get = "" if accuracy else f"waysout oracle train {name}"
+        found.append({"name": name, "accuracy": accuracy, "get": get})
+    return found
+
+
+def print_oracles(states: list[dict[str, Any]]) -> None:
+    """Print which oracles are trained."""
+    rows = [(o["name"], o["accuracy"] or "not trained", o["get"]) for o in states]
+    print_table("Oracles", ["data set", "accuracy", "how to get it"], rows)

@@ -1,0 +1,68 @@
+"""``waysout``: finds the command, and turns every error into a message and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from waysout import __version__
+from waysout.cli import card, data, demo, doctor, oracle
+from waysout.errors import WaysoutError
+
+app = typer.Typer(
+    name="waysout",
+    help="Many different, validated, actionable ways from a model's no to a yes.\n\n"
+    "Start with: waysout demo",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(name="demo")(demo.demo)
+app.add_typer(card.app, name="card")
+app.add_typer(data.app, name="data")
+app.add_typer(oracle.app, name="oracle")
+app.command(name="doctor")(doctor.doctor)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"waysout {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line. Set WAYSOUT_DEBUG=1 to see tracebacks."""
+    try:
+        app()
+    except BrokenPipeError:
+        # The reader went away (`waysout … | head`): nothing is wrong, and nobody is listening.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except WaysoutError as error:
+        _fail(error, error.exit_code, str(error))
+    except Exception as error:
+        _fail(error, 1, f"unexpected {type(error).__name__}: {error} (WAYSOUT_DEBUG=1 shows where)")
+
+
+def _fail(error: Exception, code: int, message: str) -> None:
+    if os.environ.get("WAYSOUT_DEBUG"):
+        raise error
+    if "--json" in sys.argv:
+        document = {"error": {"type": type(error).__name__, "message": message, "code": code}}
+        typer.echo(json.dumps(document, ensure_ascii=False))
+    typer.echo(f"error: {message}", err=True)
+    sys.exit(code)

@@ -1,0 +1,89 @@
+"""What commands share: JSON on stdout, words and progress on stderr, tables that fit a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from waysout.datasets.load import Dataset
+    from waysout.domain.card import Card
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document."""
+    from waysout.domain.result import plain
+
+    typer.echo(json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def say(text: str = "") -> None:
+    """Tell the person something that a script does not read."""
+    typer.echo(text, err=True)
+
+
+def console() -> Console:
+    """Return a console on stdout that shows text as it is, without markup or guesses."""
+    from rich.console import Console
+
+    return Console(markup=False, highlight=False, emoji=False)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table whose cells are untrusted text."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(Text(column), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    console().print(table)
+
+
+def printable(cell: object) -> str:
+    """Return text without the control characters a terminal would obey."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in str(cell))
+
+
+@contextmanager
+def progress_bar(quiet: bool = False) -> Iterator[Progress]:
+    """Show progress on stderr, where it cannot spoil what a script reads."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
+    shown = Console(stderr=True)
+    with Progress(*columns, console=shown, disable=quiet, transient=True) as progress:
+        yield progress
+
+
+def find_card(name_or_path: str, *, trust_code: bool = False) -> Card:
+    """Return the card of a known data set, or read one from a file."""
+    from waysout.datasets import registry
+    from waysout.domain.card import Card
+
+    if name_or_path in registry.DATASETS:
+        return registry.card(name_or_path)
+    return Card.load(name_or_path, trust_code=trust_code)
+
+
+def find_dataset(name_or_path: str, card: Card) -> Dataset:
+    """Return the rows and labels of a known data set, or of a table file, as a card reads them."""
+    from waysout.datasets import registry
+    from waysout.datasets.load import labelled
+    from waysout.datasets.table import read_table
+
+    known = name_or_path in registry.DATASETS
+    return labelled(card, read_table(registry.get(name_or_path) if known else name_or_path))

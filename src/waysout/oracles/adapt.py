@@ -1,0 +1,172 @@
+"""From a trained model to an oracle: `as_oracle`.
+
+How rows are handed over is read off the model where it tells (see the family's adapter); where it
+does not, a trial on the first batch decides once (see `waysout.oracles.trial`); ``inputs=``
+overrides both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
+
+from waysout.domain.oracle import Answers
+from waysout.domain.schema import Row, Scalar, Schema
+from waysout.errors import OracleError, WaysoutError, unknown
+from waysout.oracles.adapter import Adapter
+from waysout.oracles.answers import Reader, Wanted, choose_class, empty, raised
+from waysout.oracles.boosters import from_catboost, from_lightgbm, from_xgboost
+from waysout.oracles.estimators import from_callable, from_estimator
+from waysout.oracles.inputs import InputKind, Inputs, Layout, build
+from waysout.oracles.onnx import OnnxModel, from_onnx
+from waysout.oracles.trial import decide
+
+Family = Callable[[Any, Schema, Inputs], Adapter]
+
+# By the package a model's class, or one it derives from, is defined in: no need to import it.
+FAMILIES: tuple[tuple[str, Family], ...] = (
+    ("lightgbm", from_lightgbm),
+    ("xgboost", from_xgboost),
+    ("catboost", from_catboost),
+    ("onnxruntime", from_onnx),
+)
+
+
+class ModelOracle:
+    """A model that answers for typed rows. It fixes the form of its input at the first batch."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        schema: Schema,
+        *,
+        positive: Scalar,
+        positive_class: Scalar | None = None,
+        name: str = "model",
+    ) -> None:
+        self._adapter = adapter
+        self._schema = schema
+        self._wanted = Wanted(positive, positive_class)
+        self._name = name
+        self._layout: Layout | None = None
+        self._labels_only = adapter.gives == "labels"
+        self._assumed_class = False
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """A short name for logs and reports."""
+        return self._name
+
+    @property
+    def labels_only(self) -> bool:
+        """Whether the model gives labels only; of a function it is known once it has answered."""
+        return self._labels_only
+
+    @property
+    def assumed_class(self) -> bool:
+        """Whether class 1 was taken for approval because nothing named another."""
+        if self._adapter.classes is not None:
+            return choose_class(self._adapter.classes, self._wanted)[1]
+        return self._assumed_class
+
+    @property
+    def inputs(self) -> InputKind | None:
+        """The form in which the model gets its rows; None until the first batch decides."""
+        return None if self._layout is None else self._layout.kind
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about how model and card fit together."""
+        return self._adapter.notes
+
+    def ask(self, rows: Sequence[Row]) -> Answers:
+        """Answer for each row, in order, with one call of the model for the whole batch."""
+        if not rows:
+            return empty()
+        with self._lock:
+            if self._layout is None:
+                self._layout = self._decide(rows)
+        return self._ask(self._layout, rows)
+
+    def _decide(self, rows: Sequence[Row]) -> Layout:
+        layouts = self._adapter.layouts
+        if len(layouts) == 1 and not self._adapter.refused:
+            return layouts[0]
+        return decide(layouts, self._adapter.refused, self._ask, rows)
+
+    def _ask(self, layout: Layout, rows: Sequence[Row]) -> Answers:
+        adapter = self._adapter
+        batch = build(layout, rows)
+        try:
+            returned = adapter.ask(batch)
+        except WaysoutError:
+            raise
+        except Exception as error:
+            raise raised(error, self._schema) from error
+        reader = Reader(
+            self._schema, self._wanted, adapter.gives, adapter.classes, adapter.sums_to_one
+        )
+        reading = reader.read(returned, rows)
+        self._labels_only = self._labels_only or reading.labels_only
+        self._assumed_class = self._assumed_class or reading.assumed_class
+        return reading.answers
+
+
+def as_oracle(
+    model: Any,
+    schema: Schema,
+    *,
+    positive: Scalar,
+    positive_class: Scalar | None = None,
+    inputs: Inputs = "auto",
+    name: str | None = None,
+) -> ModelOracle:
+    """Make an oracle of a model or a function.
+
+    ``positive`` is the card's label for approval and ``positive_class`` the model's own name for
+    it, needed only where the two differ. ``inputs`` says how the model was trained, where it does
+    not tell itself: on the table's own values ("raw"), on pandas categories ("category"), on
+    numbers for levels ("codes"); a function may also ask for "dicts".
+
+    >>> from waysout.domain.schema import Feature
+    >>> schema = Schema((Feature("income", "number"),))
+    >>> oracle = as_oracle(lambda frame: frame["income"] / 100, schema, positive="yes")
+    >>> oracle.ask([(20.0,), (70.0,)]).decision.tolist()
+    [False, True]
+    """
+    if inputs not in get_args(Inputs):
+        raise OracleError(unknown("kind of inputs", inputs, get_args(Inputs)))
+    try:
+        adapter = _family(model)(model, schema, inputs)
+    except WaysoutError:
+        raise
+    except Exception as error:
+        raise raised(error, schema) from error
+    if adapter.classes is not None:
+        choose_class(adapter.classes, Wanted(positive, positive_class))
+    label = getattr(model, "__name__", type(model).__name__) if name is None else name
+    return ModelOracle(
+        adapter, schema, positive=positive, positive_class=positive_class, name=label
+    )
+
+
+def _family(model: Any) -> Family:
+    if isinstance(model, type):
+        raise OracleError(f"{model.__name__} is a class: pass a fitted model, not its class")
+    packages = {base.__module__.split(".")[0] for base in type(model).__mro__}
+    for package, family in FAMILIES:
+        if package in packages:
+            return family
+    if isinstance(model, OnnxModel):
+        return from_onnx
+    if any(hasattr(model, method) for method in ("predict_proba", "predict", "decision_function")):
+        return from_estimator
+    if callable(model):
+        return from_callable
+    raise OracleError(
+        f"{type(model).__name__} is no model Waysout knows: pass a function that takes a DataFrame "
+        "and returns probabilities, a scikit-learn estimator, or a LightGBM, XGBoost, CatBoost or "
+        "ONNX model"
+    )

@@ -1,0 +1,265 @@
+"""From what a model returns to `Answers`: every value checked, the wanted class found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waysout.domain.oracle import Answers, Oracle
+from waysout.domain.schema import Row, Scalar, Schema, text_of
+from waysout.errors import OracleError, WaysoutError
+from waysout.oracles.adapter import Gives, Output
+
+# Probabilities of float32 models miss 0, 1 and a sum of one by rounding.
+RANGE_TOLERANCE = 1e-6
+SUM_TOLERANCE = 1e-3
+
+_ZERO_ONE = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What counts as approval: the card's positive label, and the model's own name for it."""
+
+    positive: Scalar
+    positive_class: Scalar | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A batch of answers, and what was learnt about the model by reading them."""
+
+    answers: Answers
+    labels_only: bool
+    assumed_class: bool
+
+
+def same(a: object, b: object) -> bool:
+    """Whether two labels are the same: as values, or as text (``1``, ``"1"`` and ``1.0``).
+
+    >>> same(np.int64(1), "1"), same("1.0", 1), same(True, 1), same("yes", "no")
+    (True, True, True, False)
+    """
+    return bool(a == b) or _label_text(a) == _label_text(b)
+
+
+def _label_text(label: object) -> str:
+    text = text_of(label)
+    try:
+        return text_of(float(text))
+    except ValueError:
+        return text
+
+
+def choose_class(
+    classes: Sequence[Any], wanted: Wanted, *, numbered: bool = True
+) -> tuple[int, bool]:
+    """Return the position of the approval class, and whether it had to be assumed to be class 1."""
+    named = wanted.positive if wanted.positive_class is None else wanted.positive_class
+    found = [i for i, c in enumerate(classes) if same(c, named)]
+    if found and (numbered or wanted.positive_class is not None):
+        # Typed equality goes first: a model may tell 1 from "1".
+        return next((i for i in found if type(classes[i]) is type(named)), found[0]), False
+    if wanted.positive_class is None and numbered and is_zero_one(classes):
+        return next(i for i, c in enumerate(classes) if same(c, 1) or same(c, True)), True
+    raise OracleError(
+        f"none of the model's classes ({', '.join(repr(_plain(c)) for c in classes[:20])}) is "
+        f"known to be {named!r}: name the one that means approval with --positive-class "
+        "(positive_class=…)"
+    )
+
+
+def is_zero_one(classes: Sequence[Any]) -> bool:
+    """Whether two classes are 0 and 1, in any spelling."""
+    texts = {_label_text(c) for c in classes}
+    return len(classes) == 2 and texts in ({"0", "1"}, {"False", "True"})
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def empty() -> Answers:
+    """Return the answers to no rows."""
+    return Answers(np.empty(0, dtype=np.float64), np.empty(0, dtype=np.bool_))
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads what one model returns; knows its classes where they are known beforehand."""
+
+    schema: Schema
+    wanted: Wanted
+    gives: Gives
+    classes: tuple[Any, ...] | None = None
+    sums_to_one: bool = True
+
+    def read(self, returned: Any, rows: Sequence[Row]) -> Reading:
+        """Check one batch and find the wanted class in it."""
+        output = returned if isinstance(returned, Output) else Output(returned, self.classes)
+        values = self._array(output.values, len(rows))
+        if self.gives == "labels" or (self.gives == "either" and _are_labels(values)):
+            return self._labels(values, output, rows)
+        scores = self._scores(values, rows)
+        if scores.ndim == 1:
+            return self._one_column(scores, output)
+        return self._columns(scores, output, rows)
+
+    def _array(self, values: Any, n: int) -> NDArray[Any]:
+        try:
+            array = np.asarray(values)
+        except ValueError as error:
+            raise OracleError(f"the model returned rows of different lengths: {error}") from error
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
+        if array.ndim not in (1, 2) or len(array) != n:
+            raise OracleError(
+                f"the model was asked for {n} rows and returned {type(values).__name__} of shape "
+                f"{array.shape}: it must return one probability or label a row, or one row of "
+                "class probabilities"
+            )
+        return array
+
+    def _scores(self, values: NDArray[Any], rows: Sequence[Row]) -> NDArray[np.float64]:
+        try:
+            scores = values.astype(np.float64)
+        except (TypeError, ValueError):
+            raise OracleError(
+                f"the model returned {values.flat[0]!r:.80} where a probability was expected"
+            ) from None
+        wrong = ~np.isfinite(scores) | (np.abs(scores - 0.5) > 0.5 + RANGE_TOLERANCE)
+        if wrong.any():
+            at = tuple(np.argwhere(wrong)[0])
+            raise self.fault(
+                rows,
+                int(at[0]),
+                f"the model returned {scores[at]!s} where a probability from 0 to 1 was expected",
+                "If these are scores or margins, wrap the model in a function that returns "
+                "probabilities; if they are labels, return them as text or integers",
+            )
+        return np.clip(scores, 0.0, 1.0)
+
+    def _one_column(self, scores: NDArray[np.float64], output: Output) -> Reading:
+        assumed, index = False, 1
+        if output.classes is not None:
+            index, assumed = choose_class(output.classes, self.wanted)
+        elif self.wanted.positive_class is not None:
+            # One number a row is the chance of approval, unless the user says it is another's.
+            index, _ = choose_class(_ZERO_ONE, self.wanted)
+        chance = scores if index == 1 else 1.0 - scores
+        return Reading(Answers(chance, chance >= 0.5), False, assumed)
+
+    def _columns(self, scores: NDArray[np.float64], output: Output, rows: Sequence[Row]) -> Reading:
+        width = scores.shape[1]
+        classes = tuple(range(width)) if output.classes is None else output.classes
+        if len(classes) != width:
+            raise OracleError(f"the model has {len(classes)} classes and returned {width} columns")
+        sums = scores.sum(axis=1)
+        off = np.flatnonzero(np.abs(sums - 1.0) > SUM_TOLERANCE)
+        if self.sums_to_one and len(off):
+            raise self.fault(
+                rows,
+                int(off[0]),
+                f"the class probabilities add up to {sums[off[0]]:.6g}, not to 1",
+                "Return probabilities, or wrap the model in a function that makes them",
+            )
+        index, assumed = choose_class(classes, self.wanted, numbered=output.numbered)
+        chance = np.ascontiguousarray(scores[:, index])
+        decision = chance >= 0.5 if width == 2 else scores.argmax(axis=1) == index
+        return Reading(Answers(chance, decision), False, assumed)
+
+    def _labels(self, values: NDArray[Any], output: Output, rows: Sequence[Row]) -> Reading:
+        if values.ndim != 1:
+            raise OracleError(f"the model returned labels of shape {values.shape}, not one a row")
+        labels = [_plain(v) for v in values]
+        for i, label in enumerate(labels):
+            fraction = output.classes is None and isinstance(label, float) and label % 1
+            if not isinstance(label, (str, int, float)) or label != label or fraction:
+                raise self.fault(
+                    rows,
+                    i,
+                    f"the model returned {label!r} where a class label was expected",
+                    "A regression model has no classes: wrap it in a function that returns the "
+                    "probability of approval",
+                )
+        label, assumed = self._wanted_label(set(labels), output.classes)
+        yes = {seen: same(seen, label) for seen in set(labels)}
+        decision = np.array([yes[seen] for seen in labels], dtype=np.bool_)
+        return Reading(Answers(decision.astype(np.float64), decision), True, assumed)
+
+    def _wanted_label(self, seen: set[Any], classes: tuple[Any, ...] | None) -> tuple[Any, bool]:
+        if classes is not None:
+            index, assumed = choose_class(classes, self.wanted)
+            return classes[index], assumed
+        if self.wanted.positive_class is not None:
+            return self.wanted.positive_class, False
+        zero_one = all(any(same(s, c) for c in (0, 1, False, True)) for s in seen)
+        if zero_one and not any(same(self.wanted.positive, c) for c in (0, 1, False, True)):
+            return 1, True
+        return self.wanted.positive, False
+
+    def fault(self, rows: Sequence[Row], i: int, what: str, remedy: str) -> OracleError:
+        """Say what came back, for which row, and what to do."""
+        shown = ", ".join(f"{k}={v}" for k, v in self.schema.format(rows[i]).items())
+        shown = shown if len(shown) <= 300 else shown[:300] + "…"
+        return OracleError(f"{what}, for row {i} of the batch ({shown}). {remedy}")
+
+
+def _are_labels(values: NDArray[Any]) -> bool:
+    if values.ndim != 1:
+        return False
+    if values.dtype == object:
+        return not all(isinstance(v, (float, np.floating)) for v in values)
+    return values.dtype.kind not in "f"
+
+
+def raised(error: Exception, schema: Schema) -> OracleError:
+    """Turn what a model raised into an error that names the column, where the message tells."""
+    message = str(error).split("\nStack trace")[0].strip()
+    message = message if len(message) <= 600 else message[:600] + "…"
+    columns = _blamed(message, schema)
+    where = f" (column {', '.join(map(repr, columns[:3]))})" if columns else ""
+    return OracleError(f"the model raised {type(error).__name__}{where}: {message}")
+
+
+def _blamed(message: str, schema: Schema) -> list[str]:
+    quoted = set(re.findall(r"['\"‘]([^'\"’]+)['\"’]", message))
+    lines = {line.strip(" -*") for line in message.splitlines()}
+    named = [name for name in schema.names if name in quoted | lines]
+    return named or [f.name for f in schema if quoted & {*f.level_texts, *map(str, f.levels)}]
+
+
+def ask_checked(oracle: Oracle, rows: Sequence[Row]) -> Answers:
+    """Ask an oracle of any make and check that its answers are well formed."""
+    try:
+        answers = oracle.ask(rows)
+    except WaysoutError:
+        raise
+    except Exception as error:
+        raise OracleError(f"{oracle.name} raised {type(error).__name__}: {error}") from error
+    if not isinstance(answers, Answers):
+        raise OracleError(f"the oracle returned {type(answers).__name__} instead of Answers")
+    _check_array("probability", answers.probability, np.dtype(np.float64), len(rows))
+    _check_array("decision", answers.decision, np.dtype(np.bool_), len(rows))
+    p = answers.probability
+    wrong = np.flatnonzero(~((p >= 0.0) & (p <= 1.0)))
+    if len(wrong):
+        i = int(wrong[0])
+        raise OracleError(f"the oracle's probability is {p[i]} for the row {rows[i]!r:.300}")
+    if oracle.labels_only and not np.array_equal(p, answers.decision):
+        raise OracleError("an oracle that gives labels only must answer 1.0 for yes and 0.0 for no")
+    return answers
+
+
+def _check_array(name: str, array: object, dtype: np.dtype[Any], n: int) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        raise OracleError(f"the oracle's {name} must be a numpy array of {dtype}")
+    if array.shape != (n,):
+        raise OracleError(
+            f"the oracle was asked for {n} rows and its {name} has the shape {array.shape}"
+        )

@@ -1,0 +1,285 @@
+"""Rows, the way a model was trained on them.
+
+A `Layout` says which columns a model wants, in its own order and under its own names, and what
+stands for each level of a category: the table's own value ("raw"), a pandas category ("category"),
+a number ("codes"), or a plain dict of raw values ("dicts"). `build` fills it with rows.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waysout.domain.schema import Feature, Row, Schema, Value, text_of
+from waysout.errors import OracleError, unknown
+
+InputKind = Literal["raw", "category", "codes", "dicts"]
+Inputs = Literal["auto", "raw", "category", "codes", "dicts"]
+Container = Literal["frame", "matrix", "dicts"]
+Holds = Literal["values", "numbers", "text", "categories"]
+
+# What libraries call columns that were given without names.
+_GENERIC = ("Column_{}", "f{}", "{}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A column the model wants: what the model calls it and where it stands in a row."""
+
+    name: str
+    position: int
+    feature: Feature
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A place and what the model gets there; ``table`` maps a row's value to it."""
+
+    place: Place
+    holds: Holds
+    table: Mapping[Value, object] | None = None
+    categories: tuple[object, ...] = ()
+
+    def cells(self, rows: Sequence[Row]) -> list[object]:
+        """Return the column's cells, NaN where the value is missing or unknown to the model."""
+        values = [row[self.place.position] for row in rows]
+        if self.table is None:
+            return [math.nan if value is None else value for value in values]
+        return [math.nan if value is None else self.table.get(value, math.nan) for value in values]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of a model's input, in its order, and what holds them."""
+
+    kind: InputKind
+    columns: tuple[Column, ...]
+    container: Container
+
+
+def places(
+    schema: Schema, names: Sequence[str] | None = None, count: int | None = None
+) -> tuple[Place, ...]:
+    """Find the model's columns in the schema: by name, or by position where it has no names."""
+    wanted = count if names is None else len(names)
+    if names is None or _is_generic(names, schema):
+        if wanted not in (None, len(schema)):
+            raise OracleError(
+                f"the model was trained on {wanted} columns and the card describes {len(schema)}: "
+                f"{', '.join(map(repr, schema.names[:20]))}. Describe the model's columns in the "
+                "card, in the order it was trained on, or wrap the model in a function"
+            )
+        names = schema.names if names is None else names
+        return tuple(
+            Place(str(n), i, f) for i, (n, f) in enumerate(zip(names, schema, strict=True))
+        )
+    positions = [_position(schema, str(name)) for name in names]
+    return tuple(
+        Place(str(name), i, schema.features[i]) for name, i in zip(names, positions, strict=True)
+    )
+
+
+def _is_generic(names: Sequence[str], schema: Schema) -> bool:
+    if any(name in schema for name in names):
+        return False
+    return any(all(n == g.format(i) for i, n in enumerate(names)) for g in _GENERIC)
+
+
+def _position(schema: Schema, name: str) -> int:
+    exact = unicodedata.normalize("NFC", name).strip()
+    if exact in schema:
+        return schema.index(exact)
+    # LightGBM and ONNX converters write "loan amount" as "loan_amount".
+    alike = [i for i, n in enumerate(schema.names) if _plain(n) == _plain(exact)]
+    if len(alike) == 1:
+        return alike[0]
+    raise OracleError(
+        f"the model wants a column the card does not describe: "
+        f"{unknown('column', name, schema.names)}. Add it to the card or, if it is made from other "
+        "columns (dummies, ratios), wrap the model in a function that makes it"
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"\W", "_", name)
+
+
+def codes_of(feature: Feature) -> dict[Value, float]:
+    """Return the number that stands for each level, or say which column needs ``codes``.
+
+    Without codes in the card a level that is a number stands for itself, and a boolean is 0 and 1
+    where its spellings in alphabetical order give the same.
+
+    >>> codes_of(Feature("own", "boolean", levels=("No", "Yes")))
+    {False: 0.0, True: 1.0}
+    """
+    texts = feature.level_texts
+    if feature.codes:
+        lacking = [text for text in texts if text not in feature.codes]
+        if lacking:
+            raise OracleError(f"column {feature.name!r} has no code for the level {lacking[0]!r}")
+        numbers = [float(feature.codes[text]) for text in texts]
+    elif not any(isinstance(level, str) for level in feature.levels):
+        numbers = [float(level) for level in feature.levels]
+    elif feature.kind == "boolean" and list(texts) == sorted(texts):
+        numbers = [0.0, 1.0]
+    else:
+        raise OracleError(
+            f"column {feature.name!r} holds text and has no codes: write the numbers the model was "
+            f"trained on into the card (codes = {{ {texts[0]!r} = 0, … }}), or pass inputs='raw' "
+            "if it was trained on the text itself"
+        )
+    return dict(zip(feature.values(), numbers, strict=True))
+
+
+def match(feature: Feature, categories: Sequence[object]) -> dict[Value, int]:
+    """Find each level among the categories a model recorded, by its text or else by its code.
+
+    Levels the model never saw are left out; no level found at all is an error.
+    """
+    index = {text_of(category): i for i, category in enumerate(categories) if category == category}
+    if feature.is_numeric:
+        # The model took a number for a category: the row's number is the category.
+        return {_number(text): i for text, i in index.items() if not math.isnan(_number(text))}
+    by_level = dict(zip(feature.values(), feature.level_texts, strict=True))
+    by_code = {value: text_of(code) for value, code in _codes_if_any(feature).items()}
+    found = [
+        {value: index[text] for value, text in texts.items() if text in index}
+        for texts in (by_level, by_code)
+    ]
+    best = max(found, key=len)
+    if not best:
+        raise OracleError(
+            f"column {feature.name!r}: the model was trained on the categories "
+            f"{_shown(categories)} and the card lists {_shown(feature.level_texts)}: "
+            "write the model's own values as levels, or its numbers as codes, into the card"
+        )
+    return best
+
+
+def _codes_if_any(feature: Feature) -> dict[Value, float]:
+    try:
+        return codes_of(feature)
+    except OracleError:
+        return {}
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _shown(values: Sequence[object]) -> str:
+    return ", ".join(repr(v) for v in values[:8]) + (", …" if len(values) > 8 else "")
+
+
+def never_seen(feature: Feature, found: Mapping[Value, int]) -> str | None:
+    """Say which levels of the card the model never saw, if any."""
+    if feature.is_numeric:
+        return None
+    lacking = [feature.format(value) for value in feature.values() if value not in found]
+    if not lacking:
+        return None
+    return f"column {feature.name!r}: the model never saw {_shown(lacking)}"
+
+
+def raw_column(place: Place) -> Column:
+    """Return the column as the user's table holds it."""
+    feature = place.feature
+    if feature.kind == "number":
+        return Column(place, "numbers")
+    if feature.kind == "integer":
+        return Column(place, "values")
+    text = all(isinstance(level, str) for level in feature.levels)
+    table: dict[Value, object] = {value: feature.raw(value) for value in feature.values()}
+    return Column(place, "text" if text else "values", table)
+
+
+def code_column(place: Place) -> Column:
+    """Return the column as numbers."""
+    table = None if place.feature.is_numeric else codes_of(place.feature)
+    return Column(place, "numbers", table)
+
+
+def category_column(place: Place) -> Column:
+    """Return the column as a pandas category of the card's levels; a number stays a number."""
+    raw = raw_column(place)
+    if place.feature.is_numeric:
+        return raw
+    return Column(place, "categories", raw.table, tuple(place.feature.levels))
+
+
+def index_column(place: Place, categories: Sequence[object]) -> Column:
+    """Return the column as positions in the categories the model recorded."""
+    found = match(place.feature, categories)
+    return Column(place, "numbers", {value: float(i) for value, i in found.items()})
+
+
+def spelled_column(place: Place, categories: Sequence[object]) -> Column:
+    """Return the column in the spelling the model recorded; a level it never saw stays raw."""
+    found = match(place.feature, categories)
+    table = {
+        value: categories[found[value]] if value in found else place.feature.raw(value)
+        for value in place.feature.values()
+    }
+    text = all(isinstance(cell, str) for cell in table.values())
+    return Column(place, "text" if text else "values", table)
+
+
+_COLUMNS = {
+    "raw": raw_column,
+    "codes": code_column,
+    "category": category_column,
+    "dicts": raw_column,
+}
+
+
+def plain_layout(kind: InputKind, spots: Sequence[Place], *, named: bool = True) -> Layout:
+    """Return a layout that needs to know nothing but the schema."""
+    container: Container = "dicts" if kind == "dicts" else "frame" if named else "matrix"
+    if kind == "category":
+        container = "frame"  # A matrix has no categories.
+    return Layout(kind, tuple(_COLUMNS[kind](spot) for spot in spots), container)
+
+
+def build(layout: Layout, rows: Sequence[Row]) -> Any:
+    """Fill a layout with rows: a DataFrame, a matrix or a list of dicts."""
+    if layout.container == "dicts":
+        spots = [column.place for column in layout.columns]
+        return [{s.name: s.feature.raw(row[s.position]) for s in spots} for row in rows]
+    if layout.container == "matrix":
+        return _matrix(layout.columns, rows)
+    import pandas as pd
+
+    return pd.DataFrame({column.place.name: _series(column, rows) for column in layout.columns})
+
+
+def _matrix(columns: Sequence[Column], rows: Sequence[Row]) -> NDArray[Any]:
+    dtype = object if any(column.holds == "text" for column in columns) else np.float64
+    matrix = np.empty((len(rows), len(columns)), dtype=dtype)
+    for i, column in enumerate(columns):
+        matrix[:, i] = column.cells(rows)
+    return matrix
+
+
+def _series(column: Column, rows: Sequence[Row]) -> Any:
+    import pandas as pd
+
+    cells: Any = column.cells(rows)
+    if column.holds == "categories":
+        return pd.Series(pd.Categorical(cells, categories=list(column.categories)))
+    if column.holds == "numbers":
+        return pd.Series(cells, dtype="float64")
+    if column.holds == "text":
+        # As read_csv would: a column of NaN alone must not become one of numbers.
+        return pd.Series(cells, dtype=pd.Series([""]).dtype)
+    return pd.Series(cells)

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from waysout.cli.main import main
+
+CommandLine = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the tests out of the user's cache, and the user's cache out of the tests."""
+    before = os.environ.get("WAYSOUT_CACHE")
+    os.environ["WAYSOUT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    os.environ.pop("WAYSOUT_CACHE")
+    if before is not None:
+        os.environ["WAYSOUT_CACHE"] = before
+
+
+@pytest.fixture
+def waysout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """Run the command line as `main` does; returns exit code, stdout and stderr."""
+
+    def run(*args: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["waysout", *map(str, args)])
+        monkeypatch.setenv("COLUMNS", "200")
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        code = left.value.code
+        return (code if isinstance(code, int) else int(code is not None)), out, err
+
+    return run

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+from dataset_helpers import REAL, real_table
+
+from waysout.datasets import registry
+from waysout.datasets.load import load_dataset
+from waysout.datasets.queries import QUERIES, queries, query_list
+from waysout.datasets.split import split
+from waysout.errors import InputError
+
+NAMES = ("synthetic", *REAL)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_thirty_distinct_rows_of_the_table(name: str) -> None:
+    stored = query_list(name)
+    assert (stored.name, stored.n, stored.seed) == (name, QUERIES, 42)
+    assert queries(name) == list(stored.rows)
+    assert len(set(stored.rows)) == QUERIES
+    assert all(0 <= row < registry.info(name).rows for row in stored.rows)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_queries_are_held_out(name: str) -> None:
+    pytest.importorskip("sklearn")
+    if name != "synthetic":
+        real_table(name)
+    _, held_out = split(load_dataset(name, fetch=False))
+    assert set(queries(name)) <= set(held_out.tolist())
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(InputError, match="unknown data set 'lone'"):
+        queries("lone")

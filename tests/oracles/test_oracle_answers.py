@@ -1,0 +1,232 @@
+"""What functions may return, which class is approval, and every way an answer can be wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from waysout.domain.schema import Feature, Row, Schema
+from waysout.errors import OracleError
+from waysout.oracles.adapt import as_oracle
+from waysout.oracles.answers import Wanted, choose_class
+
+SCHEMA = Schema(
+    (
+        Feature("income", "number"),
+        Feature("job", "category", levels=("clerk", "cook"), codes={"clerk": 5, "cook": 6}),
+    )
+)
+ROWS: list[Row] = [(10.0, "clerk"), (90.0, "cook"), (50.0, "clerk")]
+CHANCE = np.array([0.1, 0.9, 0.5])
+YES = [False, True, True]
+
+
+def returning(value: Any) -> Any:
+    return lambda frame: value
+
+
+@pytest.mark.parametrize(
+    ("returned", "labels_only"),
+    [
+        (CHANCE, False),
+        (CHANCE.astype(np.float32), False),
+        (CHANCE.tolist(), False),
+        (pd.Series(CHANCE, index=[7, 8, 9]), False),
+        (CHANCE.astype(object), False),
+        (CHANCE.reshape(-1, 1), False),
+        (np.column_stack([1 - CHANCE, CHANCE]), False),
+        (pd.DataFrame({"no": 1 - CHANCE, "yes": CHANCE}), False),
+        (CHANCE - np.array([1e-7, 0, 0]), False),
+        ([0, 1, 1], True),
+        (np.array([False, True, True]), True),
+        (["no", "yes", "yes"], True),
+        (pd.Series(["no", "yes", "yes"], dtype="category"), True),
+        (np.array([["no"], ["yes"], ["yes"]]), True),
+    ],
+)
+def test_what_a_function_may_return(returned: Any, labels_only: bool) -> None:
+    oracle = as_oracle(returning(returned), SCHEMA, positive="yes", name="mine")
+    answers = oracle.ask(ROWS)
+    assert answers.decision.tolist() == YES
+    expected = np.array(YES, dtype=float) if labels_only else CHANCE
+    assert answers.probability == pytest.approx(expected, abs=1e-6)
+    assert answers.probability.dtype == np.float64
+    assert (oracle.labels_only, oracle.name) == (labels_only, "mine")
+
+
+def test_three_columns_of_a_function_are_numbered() -> None:
+    table = np.array([[0.2, 0.45, 0.35], [0.5, 0.3, 0.2], [0.0, 0.0, 1.0]])
+    answers = as_oracle(returning(table), SCHEMA, positive="mid", positive_class=1).ask(ROWS)
+    assert answers.probability.tolist() == [0.45, 0.3, 0.0]
+    assert answers.decision.tolist() == [True, False, False]  # a plurality is enough
+    with pytest.raises(OracleError, match=r"\(0, 1, 2\).*'mid'.*--positive-class"):
+        as_oracle(returning(table), SCHEMA, positive="mid").ask(ROWS)
+
+
+def test_one_number_is_the_chance_of_approval_unless_said_otherwise() -> None:
+    assert as_oracle(returning(CHANCE), SCHEMA, positive=0).ask(ROWS).decision.tolist() == YES
+    turned = as_oracle(returning(CHANCE), SCHEMA, positive="yes", positive_class=0).ask(ROWS)
+    assert turned.probability == pytest.approx(1 - CHANCE)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        ("auto", "clerk"),
+        ("raw", "clerk"),
+        ("dicts", "clerk"),
+        ("category", "clerk"),
+        ("codes", 5.0),
+    ],
+)
+def test_inputs_of_a_function(inputs: Any, expected: Any) -> None:
+    seen: list[Any] = []
+
+    def model(batch: Any) -> Any:
+        first = batch[0] if inputs in ("dicts", "codes") else batch.iloc[0]
+        seen.append(first["job"] if inputs != "codes" else first[1])
+        return CHANCE
+
+    as_oracle(model, SCHEMA, positive="yes", inputs=inputs).ask(ROWS)
+    assert seen == [expected]
+
+
+def test_no_rows_do_not_reach_the_model() -> None:
+    def never(frame: Any) -> Any:
+        raise AssertionError
+
+    answers = as_oracle(never, SCHEMA, positive="yes").ask([])
+    assert len(answers) == 0
+    assert [answers.probability.dtype.kind, answers.decision.dtype.kind] == ["f", "b"]
+
+
+def test_one_call_a_batch() -> None:
+    sizes: list[int] = []
+
+    def model(frame: pd.DataFrame) -> Any:
+        sizes.append(len(frame))
+        return np.zeros(len(frame))
+
+    as_oracle(model, SCHEMA, positive="yes").ask(ROWS * 10)
+    assert sizes == [30]
+
+
+@pytest.mark.parametrize(
+    ("classes", "positive", "positive_class", "expected"),
+    [
+        (("no", "yes"), "yes", None, (1, False)),
+        (("yes", "no"), "yes", None, (0, False)),
+        ((0, 1), "Approved", None, (1, True)),
+        ((1, 0), "Approved", None, (0, True)),
+        ((0, 1), 0, None, (0, False)),
+        ((0, 1), "0", None, (0, False)),
+        ((0, 1), True, None, (1, False)),
+        ((False, True), 1, None, (1, False)),
+        ((False, True), "Approved", None, (1, True)),
+        (("0", "1"), "Approved", None, (1, True)),
+        ((0.0, 1.0), "Approved", "1", (1, False)),
+        ((0.0, 1.0), "Approved", "0.0", (0, False)),
+        ((1, 2), 1, None, (0, False)),
+        ((-1, 1), "Approved", "-1", (0, False)),
+        ((np.int64(3), np.int64(4)), 4, None, (1, False)),
+        (("1", 1), 1, None, (1, False)),
+        ((True, False), np.True_, None, (0, False)),
+    ],
+)
+def test_which_class_is_approval(
+    classes: Any, positive: Any, positive_class: Any, expected: Any
+) -> None:
+    assert choose_class(classes, Wanted(positive, positive_class)) == expected
+
+
+@pytest.mark.parametrize(
+    ("classes", "positive", "positive_class"),
+    [
+        ((1, 2), "Approved", None),
+        ((0, 1), "Approved", 2),
+        (("no", "yes"), 1, None),
+        ((0,), "a", None),
+    ],
+)
+def test_class_that_must_be_named(classes: Any, positive: Any, positive_class: Any) -> None:
+    with pytest.raises(OracleError, match="--positive-class"):
+        choose_class(classes, Wanted(positive, positive_class))
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ([0.1, 0.9], r"asked for 3 rows and returned list of shape \(2,\)"),
+        (0.5, r"shape \(\)"),
+        (None, r"shape \(\)"),
+        (np.zeros((3, 2, 2)), r"shape \(3, 2, 2\)"),
+        ([[0.1], [0.2, 0.8], [0.3]], "different lengths"),
+        ([0.1, np.nan, 0.5], r"returned nan .*row 1 .*income=90, job=cook"),
+        ([0.1, 0.9, np.inf], r"returned inf .*row 2"),
+        ([0.1, 1.7, 0.5], r"returned 1.7 .*row 1 .*margins"),
+        ([-0.01, 0.9, 0.5], r"returned -0.01 .*row 0"),
+        ([[0.1, 0.2], [0.5, 0.5], [1, 0]], "row 0 .*add up|add up to 0.3"),
+        ([[0.1, np.nan], [0.5, 0.5], [1, 0]], "returned nan"),
+        ([["a", "b"]] * 3, "returned .*'a'.* where a probability"),
+        (["yes", None, "no"], r"None .*row 1"),
+        ([{"yes": 1}] * 3, "label was expected"),
+    ],
+)
+def test_wrong_answers_are_refused(returned: Any, message: str) -> None:
+    with pytest.raises(OracleError, match=message):
+        as_oracle(returning(returned), SCHEMA, positive="yes").ask(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("error", "column"),
+    [
+        (KeyError("job"), "job"),
+        (ValueError("could not convert string to float: 'cook'"), "job"),
+        (ValueError("Feature names unseen at fit time:\n- income\n"), "income"),
+    ],
+)
+def test_model_that_raises_names_the_column(error: Exception, column: str) -> None:
+    def model(frame: Any) -> Any:
+        raise error
+
+    with pytest.raises(OracleError, match=f"{type(error).__name__}.*column '{column}'") as info:
+        as_oracle(model, SCHEMA, positive="yes").ask(ROWS)
+    assert info.value.__cause__ is error
+
+
+def test_labels_of_a_function_under_their_own_name() -> None:
+    model = returning(["bad", "good", "good"])
+    named = as_oracle(model, SCHEMA, positive="yes", positive_class="good")
+    assert named.ask(ROWS).decision.tolist() == YES
+
+
+class Odd:
+    """Has three classes and does not answer accordingly."""
+
+    classes_ = ("a", "b", "c")
+
+    def __init__(self, method: str, returned: Any) -> None:
+        setattr(self, method, returning(returned))
+
+
+@pytest.mark.parametrize(
+    ("method", "returned", "message"),
+    [
+        ("predict_proba", [[0.5, 0.5]] * 3, "3 classes and returned 2 columns"),
+        ("predict", [["a", "b"]] * 3, r"labels of shape \(3, 2\)"),
+    ],
+)
+def test_classes_and_columns_that_do_not_fit(method: str, returned: Any, message: str) -> None:
+    with pytest.raises(OracleError, match=message):
+        as_oracle(Odd(method, returned), SCHEMA, positive="a", inputs="raw").ask(ROWS)
+
+
+def test_interrupts_pass_through() -> None:
+    def model(frame: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        as_oracle(model, SCHEMA, positive="yes").ask(ROWS)

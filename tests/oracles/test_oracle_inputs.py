@@ -1,0 +1,152 @@
+"""Rows in the forms models are trained on."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from waysout.domain.schema import Feature, Row, Schema
+from waysout.errors import OracleError
+from waysout.oracles.inputs import build, codes_of, match, places, plain_layout
+
+SCHEMA = Schema(
+    (
+        Feature("debt ratio", "number", missing="keep"),
+        Feature("term", "integer", missing="keep"),
+        Feature("job", "category", levels=("cook", "clerk"), codes={"cook": 1, "clerk": 0}),
+        Feature("grade", "category", levels=(1, 2), missing="keep"),
+        Feature("own", "boolean", levels=("No", "Yes")),
+        Feature("flag", "boolean", missing="keep"),
+    )
+)
+FULL: Row = (0.5, 12, "cook", "2", True, False)
+GAPS: Row = (None, None, "clerk", None, False, None)
+
+
+def filled(kind: Any, *rows: Row, named: bool = True) -> Any:
+    return build(plain_layout(kind, places(SCHEMA), named=named), rows)
+
+
+def test_raw_frame_is_what_read_csv_gives() -> None:
+    frame = filled("raw", FULL, FULL)
+    assert frame.iloc[0].tolist() == [0.5, 12, "cook", 2, "Yes", False]
+    kinds = [frame[name].dtype.kind for name in ("debt ratio", "term", "grade", "flag")]
+    assert kinds == ["f", "i", "i", "b"]
+
+
+def test_missing_values_are_nan_and_integers_become_floats() -> None:
+    frame = filled("raw", FULL, GAPS)
+    assert frame["term"].dtype == frame["grade"].dtype == np.float64
+    assert frame.isna().iloc[1].tolist() == [True, True, False, True, False, True]
+    assert frame["flag"].tolist()[0] is False
+
+
+def test_text_column_without_values_stays_text() -> None:
+    schema = Schema((Feature("job", "category", levels=("a", "b"), missing="keep"),))
+    layout = plain_layout("raw", places(schema))
+    assert build(layout, [(None,)])["job"].dtype == build(layout, [("a",)])["job"].dtype
+
+
+def test_codes() -> None:
+    matrix = filled("codes", FULL, GAPS, named=False)
+    assert matrix.dtype == np.float64
+    np.testing.assert_array_equal(
+        matrix, [[0.5, 12, 1, 2, 1, 0], [math.nan, math.nan, 0, math.nan, 0, math.nan]]
+    )
+    named = filled("codes", FULL, GAPS)
+    assert list(named) == list(SCHEMA.names)
+    np.testing.assert_array_equal(named.to_numpy(), matrix)
+
+
+def test_categories() -> None:
+    frame = filled("category", FULL, GAPS)
+    assert [str(d) for d in frame.dtypes[2:]] == ["category"] * 4
+    assert frame["grade"].cat.categories.tolist() == [1, 2]
+    assert frame["grade"].isna().tolist() == [False, True]
+
+
+def test_dicts_are_plain() -> None:
+    assert filled("dicts", FULL)[0] == SCHEMA.raw(FULL)
+    assert filled("dicts", GAPS)[0]["term"] is None
+
+
+@pytest.mark.parametrize(
+    ("feature", "expected"),
+    [
+        (Feature("x", "category", levels=(3, 1)), [3.0, 1.0]),
+        (Feature("x", "boolean"), [0.0, 1.0]),
+        (Feature("x", "boolean", levels=(1, 2)), [1.0, 2.0]),
+        (
+            Feature("x", "boolean", levels=("idle", "busy"), codes={"idle": 1, "busy": 0}),
+            [1.0, 0.0],
+        ),
+    ],
+)
+def test_codes_of_levels(feature: Feature, expected: list[float]) -> None:
+    assert list(codes_of(feature).values()) == expected
+
+
+@pytest.mark.parametrize(
+    ("feature", "message"),
+    [
+        (Feature("x", "category", levels=("a", "b")), r"'x'.*codes = .*inputs='raw'"),
+        (Feature("x", "category", levels=("a", "b"), codes={"a": 0}), "no code for the level 'b'"),
+        # The alphabet says busy = 0, the card's order says idle = 0.
+        (Feature("x", "boolean", levels=("idle", "busy")), "has no codes"),
+    ],
+)
+def test_codes_that_cannot_be_known(feature: Feature, message: str) -> None:
+    with pytest.raises(OracleError, match=message):
+        codes_of(feature)
+
+
+@pytest.mark.parametrize(
+    ("feature", "categories", "expected"),
+    [
+        (SCHEMA["job"], ["clerk", "cook"], {"cook": 1, "clerk": 0}),
+        (SCHEMA["job"], [" clerk", math.nan], {"clerk": 0}),
+        (SCHEMA["job"], [0, 1], {"cook": 1, "clerk": 0}),
+        (SCHEMA["grade"], [1, 2], {"1": 0, "2": 1}),
+        (SCHEMA["grade"], [2.0, 1.0], {"1": 1, "2": 0}),
+        (SCHEMA["own"], ["No", "Yes"], {False: 0, True: 1}),
+        (SCHEMA["own"], [0, 1], {False: 0, True: 1}),
+        (SCHEMA["flag"], [False, True], {False: 0, True: 1}),
+        (SCHEMA["term"], [12, 24], {12: 0, 24: 1}),
+        (Feature("x", "category", levels=(1, 2), codes={"1": 0, "2": 1}), [0, 1], {"1": 0, "2": 1}),
+    ],
+)
+def test_levels_among_a_models_categories(feature: Feature, categories: Any, expected: Any) -> None:
+    assert match(feature, categories) == expected
+
+
+def test_places() -> None:
+    by_name = places(SCHEMA, ["own", "debt_ratio"])
+    assert [(p.name, p.position) for p in by_name] == [("own", 4), ("debt_ratio", 0)]
+    for generic in ("Column_{}", "f{}", "{}"):
+        spots = places(SCHEMA, [generic.format(i) for i in range(6)])
+        assert [p.position for p in spots] == list(range(6))
+    with pytest.raises(OracleError, match="trained on 2 columns and the card describes 6"):
+        places(SCHEMA, ["f0", "f1"])
+
+
+def test_names_that_differ_only_in_signs_are_not_guessed() -> None:
+    twins = Schema((Feature("a b", "number"), Feature("a-b", "number")))
+    assert [p.position for p in places(twins, ["a-b", "a b"])] == [1, 0]
+    with pytest.raises(OracleError, match="'a_b'"):
+        places(twins, ["a_b"])
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    names = ("adapt", "cache", "load", "probe")
+    code = (
+        f"import sys, {', '.join(f'waysout.oracles.{name}' for name in names)}\n"
+        "heavy = {'pandas', 'sklearn', 'lightgbm', 'xgboost', 'catboost', 'onnxruntime', 'skops'}\n"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()

@@ -1,0 +1,151 @@
+"""The probe and the protocol check, on oracles that are wrong in one way each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from waysout.domain.oracle import Answers
+from waysout.domain.schema import Feature, Row, Schema
+from waysout.errors import InputError, OracleError
+from waysout.oracles.adapt import as_oracle
+from waysout.oracles.cache import CachedOracle
+from waysout.oracles.probe import check_oracle, probe
+
+SCHEMA = Schema((Feature("income", "number"),))
+ROWS: list[Row] = [(float(i),) for i in range(100)]
+LABELS = [i >= 50 for i in range(100)]
+
+
+def chance(frame: Any) -> Any:
+    return frame["income"].to_numpy() / 100
+
+
+def oracle(model: Callable[[Any], Any] = chance, **options: Any) -> Any:
+    return as_oracle(model, SCHEMA, positive="yes", name="bank", **options)
+
+
+class Fixed:
+    """An oracle whose answers are made by a function of the rows."""
+
+    def __init__(self, answer: Callable[[Sequence[Row]], Any], *, labels_only: Any = False) -> None:
+        self.name = "fixed"
+        self.labels_only = labels_only
+        self.ask: Any = answer
+
+
+def answers(p: Any, decision: Any = None) -> Answers:
+    p = np.asarray(p)
+    return Answers(p, p >= 0.5 if decision is None else decision)
+
+
+def test_a_good_oracle() -> None:
+    report = probe(oracle(), ROWS, labels=LABELS)
+    assert (report.rows_asked, report.stable, report.labels_only) == (128, True, False)
+    assert report.approved_share == pytest.approx(0.5, abs=0.02)
+    assert report.agreement == 1.0
+    assert report.notes == ()
+    assert probe(oracle(), ROWS[:3]).rows_asked == 6
+    assert probe(oracle(), ROWS, labels=[True] * 100).agreement is None
+
+
+def test_swapped_classes_raise() -> None:
+    turned = oracle(lambda frame: 1 - chance(frame))
+    with pytest.raises(OracleError, match=r"bank .*swapped.*--positive-class"):
+        probe(turned, ROWS, labels=LABELS)
+    assert probe(turned, ROWS[40:59], labels=LABELS[40:59]).agreement == pytest.approx(0, abs=0.2)
+
+
+def test_a_weak_model_is_not_called_swapped() -> None:
+    """A few positives, all missed, and a few negatives approved: that is within chance."""
+    labels = [i < 6 for i in range(64)]
+    report = probe(oracle(lambda f: np.where(f["income"] > 50, 0.9, 0.1)), ROWS[:64], labels=labels)
+    assert report.agreement is not None
+    assert report.agreement < 0.4
+
+
+def test_unstable_oracles_are_reported_not_refused() -> None:
+    rng = np.random.default_rng(0)
+    noisy = probe(oracle(lambda frame: rng.random(len(frame))), ROWS)
+    batchwise = probe(oracle(lambda frame: chance(frame) / chance(frame).max()), ROWS)
+    for report in (noisy, batchwise):
+        assert not report.stable
+        assert "other answers" in report.notes[0]
+
+
+def test_labels_for_probabilities_are_noticed() -> None:
+    report = probe(oracle(lambda frame: (chance(frame) > 0.5).astype(float)), ROWS)
+    assert report.labels_only
+    assert "only 0 and 1 came back" in report.notes[0]
+    assert not probe(oracle(lambda f: (chance(f) > 0.5).astype(float)), ROWS[:9]).labels_only
+    declared = probe(oracle(lambda f: np.where(chance(f) > 0.5, "yes", "no")), ROWS)
+    assert declared.labels_only
+    assert declared.notes == ()
+
+
+def test_constant_and_assumed_are_noted() -> None:
+    notes = probe(oracle(lambda f: np.tile([0.7, 0.3], (len(f), 1))), ROWS).notes
+    assert "class 1 was taken for approval" in notes[0]
+    assert "same answer (0.3)" in notes[1]
+
+
+def test_the_cache_does_not_hide_instability() -> None:
+    rng = np.random.default_rng(0)
+    assert not probe(CachedOracle(oracle(lambda f: rng.random(len(f)))), ROWS).stable
+
+
+def test_what_cannot_be_probed() -> None:
+    with pytest.raises(InputError, match="no rows"):
+        probe(oracle(), [])
+    with pytest.raises(InputError, match=r"100 rows .* 1 labels"):
+        probe(oracle(), ROWS, labels=[True])
+    with pytest.raises(OracleError, match="returned nan"):
+        probe(oracle(lambda f: np.full(len(f), np.nan)), ROWS)
+
+
+def test_check_oracle_accepts_good_ones() -> None:
+    check_oracle(oracle(), ROWS)
+    check_oracle(oracle(lambda f: np.where(chance(f) > 0.5, "yes", "no")), ROWS)
+
+
+def one_off() -> Callable[[Sequence[Row]], Answers]:
+    calls: list[int] = []
+
+    def answer(rows: Sequence[Row]) -> Answers:
+        calls.append(1)
+        return answers(np.full(len(rows), len(calls) / 100))
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (Fixed(lambda r: [0.5] * len(r)), "list instead of Answers"),
+        (Fixed(lambda r: answers(np.zeros(3))), "asked for 0 rows"),
+        (Fixed(lambda r: answers(np.zeros(len(r), dtype=np.float32))), "array of float64"),
+        (Fixed(lambda r: answers(np.zeros(len(r)), np.zeros(len(r)))), "array of bool"),
+        (
+            Fixed(lambda r: answers(np.full(len(r), 1.5))),
+            r"probability is 1.5 for the row \(0.0,\)",
+        ),
+        (Fixed(lambda r: answers(np.full(len(r), np.nan))), "probability is nan"),
+        (Fixed(lambda r: answers(np.full(len(r), 0.7)), labels_only=True), "labels only"),
+        (Fixed(lambda r: answers(np.zeros(len(r))), labels_only=None), "labels_only a bool"),
+        (Fixed(one_off()), "second time"),
+        (Fixed(lambda r: answers(np.arange(len(r)) / 200)), "order or the size"),
+        (Fixed(lambda r: answers(np.full(len(r), 0.1 * (len(r) == 1)))), "row 0 differently"),
+        (Fixed(lambda r: 1 / 0), "fixed raised ZeroDivisionError"),
+    ],
+)
+def test_check_oracle_refuses(wrong: Any, message: str) -> None:
+    with pytest.raises(OracleError, match=message):
+        check_oracle(wrong, ROWS)
+
+
+def test_check_oracle_needs_rows() -> None:
+    with pytest.raises(InputError, match="no rows"):
+        check_oracle(oracle(), [])

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import waysout
+
+HEAVY = {
+    "numpy", "pandas", "sklearn", "lightgbm", "optuna", "xgboost", "catboost", "onnxruntime",
+    "skops", "scipy", "pyarrow", "torch",
+}  # fmt: skip
+
+
+def run(code: str, home: Path) -> str:
+    env = {**os.environ, "HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+    env.pop("WAYSOUT_CACHE", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=home, env=env
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import waysout",
+        "import waysout.cli.main",
+        "import runpy, sys; sys.argv = ['waysout', '--help']\n"
+        "try: import waysout.cli.main as m; m.main()\nexcept SystemExit: pass",
+    ],
+)
+def test_starting_is_light_and_writes_nothing(code: str, tmp_path: Path) -> None:
+    loaded = run(f"{code}\nimport sys; print('|', *sys.modules)", tmp_path)
+    assert not HEAVY & set(loaded.split("|")[-1].split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_public_names_load_and_others_do_not() -> None:
+    for name in waysout.__all__:
+        assert getattr(waysout, name) is not None
+    assert set(waysout.__all__) <= set(dir(waysout))
+    with pytest.raises(AttributeError, match="no attribute 'fnd'"):
+        _ = waysout.fnd
+
+
+def test_domain_and_adapters_do_not_load_models_libraries(tmp_path: Path) -> None:
+    modules = "waysout.domain.problem, waysout.datasets.load, waysout.oracles.adapt"
+    loaded = run(f"import {modules}\nimport sys; print(*sys.modules)", tmp_path)
+    assert (HEAVY - {"numpy"}) & set(loaded.split()) == set()
