@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from waysout.datasets.load import load_dataset as load_dataset
+    from waysout.datasets.manifest import load_oracle as load_oracle
     from waysout.domain.budget import Budget as Budget
     from waysout.domain.card import Card as Card
     from waysout.domain.oracle import Goal as Goal
@@ -40,6 +41,7 @@ _WHERE = {
     "check_oracle": "oracles.probe",
     "load_dataset": "datasets.load",
     "load_model": "oracles.load",
+    "load_oracle": "datasets.manifest",
 }
 __all__ = ["__version__", *sorted(_WHERE)]
 

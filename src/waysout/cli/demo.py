@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from waysout.domain.problem import Problem
     from waysout.domain.schema import Row
 
-TRIALS = 8
 VALUES_TRIED = 8
+# One of the 30 with several ways out, so that a first look shows what the product is about.
+USUAL_APPLICANT = 2
 
 
 def demo(
     applicant: Annotated[
         int, typer.Option(min=0, help="Which of the 30 rejected applicants, from 0.")
-    ] = 0,
+    ] = USUAL_APPLICANT,
     json: JsonFlag = False,
 ) -> None:
     """Train a model on a synthetic loan table and show a rejected applicant what may change."""
@@ -53,7 +54,7 @@ def _problem(quiet: bool) -> tuple[Problem, Dataset]:
 
 def _train_once(dataset: Dataset, quiet: bool) -> None:
     from waysout.datasets.manifest import load_oracle_model
-    from waysout.datasets.train import train_oracle
+    from waysout.datasets.train import TRIALS, train_oracle
     from waysout.errors import IntegrityError, UnavailableError
 
     try:
@@ -79,7 +80,7 @@ def _report(problem: Problem, query: Row) -> dict[str, Any]:
 
 
 def _single(problem: Problem, query: Row) -> list[dict[str, Any]]:
-    """Return, for each feature that may change, the one change of it that helps most."""
+    """Return, for each feature, the smallest tried change that gets a yes, else the best one."""
     edits = [
         (name, problem.rules.apply(query, {name: value}))
         for name, lever in problem.rules.levers(query).items()
@@ -90,10 +91,15 @@ def _single(problem: Problem, query: Row) -> list[dict[str, Any]]:
     best: dict[str, dict[str, Any]] = {}
     judged = zip(edits, answers.probability, problem.goal.met(answers), strict=True)
     for (name, row), probability, approved in judged:
-        if name not in best or probability > best[name]["probability"]:
-            option = problem.option(query, row, probability)
-            best[name] = {**option.as_dict(), "approved": bool(approved)}
-    return sorted(best.values(), key=lambda option: -option["probability"])
+        option = problem.option(query, row, probability)
+        found = {**option.as_dict(), "approved": bool(approved)}
+        if name not in best or _worth(found) > _worth(best[name]):
+            best[name] = found
+    return sorted(best.values(), key=_worth, reverse=True)
+
+
+def _worth(option: dict[str, Any]) -> tuple[bool, float]:
+    return option["approved"], option["proximity" if option["approved"] else "probability"]
 
 
 def _show(problem: Problem, dataset: Dataset, row: int, report: dict[str, Any]) -> None:
