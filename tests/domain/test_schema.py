@@ -24,6 +24,7 @@ FLAG = Feature("owner", "boolean", levels=("No", "Yes"))
         (AGE, "42.0", 42),
         (AGE, np.int64(42), 42),
         (AGE, " 4.2e1 ", 42),
+        (AGE, "42\x1f", 42),  # str.strip takes this for a space, float does not
         (RATIO, "0.123", 0.123),
         (RATIO, -0.0, 0.0),
         (JOB, " cook ", "cook"),

@@ -251,9 +251,10 @@ class Feature:
 
     def _finite(self, raw: object) -> float:
         if isinstance(raw, str):
-            if not _NUMBER.fullmatch(raw.strip()):
+            text = raw.strip()
+            if not _NUMBER.fullmatch(text):
                 raise RowError(f"{raw[:60]!r} is not a number", column=self.name)
-            number = float(raw)
+            number = float(text)
         elif isinstance(raw, (bool, np.bool_)) or not isinstance(raw, (int, float, np.number)):
             raise RowError(f"{raw!r:.60} is not a number", column=self.name)
         else:
