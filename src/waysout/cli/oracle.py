@@ -129,8 +129,7 @@ def check(
     loaded = load_model(model, trust_pickle=trust_pickle, trusted_types=tuple(trust_types or ()))
     oracle = as_oracle(
         loaded,
-        described.schema,
-        positive=described.outcome.positive,
+        described,
         positive_class=positive_class or None,
         inputs=inputs,
         name=model.name,

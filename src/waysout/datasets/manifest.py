@@ -120,14 +120,15 @@ def load_oracle(card: Card, name_or_dir: str | Path | None = None) -> ModelOracl
     from waysout.oracles.load import load_model
 
     model, manifest = load_oracle_model(name_or_dir or card.name)
-    if list(manifest.inputs.items()) != list(level_codes(card.schema).items()):
+    same_inputs = list(manifest.inputs.items()) == list(level_codes(card.schema).items())
+    if not same_inputs or not card.is_positive(manifest.positive):
         raise OracleError(
-            f"the card's features, levels or codes are not those that the oracle in {model.parent} "
-            "was trained on; train it again, or use the card it was trained with"
+            "the card's features, levels, codes or positive label are not those that the oracle in "
+            f"{model.parent} was trained on; train it again, or use the card it was trained with"
         )
     return as_oracle(
-        load_model(model), card.schema, positive=manifest.positive,
-        positive_class=manifest.positive_class, inputs="codes", name=manifest.dataset,
+        load_model(model), card, positive_class=manifest.positive_class, inputs="codes",
+        name=manifest.dataset,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
+from waysout.domain.card import Card
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row, Scalar, Schema
 from waysout.errors import OracleError, WaysoutError, unknown
@@ -116,19 +117,20 @@ class ModelOracle:
 
 def as_oracle(
     model: Any,
-    schema: Schema,
+    table: Card | Schema,
     *,
-    positive: Scalar,
+    positive: Scalar | None = None,
     positive_class: Scalar | None = None,
     inputs: Inputs = "auto",
     name: str | None = None,
 ) -> ModelOracle:
-    """Make an oracle of a model or a function.
+    """Make an oracle of a model or a function, for the rows that a card describes.
 
-    ``positive`` is the card's label for approval and ``positive_class`` the model's own name for
-    it, needed only where the two differ. ``inputs`` says how the model was trained, where it does
-    not tell itself: on the table's own values ("raw"), on pandas categories ("category"), on
-    numbers for levels ("codes"); a function may also ask for "dicts".
+    ``positive`` is the label for approval (a card knows it, a bare schema does not) and
+    ``positive_class`` the model's own name for it, needed only where the two differ. ``inputs``
+    says how the model was trained, where it does not tell itself: on the table's own values
+    ("raw"), on pandas categories ("category"), on numbers for levels ("codes"); a function may
+    also ask for "dicts".
 
     >>> from waysout.domain.schema import Feature
     >>> schema = Schema((Feature("income", "number"),))
@@ -138,6 +140,11 @@ def as_oracle(
     """
     if inputs not in get_args(Inputs):
         raise OracleError(unknown("kind of inputs", inputs, get_args(Inputs)))
+    schema = table.schema if isinstance(table, Card) else table
+    if positive is None:
+        if not isinstance(table, Card):
+            raise OracleError("which label means approval? Pass the card, or positive=…")
+        positive = table.outcome.positive
     try:
         adapter = _family(model)(model, schema, inputs)
     except WaysoutError:
