@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import uuid
+import tempfile
 from pathlib import Path
 
 from waysout.errors import UnavailableError
@@ -31,18 +32,20 @@ def data_dir() -> Path | None:
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, never half of it."""
     try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with temporary.open("xb") as file:
+            with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.replace(path)
+            Path(temporary).replace(path)
         finally:
-            temporary.unlink(missing_ok=True)
+            Path(temporary).unlink(missing_ok=True)
     except OSError as error:
         raise UnavailableError(
-            f"cannot write {path}: {error.strerror or error}; "
-            "free some space, or set WAYSOUT_CACHE to a folder you can write to"
+            f"cannot write {path}: {error.strerror or error}; free some space or choose another "
+            "place (WAYSOUT_CACHE moves the cache)"
         ) from None

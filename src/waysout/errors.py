@@ -39,7 +39,11 @@ class InputError(WaysoutError):
 
 
 class SchemaError(InputError):
-    """A feature is described in a way that cannot be."""
+    """A feature is described in a way that cannot be; knows which of its fields is to blame."""
+
+    def __init__(self, reason: str, *, field: str | None = None) -> None:
+        super().__init__(reason)
+        self.field = field
 
 
 class RowError(InputError):
@@ -133,6 +137,19 @@ class BudgetSpent(WaysoutError):
     exit_code = 7
 
 
+def shown(raw: object, longest: int = 60) -> str:
+    """Write any value for a message, cut short; never fails.
+
+    >>> shown("a" * 100, 10), shown(10**5000)
+    ("'aaaaaaaa…", 'a number of thousands of digits')
+    """
+    try:
+        text = repr(raw)
+    except ValueError:  # Python refuses to write out very long integers
+        return "a number of thousands of digits"
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def unknown(what: str, name: object, known: Iterable[object]) -> str:
     """Say that a name is unknown, suggest the nearest known one and list the others.
 
@@ -140,7 +157,9 @@ def unknown(what: str, name: object, known: Iterable[object]) -> str:
     "unknown feature 'incme'; did you mean 'income'? Known: 'age', 'income'"
     """
     names = [str(k) for k in known]
-    near = difflib.get_close_matches(str(name), names, n=1)
+    asked = name if isinstance(name, str) else shown(name)
+    # Looking for near misses among thousands of names takes seconds, and lists nothing useful.
+    near = difflib.get_close_matches(asked[:60], names[:1000], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    shown = ", ".join(repr(n) for n in names[:20]) + (", …" if len(names) > 20 else "")
-    return f"unknown {what} {str(name)!r}{hint} Known: {shown or 'none'}"
+    listed = ", ".join(repr(n) for n in names[:20]) + (", …" if len(names) > 20 else "")
+    return f"unknown {what} {shown(asked)}{hint} Known: {listed or 'none'}"

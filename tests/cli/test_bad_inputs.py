@@ -253,11 +253,17 @@ def test_a_sound_model_is_reported(waysout: CommandLine, here: Path) -> None:
     assert report["stable"]
 
 
+INFER = ["card", "infer", "t.csv", "--target", "status", "--positive", "yes"]
+
+
 @pytest.mark.parametrize(
     ("args", "code", "fragment"),
     [
         (["oracle", "train", "t.csv", "--card", "c.toml", "--trials", "0"], 2, "--trials"),
-        (["oracle", "train", "nope"], 3, "no such file"),
+        (["oracle", "train", "nope"], 3, "--card CARD"),
+        (["oracle", "train", "t.csv", "--card", "loan.toml"], 3, "another name"),
+        ([*INFER, "--out", "c.toml"], 3, "--force"),
+        ([*INFER, "--out", ".", "--force"], 5, "is a folder"),
         (["oracle", "train", "few.csv", "--card", "c.toml"], 3, "at least"),
         (["oracle", "train", "t.csv", "--card", "nocodes.toml"], 4, "codes"),
         (["card", "show", "c.toml", "--rules", "x"], 3, "unknown rule set 'x'"),
@@ -270,5 +276,6 @@ def test_bad_arguments(
     waysout: CommandLine, here: Path, args: list[str], code: int, fragment: str
 ) -> None:
     (here / "few.csv").write_text("\n".join(TABLE.splitlines()[:8]))
+    (here / "loan.toml").write_text(CARD.replace('name = "people"', 'name = "loan"'))
     (here / "nocodes.toml").write_text(CARD.replace("codes = { clerk = 0, cook = 1 }\n", ""))
     settle(waysout(*args), code, fragment)

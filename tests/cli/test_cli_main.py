@@ -41,6 +41,13 @@ def test_with_json_an_error_is_a_document_too(waysout: CommandLine) -> None:
     assert "did you mean" in err
 
 
+def test_with_json_wrong_usage_is_a_document_too(waysout: CommandLine) -> None:
+    code, out, err = waysout("data", "get", "--json")
+    assert code == 2
+    assert json.loads(out)["error"]["type"] == "UsageError"
+    assert "Missing argument" in err
+
+
 def test_the_unexpected_is_not_a_traceback(
     waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ def table(*records: tuple[object, object, object]) -> Table:
 
 
 def test_rows_are_typed_and_labels_read_by_the_card() -> None:
-    dataset = labelled(CARD, table(("1", "cook", "1"), ("2", "?", "0"), (3.0, None, 1.0)))
+    dataset = labelled(CARD, table(("1", "cook", "1"), ("2", "NA", "0"), (3.0, None, 1.0)))
     assert dataset.rows == ((1, "cook"), (2, None), (3, None))
     assert dataset.labels == (True, False, True)
     assert (dataset.name, dataset.positives, len(dataset)) == ("own", 2, 3)

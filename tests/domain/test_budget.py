@@ -29,38 +29,53 @@ def test_setup_rows_have_their_own_allowance() -> None:
 
 def test_calls_in_flight_count_before_they_are_paid() -> None:
     ledger = Ledger(Budget(llm_calls=2))
-    ledger.reserve_call()
-    ledger.reserve_call()
+    first, second = ledger.reserve_call(), ledger.reserve_call()
     with pytest.raises(BudgetSpent, match="all 2 LLM calls"):
         ledger.reserve_call()
     ledger.count_attempt()
-    ledger.release_call()
+    first.release()
     ledger.reserve_call()
     ledger.count_attempt()
-    ledger.settle_call(tokens_in=10, tokens_out=3)
+    second.settle(tokens_in=10, tokens_out=3)
     spent = ledger.spent
     assert (spent.llm_calls, spent.attempts, spent.tokens_in, spent.tokens_out) == (1, 2, 10, 3)
+    assert ledger.calls_left == 0
 
 
-def test_tokens_are_reserved_at_their_worst() -> None:
-    ledger = Ledger(Budget(tokens=100))
-    ledger.reserve_call(most_tokens=60)
+def test_tokens_and_money_are_reserved_at_their_worst() -> None:
+    ledger = Ledger(Budget(tokens=100, money=1.0))
+    call = ledger.reserve_call(most_tokens=60, most_money=0.6)
     with pytest.raises(BudgetSpent, match="100 tokens"):
         ledger.reserve_call(most_tokens=60)
-    ledger.settle_call(most_tokens=60, tokens_in=20, tokens_out=10)
-    ledger.reserve_call(most_tokens=60)
+    with pytest.raises(BudgetSpent, match="limit of 1 in money"):
+        ledger.reserve_call(most_money=0.6)
+    call.settle(tokens_in=20, tokens_out=10, money=0.3)
+    ledger.reserve_call(most_tokens=60, most_money=0.6)
 
 
-def test_money_and_time_run_out() -> None:
+def test_a_reservation_ends_once() -> None:
+    call = Ledger().reserve_call()
+    call.release()
+    with pytest.raises(RuntimeError, match="settled or released before"):
+        call.settle()
+
+
+def test_time_runs_out_for_calls_and_rows() -> None:
     now = [0.0]
-    ledger = Ledger(Budget(money=1.0, seconds=10), clock=lambda: now[0])
-    ledger.reserve_call()
-    ledger.settle_call(money=1.0)
-    with pytest.raises(BudgetSpent, match="money"):
-        ledger.reserve_call()
+    ledger = Ledger(Budget(seconds=10), clock=lambda: now[0])
+    ledger.take_rows(1)
     now[0] = 10.0
-    with pytest.raises(BudgetSpent, match="deadline of 10 seconds"):
-        ledger.reserve_call()
+    for spend in (ledger.reserve_call, lambda: ledger.take_rows(1)):
+        with pytest.raises(BudgetSpent, match="deadline of 10 seconds"):
+            spend()
+
+
+@pytest.mark.parametrize("count", [-5, 1.5, float("nan"), True, "3"])
+def test_rows_are_counted_in_whole_numbers(count: object) -> None:
+    ledger = Ledger()
+    with pytest.raises(ValueError, match="whole number"):
+        ledger.take_rows(count)  # type: ignore[arg-type]
+    assert ledger.spent.oracle_rows == 0
 
 
 def test_a_resumed_ledger_goes_on_where_it_stopped() -> None:
@@ -72,14 +87,13 @@ def test_a_resumed_ledger_goes_on_where_it_stopped() -> None:
     assert ledger.spent == before
 
 
-def test_settling_what_was_never_reserved_is_a_bug() -> None:
-    with pytest.raises(RuntimeError, match="never reserved"):
-        Ledger().settle_call()
-
-
-@pytest.mark.parametrize("limit", [{"llm_calls": -1}, {"seconds": float("nan")}, {"tokens": True}])
-def test_budgets_that_cannot_be(limit: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="must be 0 or more"):
+@pytest.mark.parametrize(
+    "limit",
+    [{"llm_calls": -1}, {"llm_calls": "3"}, {"oracle_rows": 2.5}, {"tokens": True},
+     {"seconds": float("nan")}, {"money": "1"}],
+)  # fmt: skip
+def test_budgets_that_cannot_be(limit: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="0 or more"):
         Budget(**limit)  # type: ignore[arg-type]
 
 

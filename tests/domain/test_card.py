@@ -99,9 +99,9 @@ def test_a_card_is_read() -> None:
         ("scale = 5000", "scales = 5000", 19, "did you mean 'scale'"),
         ("ordered = true", 'ordered = "yes"', 27, "true or false"),
         ("ordered = true", "", 34, "ordered = true"),
-        ("codes = { low = 0, high = 1 }", "codes = { low = 0 }", 21, "'high' has no code"),
+        ("codes = { low = 0, high = 1 }", "codes = { low = 0 }", 28, "'high' has no code"),
         ("codes = { low = 0, high = 1 }", "codes = { lo = 0 }", 28, "did you mean 'low'"),
-        ('"high",', '"low",', 21, "listed twice"),
+        ('"high",', '"low",', 23, "listed twice"),
         ('set = "paper"', 'set = "papr"', 30, "did you mean 'paper'"),
         ('kind = "direction"', 'kind = "dir"', 34, "unknown rule kind 'dir'"),
         ('features = ["school, or none"]', 'features = ["school"]', 34, "unknown feature 'school'"),
@@ -122,6 +122,34 @@ def test_all_problems_are_reported_at_once() -> None:
     assert [line for line, _ in problems(text)] == [14, 27]
     with pytest.raises(CardError, match=r"line 14: .*\(and 1 more: waysout card check card\)"):
         Card.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fragment"),
+    [
+        ('kind = "direction"', 'kind = ["range"]', "unknown rule kind"),
+        ('kind = "direction"', "kind = {}", "unknown rule kind"),
+        ('rule_set = "realistic"', 'rule_set = ["paper"]', "unknown rule set"),
+        ('rule_sets = ["paper"]', "rule_sets = 5", "rule_sets must be a list"),
+        ('rule_sets = ["paper"]', "rule_sets = [5]", "rule_sets must be text"),
+        ("scale = 5000", f"scale = {'9' * 5000}", "not valid TOML"),
+        ("scale = 5000", f"scale = 0x{'f' * 5000}", "thousands of digits"),
+        ("card = 1", "card = true", "card = 1"),
+        ('positive = "yes"', "positive = nan", "positive must be"),
+        ("max = 90000", 'feature2 = "x"', "unknown field 'feature2'"),
+    ],
+)
+def test_odd_types_are_problems_not_crashes(old: str, new: str, fragment: str) -> None:
+    assert any(fragment in reason for _, reason in problems(CARD.replace(old, new, 1)))
+
+
+def test_names_are_the_same_in_every_unicode_form() -> None:
+    text = CARD.replace("[features.income]", '[features."re\u0301venu "]')
+    text = text.replace('feature = "income"', 'feature = "r\u00e9venu"')
+    text = text.replace('target = "status"', 'target = "e\u0301tat"')
+    card = Card.parse(text)
+    assert card.bins.keys() == card.scales.keys() == {"r\u00e9venu"}
+    assert card.outcome.target == "\u00e9tat"
 
 
 def test_rule_sets_that_include_each_other_are_refused() -> None:
@@ -165,7 +193,18 @@ def test_files_that_cannot_be_cards(tmp_path: Path) -> None:
 
 def test_advice_points_at_what_is_missing() -> None:
     advice = " ".join(Card.parse(CARD.replace('about = "yearly income"\n', "")).advice())
-    assert "'income' has no 'about'" in advice
+    assert "income, school, or none: no 'about'" in advice
+
+
+def test_marks_inside_comments_and_strings_do_not_mislead() -> None:
+    text = '# use """ for long text\na = "\'\'\'[" # [\nb = """x\\"""\n"""\nc = 1\u2028\nd = 2\n'
+    lines = line_map(text)
+    assert (lines[("a",)], lines[("b",)], lines[("c",)], lines[("d",)]) == (2, 3, 5, 6)
+
+
+def test_problems_of_a_whole_set_point_at_it() -> None:
+    step = '\n[[rules.realistic]]\nkind = "step"\nfeature = "income"\nstep = 2\n'
+    assert [line for line, _ in problems(CARD + step + step)] == [30]
 
 
 def test_lines_are_found_past_long_values() -> None:

@@ -36,6 +36,10 @@ def test_a_mostly_zero_column_still_tells_nothing_from_something() -> None:
     assert key((0, "cook")) != key((100, "cook")) == key((1200, "cook"))
 
 
+def test_a_column_that_is_mostly_its_highest_value_tells_it_from_the_rest() -> None:
+    assert bin_edges([100] * 950 + list(range(50))) == (49.0,)
+
+
 def test_a_loan_key_has_the_length_the_design_counts_on() -> None:
     names = [
         "no_of_dependents",

@@ -8,7 +8,7 @@ import pytest
 from waysout.domain.card import Card
 from waysout.domain.oracle import Answers, Goal
 from waysout.domain.problem import Problem
-from waysout.domain.result import OutcomeKind
+from waysout.domain.result import Outcome, OutcomeKind
 from waysout.domain.rules import Immutable, Range
 from waysout.domain.schema import Row
 from waysout.errors import InputError
@@ -58,6 +58,10 @@ class Labels(Ramp):
 QUERY: Row = (2.0, "no", 10)
 
 
+def settle(problem: Problem, query: Row) -> Outcome | None:
+    return problem.settled(query, problem.oracle.ask([query]))
+
+
 def test_an_option_shows_what_changes() -> None:
     problem = Problem.from_card(CARD, Ramp())
     row = problem.rules.apply(QUERY, {"score": 6.0, "degree": "yes"})
@@ -70,7 +74,7 @@ def test_an_option_shows_what_changes() -> None:
 
 
 def test_already_approved_is_known_before_any_search() -> None:
-    settled = Problem.from_card(CARD, Ramp()).settled((7.0, "no", 10))
+    settled = settle(Problem.from_card(CARD, Ramp()), (7.0, "no", 10))
     assert settled is not None
     assert settled.kind is OutcomeKind.ALREADY_APPROVED
     assert settled.reason == "hired already"
@@ -78,20 +82,49 @@ def test_already_approved_is_known_before_any_search() -> None:
 
 def test_an_approved_row_that_breaks_a_rule_is_not_settled() -> None:
     problem = Problem.from_card(CARD, Ramp(), rules=[Range(feature="score", max=6)])
-    assert problem.settled((7.0, "no", 10)) is None
+    assert settle(problem, (7.0, "no", 10)) is None
 
 
 def test_infeasible_names_the_binding_rule() -> None:
     fixed = Immutable(name="as is", features=["score", "degree", "years"])
-    settled = Problem.from_card(CARD, Ramp(), rules=[fixed]).settled(QUERY)
+    settled = settle(Problem.from_card(CARD, Ramp(), rules=[fixed]), QUERY)
     assert settled is not None
     assert settled.kind is OutcomeKind.INFEASIBLE
     assert settled.best_probability == 0.2
     assert [v.features for v in settled.binding] == [("score",), ("degree",), ("years",)]
+    assert {v.rule for v in settled.binding} == {"as is", "degree sets years"}
+    assert settled.reason.startswith("score is fixed: may not change; ")
+
+
+def test_a_broken_rule_that_cannot_be_mended_is_named() -> None:
+    rules = [Range(feature="score", min=5), Immutable(features=["score"])]
+    settled = settle(Problem.from_card(CARD, Ramp(), rules=rules), QUERY)
+    assert settled is not None
+    assert settled.reason == "score is 2, must be 5 or more, but may not change"
+
+
+def test_a_follower_that_another_edit_moves_is_no_obstacle() -> None:
+    problem = Problem.from_card(CARD, Ramp(), rules=[Range(feature="years", min=12)])
+    assert settle(problem, QUERY) is None
+    assert problem.violations(QUERY, problem.rules.apply(QUERY, {"degree": "yes"})) == ()
+
+
+def test_a_rise_beyond_certainty_is_infeasible() -> None:
+    problem = Problem.from_card(CARD, Ramp(), goal=Goal(rise=0.2))
+    assert settle(problem, (7.0, "no", 10)) is None
+    settled = settle(problem, (9.0, "no", 10))
+    assert settled is not None
+    assert settled.kind is OutcomeKind.INFEASIBLE
+    assert "cannot rise by 0.2" in settled.reason
+
+
+def test_a_function_is_not_yet_an_oracle() -> None:
+    with pytest.raises(InputError, match="as_oracle"):
+        Problem.from_card(CARD, len)  # type: ignore[arg-type]
 
 
 def test_an_ordinary_rejection_is_left_to_the_search() -> None:
-    assert Problem.from_card(CARD, Ramp()).settled(QUERY) is None
+    assert settle(Problem.from_card(CARD, Ramp()), QUERY) is None
 
 
 def test_fit_bins_come_from_training_rows() -> None:

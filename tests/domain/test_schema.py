@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -35,7 +37,10 @@ FLAG = Feature("owner", "boolean", levels=("No", "Yes"))
         (FLAG, "Yes", True),
         (FLAG, "no", False),
         (FLAG, np.bool_(True), True),
-        (FLAG, 0, False),
+        (Feature("b", "boolean"), "no", False),
+        (Feature("b", "boolean"), 0.0, False),
+        (Feature("b", "boolean", levels=(1, 2)), "2.0", True),
+        (RATIO, Decimal("0.1"), 0.1),
     ],
 )
 def test_parse_reads(feature: Feature, raw: object, value: Value) -> None:
@@ -60,6 +65,10 @@ def test_parse_reads(feature: Feature, raw: object, value: Value) -> None:
         (JOB, "cok", "did you mean 'cook'?"),
         (JOB, "COOK", "unknown value 'COOK'"),
         (FLAG, "maybe", "unknown value 'maybe'"),
+        (FLAG, 0, "unknown value '0'"),
+        (Feature("b", "boolean", levels=(1, 2)), "0", "unknown value '0'"),
+        (AGE, 1 + 2j, "(1+2j) is not a number"),
+        (AGE, np.timedelta64(3, "D"), "is not a number"),
         (AGE, None, "missing = 'refuse'"),
         (AGE, float("nan"), "missing = 'refuse'"),
         (AGE, pd.NA, "missing = 'refuse'"),
@@ -76,7 +85,10 @@ def test_parse_refuses_naming_the_column(feature: Feature, raw: object, fragment
 def test_a_listed_level_is_never_taken_for_missing() -> None:
     country = Feature("country", "category", levels=("NA", "DE"), missing="keep")
     assert country.parse("NA") == "NA"
-    assert country.parse("?") is None
+    assert country.parse("None") is None
+    assert country.format(None) == ""
+    empty = Feature("x", "category", levels=("", "y"), missing="keep")
+    assert empty.parse(empty.format(None)) is None
 
 
 def test_unseen_levels_follow_the_policy() -> None:
@@ -117,6 +129,7 @@ def test_coerce_does_not_guess_between_levels_that_differ_in_case() -> None:
         ({"name": "a", "kind": "category", "levels": (1, "1")}, "listed twice"),
         ({"name": "a", "kind": "category", "levels": ("x" * 1001,)}, "longer than"),
         ({"name": "a", "kind": "boolean", "levels": ("x",)}, "two levels"),
+        ({"name": "a", "kind": "boolean", "levels": (True, False)}, "false first"),
         ({"name": "a", "kind": "number", "levels": ("x",)}, "belong to a category"),
         ({"name": "a", "kind": "number", "range": (2.0, 1.0)}, "empty"),
         ({"name": "a", "kind": "category", "levels": ("x",), "range": (1.0, 2.0)}, "not a range"),

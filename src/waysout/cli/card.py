@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from waysout.cli.output import JsonFlag, find_card, print_json, print_table, say
+from waysout.cli.output import JsonFlag, TrustCode, find_card, print_json, print_table, say
 
 if TYPE_CHECKING:
     from waysout.domain.card import Card
@@ -18,9 +18,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 CardArgument = Annotated[str, typer.Argument(help="A card file, or the name of a data set.")]
-TrustCode = Annotated[
-    bool, typer.Option("--trust-code", help="Import and run the card's custom rules.")
-]
 
 
 @app.command()
@@ -30,6 +27,7 @@ def infer(
     positive: Annotated[str, typer.Option(help="The value of that column which means yes.")],
     name: Annotated[str, typer.Option(help="The card's name; default: the file's.")] = "",
     out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Print a first card for your table, with comments on what to look at.
 
@@ -40,7 +38,10 @@ def infer(
     from waysout.cache import write_atomically
     from waysout.datasets.infer import infer_card
     from waysout.datasets.table import read_table
+    from waysout.errors import InputError
 
+    if out is not None and out.exists() and not force:
+        raise InputError(f"{out} exists; --force overwrites it")
     made = re.sub(r"[^\w-]+", "-", table.name.split(".")[0])[:64]
     text = infer_card(read_table(table), target=target, positive=positive, name=name or made)
     if out is None:

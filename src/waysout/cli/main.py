@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -12,6 +13,8 @@ import typer
 from waysout import __version__
 from waysout.cli import card, data, demo, doctor, oracle
 from waysout.errors import WaysoutError
+
+USAGE = 2
 
 app = typer.Typer(
     name="waysout",
@@ -46,6 +49,10 @@ def _options(
 
 def main() -> None:
     """Run the command line. Set WAYSOUT_DEBUG=1 to see tracebacks."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows its number instead.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except BrokenPipeError:
@@ -54,6 +61,10 @@ def main() -> None:
         sys.exit(0)
     except WaysoutError as error:
         _fail(error, error.exit_code, str(error))
+    except SystemExit as left:
+        if left.code == USAGE:
+            _tell_script("UsageError", "wrong usage; stderr says how", USAGE)
+        raise
     except Exception as error:
         _fail(error, 1, f"unexpected {type(error).__name__}: {error} (WAYSOUT_DEBUG=1 shows where)")
 
@@ -61,8 +72,13 @@ def main() -> None:
 def _fail(error: Exception, code: int, message: str) -> None:
     if os.environ.get("WAYSOUT_DEBUG"):
         raise error
-    if "--json" in sys.argv:
-        document = {"error": {"type": type(error).__name__, "message": message, "code": code}}
-        typer.echo(json.dumps(document, ensure_ascii=False))
+    _tell_script(type(error).__name__, message, code)
     typer.echo(f"error: {message}", err=True)
     sys.exit(code)
+
+
+def _tell_script(kind: str, message: str, code: int) -> None:
+    """With --json, stdout is one document whatever happens."""
+    if "--json" in sys.argv:
+        document = {"error": {"type": kind, "message": message, "code": code}}
+        typer.echo(json.dumps(document, ensure_ascii=False))

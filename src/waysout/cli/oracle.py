@@ -10,6 +10,7 @@ import typer
 
 from waysout.cli.output import (
     JsonFlag,
+    TrustCode,
     find_card,
     find_dataset,
     print_json,
@@ -19,6 +20,7 @@ from waysout.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from waysout.datasets.load import Dataset
     from waysout.datasets.manifest import Manifest
 
 # Spelled out here, not imported, so that --help loads no numpy.
@@ -37,6 +39,7 @@ def train(
         str, typer.Argument(help="A data set (see `waysout data list`), or your own table file.")
     ],
     card: Annotated[str, typer.Option(help="The card of your own table.")] = "",
+    trust_code: TrustCode = False,
     trials: Annotated[int, typer.Option(min=1, help="Settings that Optuna tries.")] = 30,
     seed: Annotated[int, typer.Option(min=0, help="Fixes split, search and training.")] = 42,
     threads: Annotated[
@@ -51,9 +54,14 @@ def train(
     early and measure it, as in the paper, so the accuracy shown is somewhat optimistic.
     """
     from waysout.datasets.manifest import oracle_dir
+    from waysout.datasets.registry import DATASETS
     from waysout.datasets.train import train_oracle
+    from waysout.errors import InputError
 
-    read = find_dataset(dataset, find_card(card or dataset))
+    read = _read(dataset, card, trust_code)
+    if out is None and card and read.name in DATASETS:
+        raise InputError(f"the oracle of the data set {read.name!r} would be overwritten: give the "
+                         "card another name, or say where to with --out")  # fmt: skip
     with progress_bar() as progress:
         bar = progress.add_task(f"training on {read.name}", total=trials)
 
@@ -70,6 +78,18 @@ def train(
         print_json({"folder": str(where), **asdict(manifest)})
         return
     _print_manifest(manifest, where)
+
+
+def _read(dataset: str, card: str, trust_code: bool) -> Dataset:
+    from waysout.datasets.registry import DATASETS
+    from waysout.errors import InputError, unknown
+
+    if not card and dataset not in DATASETS:
+        raise InputError(
+            f"{unknown('data set', dataset, DATASETS)}. For a table of your own, name its card: "
+            f"waysout oracle train {dataset} --card CARD"
+        )
+    return find_dataset(dataset, find_card(card or dataset, trust_code=trust_code))
 
 
 def _print_manifest(manifest: Manifest, where: Path) -> None:
@@ -114,6 +134,7 @@ def check(
     trust_types: Annotated[
         list[str] | None, typer.Option(help="A type a skops file may hold; may be repeated.")
     ] = None,
+    trust_code: TrustCode = False,
     json: JsonFlag = False,
 ) -> None:
     """Check that a model of your own answers soundly, before anything is spent on it.

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from waysout.domain.card import Card
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+TrustCode = Annotated[
+    bool, typer.Option("--trust-code", help="Import and run the card's custom rules.")
+]
 
 
 def print_json(document: Any) -> None:

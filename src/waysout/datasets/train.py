@@ -212,7 +212,8 @@ def _search(task: _Task, trials: int, threads: int, progress: Progress | None) -
 @contextmanager
 def _quiet(optuna: Any) -> Iterator[None]:
     before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # At WARNING, Ctrl-C would print a traceback for the trial it ended.
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         yield
     finally:

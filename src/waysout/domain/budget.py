@@ -31,10 +31,19 @@ class Budget:
     setup_rows: int = SETUP_ROWS
 
     def __post_init__(self) -> None:
-        for limit in fields(self):
-            value = getattr(self, limit.name)
-            if value is not None and (isinstance(value, bool) or not value >= 0):
-                raise InputError(f"budget: {limit.name} must be 0 or more, not {value!r}")
+        for name in ("llm_calls", "oracle_rows", "tokens", "setup_rows"):
+            value = getattr(self, name)
+            if value is not None and not _is_count(value):
+                raise InputError(f"budget: {name} is a whole number of 0 or more, not {value!r}")
+        for name in ("money", "seconds"):
+            value = getattr(self, name)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if value is not None and not (number and value >= 0):
+                raise InputError(f"budget: {name} is a number of 0 or more, not {value!r}")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +85,7 @@ class Ledger:
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = {name: n for name, n in self.before.as_dict().items() if name != "seconds"}
-        self._calls_in_flight = 0
-        self._tokens_in_flight = 0
+        self._in_flight: set[Reservation] = set()
         self._started = self.clock()
 
     @property
@@ -91,9 +99,9 @@ class Ledger:
         with self._lock:
             return Spent.from_dict({**self._counts, "seconds": self.seconds})
 
-    def _left(self, name: str, in_flight: int = 0) -> float:
+    def _left(self, name: str) -> float:
         limit = getattr(self.budget, name)
-        return float("inf") if limit is None else limit - self._counts[name] - in_flight
+        return float("inf") if limit is None else limit - self._counts[name]
 
     @property
     def rows_left(self) -> float:
@@ -103,7 +111,7 @@ class Ledger:
     @property
     def calls_left(self) -> float:
         """How many calls may still be sent, those in flight counted as spent."""
-        return self._left("llm_calls", self._calls_in_flight)
+        return self._left("llm_calls") - len(self._in_flight)
 
     def check_deadline(self) -> None:
         """Raise `BudgetSpent` once the time is up."""
@@ -119,6 +127,9 @@ class Ledger:
         self._take("setup_rows", count)
 
     def _take(self, name: str, count: int) -> None:
+        if not _is_count(count):
+            raise ValueError(f"a number of rows is a whole number of 0 or more, not {count!r}")
+        self.check_deadline()
         with self._lock:
             if count > self._left(name):
                 limit = getattr(self.budget, name)
@@ -129,49 +140,59 @@ class Ledger:
                 )
             self._counts[name] += count
 
-    def reserve_call(self, most_tokens: int = 0) -> None:
-        """Set one call aside before it is sent; ``most_tokens`` is the most it can cost."""
+    def reserve_call(self, most_tokens: int = 0, most_money: float = 0.0) -> Reservation:
+        """Set one call aside before it is sent, at the most it can cost."""
         self.check_deadline()
         with self._lock:
             if self.calls_left < 1:
                 raise BudgetSpent(f"all {self.budget.llm_calls} LLM calls are spent or under way")
-            used = self._counts["tokens_in"] + self._counts["tokens_out"] + self._tokens_in_flight
-            if self.budget.tokens is not None and used + most_tokens > self.budget.tokens:
+            tokens = self._counts["tokens_in"] + self._counts["tokens_out"] + most_tokens
+            tokens += sum(call.most_tokens for call in self._in_flight)
+            if self.budget.tokens is not None and tokens > self.budget.tokens:
                 raise BudgetSpent(f"a call could pass the limit of {self.budget.tokens} tokens")
-            if self.budget.money is not None and self._counts["money"] >= self.budget.money:
-                raise BudgetSpent(f"the limit of {self.budget.money:g} in money is reached")
-            self._calls_in_flight += 1
-            self._tokens_in_flight += most_tokens
+            money = self._counts["money"] + sum(call.most_money for call in self._in_flight)
+            limit = self.budget.money
+            if limit is not None and (money >= limit or money + most_money > limit):
+                raise BudgetSpent(f"a call could pass the limit of {limit:g} in money")
+            call = Reservation(self, most_tokens, most_money)
+            self._in_flight.add(call)
+            return call
 
     def count_attempt(self) -> None:
         """Count one request that was sent, whether or not a reply comes back."""
         with self._lock:
             self._counts["attempts"] += 1
 
-    def settle_call(
+    def _end(self, call: Reservation, paid: Mapping[str, float]) -> None:
+        with self._lock:
+            if call not in self._in_flight:
+                raise RuntimeError("this call was settled or released before")
+            self._in_flight.remove(call)
+            for name, amount in paid.items():
+                self._counts[name] += amount
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Reservation:
+    """One call set aside. It ends once: settled when a reply came, else released."""
+
+    ledger: Ledger
+    most_tokens: int = 0
+    most_money: float = 0.0
+
+    def settle(
         self,
         *,
-        most_tokens: int = 0,
         tokens_in: int = 0,
         tokens_out: int = 0,
         cached_tokens: int = 0,
         money: float = 0.0,
     ) -> None:
-        """Charge a reserved call whose reply came back."""
-        with self._lock:
-            self._end_flight(most_tokens)
-            paid = {"llm_calls": 1, "tokens_in": tokens_in, "tokens_out": tokens_out,
-                    "cached_tokens": cached_tokens, "money": money}  # fmt: skip
-            for name, amount in paid.items():
-                self._counts[name] += amount
+        """Charge the call: its reply came back, however bad it is."""
+        paid = {"llm_calls": 1, "tokens_in": tokens_in, "tokens_out": tokens_out,
+                "cached_tokens": cached_tokens, "money": money}  # fmt: skip
+        self.ledger._end(self, paid)
 
-    def release_call(self, *, most_tokens: int = 0) -> None:
-        """Give a reserved call back: no reply came, so nothing is charged."""
-        with self._lock:
-            self._end_flight(most_tokens)
-
-    def _end_flight(self, most_tokens: int) -> None:
-        if self._calls_in_flight < 1:
-            raise RuntimeError("a call was settled or released that was never reserved")
-        self._calls_in_flight -= 1
-        self._tokens_in_flight -= most_tokens
+    def release(self) -> None:
+        """Give the call back: no reply came, so nothing is charged."""
+        self.ledger._end(self, {})

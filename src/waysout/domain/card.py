@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +16,7 @@ from waysout.domain.rules import Custom, Rule, RuleSet, rule_from_table
 from waysout.domain.schema import LARGEST, MISSING_TOKENS, Feature, Scalar, Schema, text_of
 from waysout.domain.toml_lines import Path as TomlPath
 from waysout.domain.toml_lines import line_map, nearest_line
-from waysout.errors import CardError, InputError, SchemaError, unknown
+from waysout.errors import CardError, InputError, SchemaError, shown, unknown
 
 VERSION = 1
 _TOP = (
@@ -24,7 +26,7 @@ _TOP = (
 _OUTCOME = ("target", "positive", "yes", "no", "ignore")
 _FEATURE = (
     "kind", "unit", "about", "range", "bins", "scale", "decimals", "levels", "ordered", "codes",
-    "words", "synonyms", "missing", "unseen",
+    "words", "synonyms", "missing", "unseen", "missing_code",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -89,22 +91,30 @@ class Card:
 
     def advice(self) -> list[str]:
         """Return what is not wrong but worth a second look."""
-        found = []
+        found: dict[str, list[str]] = {}
         for feature in self.schema:
-            if feature.kind == "category" and not feature.codes:
-                found.append(f"feature {feature.name!r} has no codes: a model trained on label "
-                             "codes cannot be asked")  # fmt: skip
-            folded = [t.casefold() for t in feature.level_texts]
-            if len(set(folded)) < len(folded):
-                found.append(f"feature {feature.name!r} has levels that differ in letter case "
-                             "only; the key treats them as one")  # fmt: skip
-            if feature.is_numeric and feature.range is None:
-                found.append(f"feature {feature.name!r} has no range: any number may be proposed")
-            if not feature.about:
-                found.append(f"feature {feature.name!r} has no 'about': people and LLMs read it")
-        if not self.rule_sets:
-            found.append("there are no rules: everything may change in any way")
-        return found
+            for advice in _advice(feature):
+                found.setdefault(advice, []).append(feature.name)
+        told = [f"{_some(names)}: {advice}" for advice, names in found.items()]
+        return told if self.rule_sets else [*told, "no rules: everything may change in any way"]
+
+
+def _advice(feature: Feature) -> Iterator[str]:
+    folded = {text.casefold() for text in feature.level_texts}
+    text = any(isinstance(level, str) for level in feature.levels)
+    if feature.kind == "category" and text and not feature.codes:
+        yield "no codes, so a model trained on label codes cannot be asked"
+    if len(folded) < len(feature.level_texts):
+        yield "levels that differ in letter case only are one to the key"
+    if feature.is_numeric and feature.range is None:
+        yield "no range, so any number may be proposed"
+    if not feature.about:
+        yield "no 'about', which people and LLMs read"
+
+
+def _some(names: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def label_text(raw: object) -> str:
@@ -131,13 +141,14 @@ class _Reader:
             raise CardError(
                 f"not valid TOML: {reason}", source=source, line=int(line[1]) if line else None
             ) from None
-        except RecursionError:
-            raise CardError("nested too deeply", source=source) from None
+        except (RecursionError, ValueError) as error:  # nested too deeply; thousands of digits
+            raise CardError(f"not valid TOML: {error}", source=source) from None
         self.lines = line_map(text)
 
     def card(self) -> Card:
         self._known((), self.table, _TOP)
-        if self.table.get("card") != VERSION:
+        version = self.table.get("card")
+        if isinstance(version, bool) or version != VERSION:
             self._note(("card",), f"needs the line card = {VERSION}, the version of this format")
         outcome = self._try(("outcome",), self._outcome)
         features = self._features()
@@ -146,9 +157,9 @@ class _Reader:
         self._give_up()
         assert schema is not None
         assert outcome is not None
-        self._try(("outcome", "target"), self._outside, schema, outcome)
+        self._refuse_overlap(schema, outcome)
         sets = self._rule_sets(schema)
-        default = self._try(("rule_set",), self._default, sets)
+        default = self._try(("rule_set",), self._default)
         bins, scales = self._key_and_scale(schema)
         name = self._try(("name",), self._name)
         title = self._try(("title",), _text, self.table.get("title", ""), "title")
@@ -183,7 +194,7 @@ class _Reader:
     def _name(self) -> str:
         name = self.table.get("name")
         if not isinstance(name, str) or not re.fullmatch(r"[\w-]{1,64}", name):
-            raise InputError(f"name is 1 to 64 letters, digits, - or _; got {name!r}")
+            raise InputError(f"name is 1 to 64 letters, digits, - or _; got {shown(name)}")
         return name
 
     def _outcome(self) -> CardOutcome:
@@ -194,18 +205,19 @@ class _Reader:
                 raise InputError(f"[outcome] needs {key!r}")
         positive = _scalar(table["positive"], "positive")
         return CardOutcome(
-            target=_text(table["target"], "target"),
+            target=_name(table["target"], "target"),
             positive=positive,
             yes=_text(table.get("yes", f"{table['target']} is {positive}"), "yes"),
             no=_text(table.get("no", f"{table['target']} is not {positive}"), "no"),
-            ignore=tuple(_text(n, "ignore") for n in _list(table.get("ignore", []), "ignore")),
+            ignore=tuple(_name(n, "ignore") for n in _list(table.get("ignore", []), "ignore")),
         )
 
-    @staticmethod
-    def _outside(schema: Schema, outcome: CardOutcome) -> None:
-        for name in (outcome.target, *outcome.ignore):
-            if name in schema:
-                raise InputError(f"{name!r} is the target or ignored, so it cannot be a feature")
+    def _refuse_overlap(self, schema: Schema, outcome: CardOutcome) -> None:
+        for field_name, names in (("target", (outcome.target,)), ("ignore", outcome.ignore)):
+            for name in names:
+                if name in schema:
+                    reason = f"{name!r} is the target or ignored, so it cannot be a feature"
+                    self._note(("outcome", field_name), reason)
 
     def _features(self) -> list[Feature]:
         tables = self.table.get("features")
@@ -217,14 +229,13 @@ class _Reader:
         for name, table in tables.items():
             path = ("features", name)
             if not isinstance(table, dict):
-                self._note(path, f"feature {name!r} is a table, not {table!r}")
+                self._note(path, f"feature {name!r} is a table, not {shown(table)}")
                 continue
             self._known(path, table, _FEATURE)
             try:
                 made.append(_feature(name, table, tokens))
-            except InputError as error:
-                named = (key for key in table if re.search(rf"\b{re.escape(key)}\b", str(error)))
-                self._note((*path, *islice(named, 1)), str(error))
+            except SchemaError as error:
+                self._note(path if error.field is None else (*path, error.field), str(error))
         return made
 
     def _missing_tokens(self) -> tuple[str, ...]:
@@ -233,11 +244,11 @@ class _Reader:
 
     def _rule_sets(self, schema: Schema) -> dict[str, RuleSet]:
         tables = self.table.get("rules", {})
-        declared = self._try(("rule_sets",), _list, self.table.get("rule_sets", []), "rule_sets")
+        self._try(("rule_sets",), _names, self.table.get("rule_sets", []))
         if not isinstance(tables, dict):
             self._note(("rules",), "rules stand in a named set: [[rules.NAME]]")
             return {}
-        names = dict.fromkeys([*map(str, declared or []), *tables])
+        names = dict.fromkeys(self._set_names())
         rules = {name: self._rules(schema, name, tables.get(name, [])) for name in names}
         sets: dict[str, RuleSet] = {}
         for name in names:
@@ -260,7 +271,7 @@ class _Reader:
 
     def _rule(self, schema: Schema, table: object) -> Rule | str:
         if not isinstance(table, dict):
-            raise InputError(f"a rule is a table, not {table!r}")
+            raise InputError(f"a rule is a table, not {shown(table)}")
         if table.get("kind") == "include":
             if set(table) - {"kind", "set"} or table.get("set") not in self._set_names():
                 raise InputError(unknown("rule set", table.get("set"), self._set_names()))
@@ -273,7 +284,8 @@ class _Reader:
 
     def _set_names(self) -> list[str]:
         declared = self.table.get("rule_sets", [])
-        return [*declared, *(n for n in self.table.get("rules", {}) if n not in declared)]
+        known = [n for n in declared if isinstance(n, str)] if isinstance(declared, list) else []
+        return [*known, *(n for n in self.table.get("rules", {}) if n not in known)]
 
     def _with_included(
         self, name: str, rules: Mapping[str, list[Rule | str]], inside: tuple[str, ...]
@@ -289,24 +301,24 @@ class _Reader:
                 whole.append(rule)
         return whole
 
-    def _default(self, sets: Mapping[str, RuleSet]) -> str:
-        name = self.table.get("rule_set")
+    def _default(self) -> str:
+        name, sets = self.table.get("rule_set"), self._set_names()
         if name is None and len(sets) > 1:
             raise InputError("there are several rule sets: say which is usual, rule_set = 'NAME'")
         if name is None:
-            return next(iter(sets), "")
-        if name not in sets:
+            return sets[0] if sets else ""
+        if not isinstance(name, str) or name not in sets:
             raise InputError(unknown("rule set", name, sets))
-        return str(name)
+        return name
 
     def _key_and_scale(
         self, schema: Schema
     ) -> tuple[dict[str, tuple[float, ...]], dict[str, float]]:
         bins: dict[str, tuple[float, ...]] = {}
         scales: dict[str, float] = {}
-        for feature in schema:
-            table = self.table["features"].get(feature.name, {})
-            path = ("features", feature.name)
+        for written, table in self.table["features"].items():
+            feature = schema[written]
+            path = ("features", written)
             if "bins" in table:
                 edges = self._try((*path, "bins"), _bins, feature, table["bins"])
                 bins[feature.name] = edges or ()
@@ -336,11 +348,14 @@ def _feature(name: str, table: Mapping[str, Any], tokens: tuple[str, ...]) -> Fe
         words=_texts(table.get("words", {}), "words"),
         unit=_text(table.get("unit", ""), "unit"),
         about=_text(table.get("about", ""), "about"),
+        missing_code=_number(table["missing_code"], "missing_code")
+        if "missing_code" in table
+        else None,
         missing_tokens=tokens,
     )
     without = [t for t in feature.level_texts if t not in feature.codes]
     if feature.codes and without:
-        raise SchemaError(f"feature {name!r}: level {without[0]!r} has no code")
+        raise SchemaError(f"feature {name!r}: level {without[0]!r} has no code", field="codes")
     return feature
 
 
@@ -361,7 +376,7 @@ def _scale(feature: Feature, raw: object) -> float:
 
 
 def _wrong(what: str, wanted: str, raw: object) -> SchemaError:
-    return SchemaError(f"{what} must be {wanted}, not {str(raw)[:60]!r}")
+    return SchemaError(f"{what} must be {wanted}, not {shown(raw)}", field=what)
 
 
 def _table(raw: object, what: str) -> Mapping[str, Any]:
@@ -386,6 +401,15 @@ def _text(raw: object, what: str) -> str:
     return raw
 
 
+def _name(raw: object, what: str) -> str:
+    """Return a column's name in the form that tables are read in."""
+    return unicodedata.normalize("NFC", _text(raw, what)).strip()
+
+
+def _names(raw: object) -> list[str]:
+    return [_text(name, "rule_sets") for name in _list(raw, "rule_sets")]
+
+
 def _flag(raw: object, what: str) -> bool:
     if not isinstance(raw, bool):
         raise _wrong(what, "true or false", raw)
@@ -393,7 +417,7 @@ def _flag(raw: object, what: str) -> bool:
 
 
 def _scalar(raw: object, what: str) -> Scalar:
-    if not isinstance(raw, (str, int, float)):
+    if not isinstance(raw, (str, int, float)) or (isinstance(raw, float) and not isfinite(raw)):
         raise _wrong(what, "text, a number or true/false", raw)
     return raw
 

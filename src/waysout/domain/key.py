@@ -89,8 +89,11 @@ def bin_edges(values: Iterable[Value], most_bins: int = MOST_BINS) -> tuple[floa
     low, high = numbers.min(), numbers.max()
     shares = np.arange(1, most_bins) / most_bins
     quantiles = np.quantile(numbers, shares, method="inverted_cdf").tolist()
-    # An edge at the highest value would leave the last bin empty.
+    # An edge at the highest value would leave the last bin empty. Where that was the only one,
+    # most rows hold the highest value, and the bin below it takes all the others.
     wanted = {q for q in quantiles if q < high}
+    if not wanted:
+        return (float(numbers[numbers < high].max()),)
     edges: set[float] = set()
     for digits in range(2, 18):  # 17 digits write any float exactly
         edges = {edge for q in quantiles if low <= (edge := rounded(q, digits)) < high}

@@ -9,11 +9,11 @@ from typing import Any, Literal
 from waysout.domain.card import Card
 from waysout.domain.distance import Distance, proximity
 from waysout.domain.key import Key
-from waysout.domain.oracle import Goal, Oracle
+from waysout.domain.oracle import Answers, Goal, Oracle
 from waysout.domain.result import Option, Outcome, OutcomeKind
 from waysout.domain.rules import Rule, RuleSet, Violation
 from waysout.domain.schema import Row, Schema, Value
-from waysout.errors import InputError
+from waysout.errors import InputError, shown
 
 Binning = Literal["fixed", "fit"]
 
@@ -47,6 +47,8 @@ class Problem:
         """Bind a card to a model. ``training`` rows give scales (and bins, when ``"fit"``)."""
         if binning == "fit" and not training:
             raise InputError("binning 'fit' takes its bins from training rows; give some")
+        if not callable(getattr(oracle, "ask", None)):
+            raise InputError(f"{shown(oracle)} is no oracle: make one of it with waysout.as_oracle")
         goal = goal or Goal()
         if goal.needs_probability and oracle.labels_only:
             raise InputError(
@@ -92,18 +94,23 @@ class Problem:
             reasons=tuple(reasons),
         )
 
-    def settled(self, query: Row) -> Outcome | None:
-        """Return the outcome where it is known before any search, asking the oracle one row."""
-        answers = self.oracle.ask([query])
+    def settled(self, query: Row, answers: Answers) -> Outcome | None:
+        """Return the outcome where it is known before any search.
+
+        ``answers`` is what the oracle says of the query alone: a batch of queries is asked once.
+        """
         probability = float(answers.probability[0])
-        broken = self.violations(query, query)
-        if bool(self.goal.for_query(probability).met(answers)[0]) and not broken:
+        rise = self.goal.rise
+        if rise is not None and probability + rise > 1.0:
+            reason = f"the chance is {probability:.2f} already; it cannot rise by {rise:g}"
+            return Outcome(OutcomeKind.INFEASIBLE, reason, best_probability=probability)
+        goal = self.goal.for_query(probability)
+        if bool(goal.met(answers)[0]) and not self.violations(query, query):
             return Outcome(
                 OutcomeKind.ALREADY_APPROVED, f"{self.yes} already", best_probability=probability
             )
         stuck = self.rules.obstacles(query)
-        if stuck:
-            names = ", ".join(dict.fromkeys(v.rule for v in stuck))
-            reason = f"no allowed change is left: {names}"
-            return Outcome(OutcomeKind.INFEASIBLE, reason, stuck, probability)
-        return None
+        if not stuck:
+            return None
+        reason = "; ".join(dict.fromkeys(violation.reason for violation in stuck))
+        return Outcome(OutcomeKind.INFEASIBLE, reason, stuck, probability)

@@ -155,12 +155,14 @@ class Result:
             return cls.from_dict(table)
         except json.JSONDecodeError as error:
             raise InputError(f"not a result: invalid JSON ({error})") from None
+        except RecursionError:
+            raise InputError("not a result: nested too deeply") from None
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             raise InputError(f"not a result: {error!r}") from None
 
 
 def plain(value: Any) -> Any:
-    """Return a value JSON can hold: numpy scalars as Python's, NaN and infinities as null.
+    """Return a value JSON can hold: numpy's as Python's, NaN as null, anything else as text.
 
     >>> import numpy as np
     >>> plain({"a": np.float64("nan"), "b": (np.int64(1),)})
@@ -174,6 +176,4 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, StrEnum):
-        return str(value)
-    return value
+    return value if value is None or isinstance(value, (str, int)) else str(value)

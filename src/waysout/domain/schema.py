@@ -11,15 +11,17 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.errors import RowError, SchemaError, unknown
+from waysout.errors import RowError, SchemaError, shown, unknown
 
 Kind = Literal["number", "integer", "category", "boolean"]
 MissingPolicy = Literal["refuse", "keep", "fill"]
@@ -36,9 +38,14 @@ NUMERIC = ("number", "integer")
 LARGEST = 1e15
 LONGEST_TEXT = 1000
 
-MISSING_TOKENS = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL")
+# What pandas reads as missing, so that a card and a model trained from the same file agree.
+MISSING_TOKENS = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
+    "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NUMBERS = (int, float, np.integer, np.floating)
 _FALSE_TOKENS = {"false", "0", "no", "n", "f"}
 _TRUE_TOKENS = {"true", "1", "yes", "y", "t"}
 
@@ -81,7 +88,8 @@ class Feature:
     ``levels`` are the raw scalars of the table (a model may have been trained on the integers 1 and
     2); inside rows a level is always its text. For a boolean they are the two spellings, false
     first. ``range`` bounds the values that may be *proposed*; a query's own value may lie outside.
-    ``codes`` are the numbers a label-encoded model was trained on.
+    ``codes`` are the numbers a label-encoded model was trained on, ``missing_code`` the one it got
+    for a missing value (default: NaN).
     """
 
     name: str
@@ -94,68 +102,81 @@ class Feature:
     unseen: UnseenPolicy = "refuse"
     synonyms: Mapping[str, str] = field(default_factory=dict)
     codes: Mapping[str, float] = field(default_factory=dict)
+    missing_code: float | None = None
     words: Mapping[str, str] = field(default_factory=dict)
     unit: str = ""
     about: str = ""
     missing_tokens: tuple[str, ...] = MISSING_TOKENS
     _index: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _folded: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse descriptions that cannot be."""
         object.__setattr__(self, "name", check_name(self.name))
-        if self.kind not in KINDS:
-            raise SchemaError(f"feature {self.name!r}: {unknown('kind', self.kind, KINDS)}")
-        if self.missing not in get_args(MissingPolicy):
-            raise self._wrong(unknown("missing policy", self.missing, get_args(MissingPolicy)))
-        if self.unseen not in get_args(UnseenPolicy):
-            raise self._wrong(unknown("unseen policy", self.unseen, get_args(UnseenPolicy)))
+        for field_name, what, known in (
+            ("kind", "kind", KINDS),
+            ("missing", "missing policy", get_args(MissingPolicy)),
+            ("unseen", "unseen policy", get_args(UnseenPolicy)),
+        ):
+            value = getattr(self, field_name)
+            if value not in known:
+                raise self._wrong(unknown(what, value, known), field_name)
         if self.kind == "boolean" and not self.levels:
             object.__setattr__(self, "levels", (False, True))
         self._check_levels()
         self._check_range()
         self._check_tables()
 
-    def _wrong(self, reason: str) -> SchemaError:
-        return SchemaError(f"feature {self.name!r}: {reason}")
+    def _wrong(self, reason: str, field: str | None = None) -> SchemaError:
+        return SchemaError(f"feature {self.name!r}: {reason}", field=field)
 
     def _check_levels(self) -> None:
         if self.is_numeric:
             if self.levels or self.ordered:
-                raise self._wrong(f"levels and ordered belong to a category, not to a {self.kind}")
+                reason = f"levels and ordered belong to a category, not to a {self.kind}"
+                raise self._wrong(reason, "levels" if self.levels else "ordered")
             return
         texts = [text_of(level) for level in self.levels]
-        if self.kind == "boolean" and len(texts) != 2:
-            raise self._wrong(f"a boolean has two levels, false first; got {list(self.levels)}")
         if not texts:
-            raise self._wrong("a category needs its levels, for example levels = ['yes', 'no']")
+            reason = "a category needs its levels, for example levels = ['yes', 'no']"
+            raise self._wrong(reason, "kind")
+        if self.kind == "boolean" and (len(texts) != 2 or texts == ["True", "False"]):
+            reason = f"a boolean has two levels, false first; got {list(self.levels)}"
+            raise self._wrong(reason, "levels")
         if len(set(texts)) != len(texts):
             twice = next(t for t in texts if texts.count(t) > 1)
-            raise self._wrong(f"level {twice!r} is listed twice")
+            raise self._wrong(f"level {twice!r} is listed twice", "levels")
         too_long = next((t for t in texts if len(t) > LONGEST_TEXT), None)
         if too_long is not None:
-            raise self._wrong(f"level {too_long[:40]!r}… is longer than {LONGEST_TEXT} characters")
+            reason = f"level {too_long[:40]!r}… is longer than {LONGEST_TEXT} characters"
+            raise self._wrong(reason, "levels")
         object.__setattr__(self, "_index", {t: i for i, t in enumerate(texts)})
+        folded = Counter(t.casefold() for t in texts)
+        alone = {t.casefold(): t for t in texts if folded[t.casefold()] == 1}
+        object.__setattr__(self, "_folded", alone)
 
     def _check_range(self) -> None:
         if self.decimals is not None and (self.kind != "number" or not 0 <= self.decimals <= 15):
-            raise self._wrong(f"decimals is 0 to 15, for a number only; got {self.decimals!r}")
+            reason = f"decimals is 0 to 15, for a number only; got {self.decimals!r}"
+            raise self._wrong(reason, "decimals")
         if self.range is None:
             return
         if not self.is_numeric:
-            raise self._wrong(f"a {self.kind} has levels, not a range")
+            raise self._wrong(f"a {self.kind} has levels, not a range", "range")
         low, high = self.range
         if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-            raise self._wrong(f"range [{low}, {high}] is empty or not finite")
+            raise self._wrong(f"range [{low}, {high}] is empty or not finite", "range")
 
     def _check_tables(self) -> None:
-        known = self.level_texts
-        for title, table in (("codes", self.codes), ("words", self.words)):
-            for level in table:
-                if level not in known:
-                    raise self._wrong(f"{title}: {unknown('level', level, known)}")
-        for spelling, level in self.synonyms.items():
-            if level not in known:
-                raise self._wrong(f"synonym {spelling!r}: {unknown('level', level, known)}")
+        for title, levels in (
+            ("codes", self.codes),
+            ("words", self.words),
+            ("synonyms", self.synonyms.values()),
+        ):
+            for level in levels:
+                if level not in self._index:
+                    reason = f"{title}: {unknown('level', level, self.level_texts)}"
+                    raise self._wrong(reason, title)
 
     @property
     def is_numeric(self) -> bool:
@@ -170,6 +191,30 @@ class Feature:
     def values(self) -> tuple[Value, ...]:
         """All values the feature can take, for a category or a boolean."""
         return (False, True) if self.kind == "boolean" else self.level_texts
+
+    @property
+    def resolution(self) -> float | None:
+        """The least step between two values: 1 for integers, else what ``decimals`` says."""
+        if self.kind == "integer":
+            return 1.0
+        return None if self.decimals is None else 10.0**-self.decimals
+
+    def holds(self, value: Value) -> bool:
+        """Whether a typed value is one this feature can hold (missing is not).
+
+        >>> term = Feature("term", "integer")
+        >>> term.holds(3), term.holds(3.5), term.holds(True), term.holds("3")
+        (True, False, False, False)
+        """
+        if self.kind == "category":
+            return isinstance(value, str) and value in self._index
+        if self.kind == "boolean" or isinstance(value, bool):
+            return self.kind == "boolean" and isinstance(value, bool)
+        if not isinstance(value, (int, float)) or not abs(value) <= LARGEST:
+            return False
+        if self.kind == "integer":
+            return isinstance(value, int)
+        return self.decimals is None or round(value, self.decimals) == value
 
     def parse(self, raw: object) -> Value:
         """Read one cell exactly, or raise `RowError` naming the column.
@@ -201,16 +246,14 @@ class Feature:
             if self.kind == "integer":
                 return round(number)
             return number if self.decimals is None else round(number, self.decimals) + 0.0
-        if self.kind == "category" and isinstance(raw, str):
-            folded = [t for t in self.level_texts if t.casefold() == text_of(raw).casefold()]
-            if text_of(raw) not in self._index and len(folded) == 1:
-                return folded[0]
+        if self.kind == "category" and isinstance(raw, str) and text_of(raw) not in self._index:
+            raw = self._folded.get(text_of(raw).casefold(), raw)
         return self.parse(raw)
 
     def format(self, value: Value) -> str:
         """Write a value as a person reads it; `parse` reads it back to the same value."""
         if value is None:
-            return ""
+            return next((t for t in self.missing_tokens if t not in self._index), "")
         if self.kind == "boolean":
             return text_of(self.levels[int(bool(value))])
         return str(value) if isinstance(value, str) else format_number(float(value))
@@ -250,17 +293,19 @@ class Feature:
             )
 
     def _finite(self, raw: object) -> float:
-        if isinstance(raw, str):
-            text = raw.strip()
+        if isinstance(raw, (str, Decimal)):
+            text = str(raw).strip()
             if not _NUMBER.fullmatch(text):
-                raise RowError(f"{raw[:60]!r} is not a number", column=self.name)
+                raise RowError(f"{shown(raw)} is not a number", column=self.name)
             number = float(text)
-        elif isinstance(raw, (bool, np.bool_)) or not isinstance(raw, (int, float, np.number)):
-            raise RowError(f"{raw!r:.60} is not a number", column=self.name)
+        elif isinstance(raw, _NUMBERS) and not isinstance(raw, (bool, np.timedelta64)):
+            # An integer of thousands of digits does not fit a float.
+            number = float(raw) if -LARGEST <= raw <= LARGEST else math.inf
         else:
-            number = float(raw) if abs(raw) <= LARGEST else math.inf  # type: ignore[operator]
+            raise RowError(f"{shown(raw)} is not a number", column=self.name)
         if not abs(number) <= LARGEST:
-            raise RowError(f"{raw!r:.60} is not a finite number of at most ±1e15", column=self.name)
+            reason = f"{shown(raw)} is not a finite number of at most ±1e15"
+            raise RowError(reason, column=self.name)
         return number + 0.0  # -0.0 becomes 0.0
 
     def _parse_number(self, raw: object) -> float | int:
@@ -268,29 +313,35 @@ class Feature:
         if self.kind == "number":
             return number
         if not number.is_integer():
-            raise RowError(f"{raw!r:.60} is not a whole number", column=self.name)
+            raise RowError(f"{shown(raw)} is not a whole number", column=self.name)
         return int(number)
 
     def _parse_boolean(self, raw: object) -> bool | None:
-        text = text_of(raw)
+        if isinstance(raw, (bool, np.bool_)):
+            return bool(raw)
+        text = self._as_level(text_of(raw))
+        text = self._folded.get(text.casefold(), text)
         if text in self._index:
             return bool(self._index[text])
-        if text.casefold() in _TRUE_TOKENS | _FALSE_TOKENS:
+        # Only where the card names no spellings: "0" may mean anything to the levels 1 and 2.
+        if self.levels == (False, True) and text.casefold() in _TRUE_TOKENS | _FALSE_TOKENS:
             return text.casefold() in _TRUE_TOKENS
         self._refuse_unseen(text)
         return None
 
     def _parse_level(self, raw: object) -> str | None:
         text = text_of(raw)
+        text = self._as_level(self.synonyms.get(text, text))
         if text in self._index:
             return text
-        if text in self.synonyms:
-            return self.synonyms[text]
-        # A column of integer levels with gaps reaches us as floats: "1.0" means 1.
-        if _NUMBER.fullmatch(text) and (number := text_of(float(text))) in self._index:
-            return number
         self._refuse_unseen(text)
         return None
+
+    def _as_level(self, text: str) -> str:
+        # A column of integer levels with gaps reaches us as floats: "1.0" means 1.
+        if text not in self._index and _NUMBER.fullmatch(text):
+            return text_of(float(text))
+        return text
 
     def _refuse_unseen(self, text: str) -> None:
         if self.unseen == "refuse":
@@ -336,9 +387,12 @@ class Schema:
 
     def index(self, name: str) -> int:
         """Return the position of a feature, or say which names there are."""
-        if name not in self._positions:
+        position = self._positions.get(name)
+        if position is None:
+            position = self._positions.get(unicodedata.normalize("NFC", name).strip())
+        if position is None:
             raise SchemaError(unknown("feature", name, self.names))
-        return self._positions[name]
+        return position
 
     def parse(self, raw: Mapping[str, Any]) -> Row:
         """Read a row given as a mapping; other columns are ignored, missing ones are an error."""
@@ -390,6 +444,6 @@ class Schema:
     def encode(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         """Return the rows as a matrix of numbers (see `Feature.encode`)."""
         out = np.empty((len(rows), len(self)), dtype=np.float64)
-        for i, row in enumerate(rows):
-            out[i] = [f.encode(v) for f, v in zip(self.features, row, strict=True)]
+        for j, feature in enumerate(self.features):
+            out[:, j] = [feature.encode(row[j]) for row in rows]
         return out

@@ -9,9 +9,14 @@ from typing import Any
 
 Path = tuple[str | int, ...]
 
-_HEADER = re.compile(r"\s*(\[\[?)(.+?)\]\]?\s*(#.*)?$")
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'')
-_LONG_QUOTE = re.compile(r'"""|\'\'\'')
+_HEADER = re.compile(r"(\[\[?)(.+?)\]\]?$")
+_KEY = re.compile(r"((?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^=\"'])+?)\s*=")
+# Long strings before short ones, and strings before comments: a mark inside another counts not.
+_TOKEN = re.compile(
+    r'"""(?:\\.|[^\\])*?"""|' + r"'''.*?'''" + r'|"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'"
+    r"|\#[^\n]*|[\[{]|[\]}]|\n|[^\"'#\[\]{}\n]+|.",
+    re.DOTALL,
+)
 
 
 def line_map(text: str) -> dict[Path, int]:
@@ -23,16 +28,17 @@ def line_map(text: str) -> dict[Path, int]:
     lines: dict[Path, int] = {}
     tables: dict[Path, int] = {}
     here: Path = ()
-    for number, line in _statements(text):
-        header = _HEADER.match(line)
+    for number, statement in _statements(text):
+        header = _HEADER.match(statement)
         if header is not None:
             here = _key_path(header[2])
+            lines.setdefault(here, number)
             if header[1] == "[[":
                 tables[here] = tables.get(here, -1) + 1
                 here = (*here, tables[here])
-            lines.setdefault(here, number)
-        elif (path := _assigned(line)) is not None:
-            lines.setdefault((*here, *path), number)
+                lines.setdefault(here, number)
+        elif (key := _KEY.match(statement)) is not None:
+            lines.setdefault((*here, *_key_path(key[1])), number)
     return lines
 
 
@@ -45,31 +51,18 @@ def nearest_line(lines: Mapping[Path, int], path: Path) -> int | None:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines on which a statement starts, leaving out the inside of longer values."""
-    depth, quote = 0, ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if depth == 0 and not quote and line.strip() and not line.lstrip().startswith("#"):
-            yield number, line
-        depth, quote = _after(line, depth, quote)
-
-
-def _after(line: str, depth: int, quote: str) -> tuple[int, str]:
-    """Return how deep in brackets, and in which long quote, the next line begins."""
-    rest = line
-    while rest:
-        if quote:
-            _, found, rest = rest.partition(quote)
-            if not found:
-                return depth, quote
-            quote = ""
-        mark = _LONG_QUOTE.search(rest)
-        plain = _QUOTED.sub("", rest[: mark.start()] if mark else rest).partition("#")[0]
-        if not _HEADER.match(line):
-            depth = max(0, depth + sum(map(plain.count, "[{")) - sum(map(plain.count, "]}")))
-        if mark is None:
-            return depth, quote
-        quote, rest = mark.group(), rest[mark.end() :]
-    return depth, quote
+    """Yield each statement, without its comments, with the line it starts on."""
+    line, started, depth, parts = 1, 1, 0, list[str]()
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        if token == "\n" and depth == 0:
+            yield started, "".join(parts).strip()
+            parts, started = [], line + 1
+        elif not token.startswith("#"):
+            parts.append(token)
+            depth += (token in "[{") - (token in "]}")
+        line += token.count("\n")
+    yield started, "".join(parts).strip()
 
 
 def _key_path(text: str) -> Path:
@@ -84,8 +77,3 @@ def _key_path(text: str) -> Path:
         path.append(key)
         table = table[key]
     return tuple(path)
-
-
-def _assigned(line: str) -> Path | None:
-    key = re.match(r"\s*((?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^=\"'])+?)\s*=", line)
-    return _key_path(key[1]) if key else None

@@ -2,7 +2,7 @@
 
 from waysout.domain.rules.base import Lever, Rule, Violation
 from waysout.domain.rules.joint import Custom, Implies, Linear, Linked, MaxChanges, OneHot
-from waysout.domain.rules.kinds import KINDS, rule_from_table
+from waysout.domain.rules.kinds import RULE_KINDS, rule_from_table
 from waysout.domain.rules.ruleset import RuleSet
 from waysout.domain.rules.single import (
     Allowed,
@@ -15,7 +15,7 @@ from waysout.domain.rules.single import (
 )
 
 __all__ = [
-    "KINDS",
+    "RULE_KINDS",
     "Allowed",
     "Custom",
     "Direction",

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from waysout.domain.schema import LARGEST, Feature, Row, Schema, Value, format_number
 
-# Amounts such as 0.1 + 0.2 must not break a limit of 0.3 by the last bit of a float.
-TOLERANCE = 1e-9
-
-Check = Callable[[Row, Row], str | None]
+# A sum such as 0.1 + 0.2 may miss 0.3 by the last bits of a float, and by no more.
+ROUNDING = 16 * sys.float_info.epsilon
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +39,31 @@ class Context(Protocol):
         ...
 
 
-def steps_from(start: float, step: float, value: float) -> float:
-    """Return how many steps a value lies from the grid's start."""
-    return (value - start) / step
+def at_most(value: float, limit: float) -> bool:
+    """Whether a value is no more than a limit, but for rounding.
+
+    >>> at_most(0.1 + 0.2, 0.3), at_most(0.31, 0.3)
+    (True, False)
+    """
+    return value <= limit + ROUNDING * max(abs(value), abs(limit))
 
 
 def on_grid(start: float, step: float, value: float) -> bool:
-    """Whether a value lies on a grid."""
-    steps = steps_from(start, step, value)
-    return abs(steps - round(steps)) <= TOLERANCE * max(1.0, abs(steps))
+    """Whether a value lies on a grid, but for rounding.
+
+    >>> on_grid(0, 0.1, 0.3), on_grid(0, 5, 10**10 + 3)
+    (True, False)
+    """
+    steps = (value - start) / step
+    return abs(steps - round(steps)) <= ROUNDING * max(1.0, abs(steps))
 
 
 @dataclass(frozen=True, slots=True)
 class Lever:
     """The values one feature of one query may be set to, as far as single-feature rules tell.
 
-    Either a closed list of ``values`` or an interval, possibly on a grid. ``blocked`` says why
-    the feature cannot be moved at all.
+    Either a closed list of ``values`` or an interval, possibly on a grid. ``blocked`` says why the
+    feature cannot be moved at all, and ``blocked_by`` which rule holds it.
     """
 
     feature: Feature
@@ -68,6 +75,7 @@ class Lever:
     start: float = 0.0
     never: frozenset[Value] = frozenset()
     blocked: str = ""
+    blocked_by: str = ""
 
     @classmethod
     def of(cls, feature: Feature, now: Value) -> Lever:
@@ -80,79 +88,81 @@ class Lever:
         low, high = feature.range or (-LARGEST, LARGEST)
         return cls(feature, now, low=low, high=high, blocked=blocked)
 
-    def block(self, reason: str) -> Lever:
-        """Return the lever held fast (the first reason stays)."""
-        return self if self.blocked else replace(self, blocked=reason)
+    def block(self, rule: str, reason: str) -> Lever:
+        """Return the lever held fast by a rule (the first one stays)."""
+        return self if self.blocked else replace(self, blocked=reason, blocked_by=rule)
 
     def within(self, low: float = -LARGEST, high: float = LARGEST) -> Lever:
         """Return the lever cut down to an interval."""
         return replace(self, low=max(self.low, low), high=min(self.high, high))
 
-    def only(self, values: Iterable[Value]) -> Lever:
+    def only(self, values: Collection[Value]) -> Lever:
         """Return the lever cut down to a list of values."""
-        wanted = tuple(values)
-        kept = wanted if self.values is None else tuple(v for v in self.values if v in wanted)
-        return replace(self, values=kept)
+        wanted = frozenset(values)
+        kept = values if self.values is None else (v for v in self.values if v in wanted)
+        return replace(self, values=tuple(kept))
 
     def without(self, values: Iterable[Value]) -> Lever:
         """Return the lever with some values taken out."""
-        return replace(self, never=self.never | frozenset(values))
+        return replace(self, never=self.never.union(values))
+
+    def on(self, step: float, start: float) -> Lever:
+        """Return the lever on a grid."""
+        return replace(self, step=step, start=start)
 
     def admits(self, value: Value) -> bool:
         """Whether the feature may be *changed* to this value."""
-        if self.blocked or value is None or value == self.now or value in self.never:
+        if not self.feature.holds(value) or (self.values is not None and value not in self.values):
             return False
-        if self.values is not None and value not in self.values:
+        return self._allows(value)
+
+    def _allows(self, value: Value) -> bool:
+        if self.blocked or value is None or value == self.now or value in self.never:
             return False
         if isinstance(value, (str, bool)):
             return True
         on_step = self.step is None or on_grid(self.start, self.step, value)
-        return on_step and self.low - TOLERANCE <= value <= self.high + TOLERANCE
+        return on_step and at_most(self.low, value) and at_most(value, self.high)
 
     def choices(self) -> tuple[Value, ...] | None:
         """Return the admitted values where they are a list, else ``None`` (an interval)."""
         if self.values is None:
             return None
-        return tuple(v for v in self.values if self.admits(v))
-
-    @property
-    def grid_step(self) -> float | None:
-        """The distance between neighbouring values: the rule's, else 1 for integers."""
-        return 1.0 if self.step is None and self.feature.kind == "integer" else self.step
+        return tuple(v for v in self.values if self._allows(v))
 
     @property
     def is_open(self) -> bool:
         """Whether there is at least one value to move to."""
-        if self.blocked:
-            return False
-        choices = self.choices()
-        if choices is not None:
-            return bool(choices)
-        # Of one point more than can be refused by name, one must be admitted.
-        return any(self.admits(point) for point in self._points(len(self.never) + 2))
+        # The present value and those barred by name may be among the points: look at more.
+        return not self.blocked and bool(self.sample(len(self.never) + 3))
 
     def sample(self, count: int) -> tuple[Value, ...]:
         """Return at most so many admitted values, spread evenly: what could be tried first."""
         choices = self.choices()
-        if choices is not None:
-            return choices[:count]
-        if not self.is_open:
-            return ()
-        step, width = self.grid_step, self.high - self.low
-        points = [self.low + width * i / max(1, count - 1) for i in range(count)]
-        if step is not None:
-            points = [self.start + step * round(steps_from(self.start, step, p)) for p in points]
-        typed = dict.fromkeys(self.feature.coerce(p) for p in points)
-        return tuple(value for value in typed if self.admits(value))
+        if choices is None:
+            points = dict.fromkeys(self.feature.coerce(p) for p in self._points(count))
+            return tuple(value for value in points if self._allows(value))
+        if len(choices) <= count:
+            return choices
+        return tuple(choices[i * len(choices) // count] for i in range(count))
 
-    def _points(self, count: int) -> Iterable[float]:
-        step = self.grid_step
-        if step is None:
-            width = max(0.0, self.high - self.low)
-            return [self.low + width * i / count for i in range(count + 1)]
-        first = math.ceil(steps_from(self.start, step, self.low) - TOLERANCE)
-        points = [self.start + step * (first + i) for i in range(count)]
-        return [p for p in points if p <= self.high + TOLERANCE]
+    def _points(self, count: int) -> list[float]:
+        low, high = self._bounds()
+        step = self.step or self.feature.resolution
+        if step is None or step <= 0:
+            return [low + (high - low) * i / max(1, count - 1) for i in range(count)]
+        first = math.ceil((low - self.start) / step - ROUNDING)
+        last = math.floor((high - self.start) / step + ROUNDING)
+        wanted = (first + (last - first) * i // max(1, count - 1) for i in range(count))
+        return [self.start + step * k for k in wanted if first <= k <= last]
+
+    def _bounds(self) -> tuple[float, float]:
+        """Return the interval, where it has no end so far as the present value suggests."""
+        centre = float(self.now) if isinstance(self.now, (int, float)) else 0.0
+        reach = max(abs(centre), 10.0, 10 * (self.step or 0.0))
+        low = self.low if self.low > -LARGEST else min(centre, self.high) - reach
+        high = self.high if self.high < LARGEST else max(centre, self.low) + reach
+        return max(low, -LARGEST), min(high, LARGEST)
 
     def describe(self) -> str:
         """Say in words what the feature may be set to."""
@@ -164,20 +174,47 @@ class Lever:
         if not self.is_open:
             return "fixed: no other value"
         grid = f" in steps of {format_number(self.step)}" if self.step else ""
-        return self._interval() + grid + self._exceptions()
+        return interval_words(self.low, self.high) + grid + self._exceptions()
 
     def _exceptions(self) -> str:
         barred = sorted(float(v) for v in self.never if isinstance(v, (int, float)))
         inside = [format_number(v) for v in barred if self.low <= v <= self.high]
-        shown = inside if len(inside) <= 4 else [inside[0], "…", inside[-1]]
-        return f", never {', '.join(shown)}" if inside else ""
+        named = inside if len(inside) <= 4 else [inside[0], "…", inside[-1]]
+        return f", never {', '.join(named)}" if inside else ""
 
-    def _interval(self) -> str:
-        low = "" if self.low <= -LARGEST else format_number(self.low)
-        high = "" if self.high >= LARGEST else format_number(self.high)
-        if low and high:
-            return f"{low} to {high}"
-        return f"{low} or more" if low else f"up to {high}" if high else "any number"
+
+def interval_words(low: float, high: float) -> str:
+    """Say an interval as a person would.
+
+    >>> interval_words(3, 5), interval_words(3, LARGEST)
+    ('3 to 5', '3 or more')
+    """
+    below, above = low <= -LARGEST, high >= LARGEST
+    if below and above:
+        return "any number"
+    if above:
+        return f"{format_number(low)} or more"
+    if below:
+        return f"up to {format_number(high)}"
+    return f"{format_number(low)} to {format_number(high)}"
+
+
+Check = Callable[[Row, Row], str | None]
+Narrow = Callable[[Lever], Lever]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A rule, or its part about one feature, bound to a table.
+
+    ``check`` returns why a candidate breaks it, if it does. ``narrow`` returns what it leaves of
+    the levers of ``narrows``.
+    """
+
+    features: tuple[str, ...]
+    check: Check
+    narrow: Narrow | None = None
+    narrows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,20 +226,16 @@ class Rule:
     why: str = ""
 
     @property
-    def about(self) -> tuple[str, ...]:
-        """The features the rule speaks of: those of its ``features`` or ``feature`` field."""
+    def subject(self) -> str:
+        """What the rule speaks of, in a word or two."""
         one = getattr(self, "feature", None)
-        return tuple(getattr(self, "features", ())) if one is None else (one,)
+        return " ".join(map(str, getattr(self, "features", ()))) if one is None else str(one)
 
     @property
     def label(self) -> str:
-        """The rule's name, or a plain one made of its kind and features."""
-        return self.name or " ".join([self.kind, *self.about])
+        """The rule's name, or a plain one made of its kind and subject."""
+        return self.name or f"{self.kind} {self.subject}".strip()
 
-    def bind(self, context: Context) -> Check:
-        """Return the check for one table; raise `RuleError` where the rule cannot hold there."""
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        """Return the rule's parts for one table; raise `RuleError` where it cannot hold there."""
         raise NotImplementedError
-
-    def narrow(self, lever: Lever) -> Lever:
-        """Return what the rule leaves of a feature it speaks of."""
-        return lever

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from waysout.domain.rules.base import TOLERANCE, Check, Context, Lever, Rule
+from waysout.domain.rules.base import ROUNDING, Bound, Context, Rule, at_most
 from waysout.domain.rules.linear import COMPARISONS, Comparison, parse_comparison
 from waysout.domain.rules.reading import (
     find_feature,
@@ -18,7 +18,7 @@ from waysout.domain.rules.reading import (
     read_values,
 )
 from waysout.domain.schema import Feature, Row, Schema, Value
-from waysout.errors import RuleError, unknown
+from waysout.errors import RuleError, shown, unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,21 +31,39 @@ class Linked(Rule):
     map: Mapping[str, Value]
 
     @property
-    def about(self) -> tuple[str, ...]:
-        return (self.feature, self.sets)
+    def subject(self) -> str:
+        return f"{self.feature} sets {self.sets}"
+
+    @property
+    def label(self) -> str:
+        return self.name or self.subject
 
     def table(self, schema: Schema) -> dict[Value, Value]:
-        """Return which value of the feature sets which value of the other, typed."""
+        """Return which value of the feature sets which value of the other, typed.
+
+        Every level must be there: else what a row becomes would depend on the way it came.
+        """
         source, target = find_feature(schema, self.feature)[1], find_feature(schema, self.sets)[1]
         if source.name == target.name:
             raise RuleError(f"feature {source.name!r} cannot be linked to itself")
+        if source.is_numeric:
+            raise RuleError(f"feature {source.name!r} is a {source.kind}; a link needs levels")
         if not isinstance(self.map, Mapping) or not self.map:
-            raise RuleError(f"map is a table such as {{ Masters = 14 }}, not {self.map!r}")
-        return {read_value(source, a): read_value(target, b) for a, b in self.map.items()}
+            raise RuleError(f"map is a table such as {{ Masters = 14 }}, not {shown(self.map)}")
+        table = {read_value(source, a): read_value(target, b) for a, b in self.map.items()}
+        for value in source.values():
+            if value not in table:
+                raise RuleError(f"map lacks the level {source.format(value)!r} of {source.name!r}")
+        low, high = target.range or (-math.inf, math.inf)
+        for due in table.values():
+            if target.is_numeric and not low <= float(cast(float, due)) <= high:
+                raise RuleError(f"map sets {target.name!r} to {due}, outside its range")
+        return table
 
-    def bind(self, context: Context) -> Check:
+    def bind(self, context: Context) -> tuple[Bound, ...]:
         table = self.table(context.schema)
-        (i, source), (j, target) = (find_feature(context.schema, n) for n in self.about)
+        i, source = find_feature(context.schema, self.feature)
+        j, target = find_feature(context.schema, self.sets)
 
         def check(query: Row, candidate: Row) -> str | None:
             if (candidate[i], candidate[j]) == (query[i], query[j]):
@@ -58,10 +76,9 @@ class Linked(Rule):
                 f"{target.format(due)}, not {target.format(candidate[j])}"
             )
 
-        return check
-
-    def narrow(self, lever: Lever) -> Lever:
-        return lever.block(f"set by {self.feature}") if lever.feature.name == self.sets else lever
+        both, reason = (source.name, target.name), f"set by {source.name}"
+        held = (target.name,)
+        return (Bound(both, check, lambda lever: lever.block(self.label, reason), held),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,26 +88,25 @@ class OneHot(Rule):
     kind: ClassVar[str] = "one-hot"
     features: Sequence[str]
 
-    def bind(self, context: Context) -> Check:
+    def bind(self, context: Context) -> tuple[Bound, ...]:
         where = find_features(context.schema, self.features)
         if len(where) < 2:
             raise RuleError("a one-hot group needs at least two features")
         for _, feature in where:
             if feature.kind not in ("boolean", "integer"):
                 raise RuleError(f"feature {feature.name!r} is a {feature.kind}, not true/false")
+        names = tuple(feature.name for _, feature in where)
+        wanted = [0.0] * (len(where) - 1) + [1.0]
 
         def check(query: Row, candidate: Row) -> str | None:
-            values = [candidate[i] for i, _ in where]
-            if sorted(v is not None and float(v) for v in values) == [0.0] * (len(where) - 1) + [1]:
+            values = (candidate[i] for i, _ in where)
+            if sorted(0.5 if v is None else float(v) for v in values) == wanted:
                 return None
-            on = [f.name for i, f in where if candidate[i]]
-            return f"exactly one of {', '.join(self.about)} must be true; {on or 'none'} is"
+            on = ", ".join(f.name for i, f in where if candidate[i]) or "none"
+            return f"exactly one of {', '.join(names)} must be true; {on} is"
 
-        return check
-
-    def narrow(self, lever: Lever) -> Lever:
         # Clearing one says nothing of which comes instead: a group is moved by setting one.
-        return lever.only([True] if lever.feature.kind == "boolean" else [1])
+        return (Bound(names, check, lambda lever: lever.only([True]), names),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,19 +117,12 @@ class Linear(Rule):
     that: str
 
     @property
-    def about(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in parse_comparison(self.that).terms)
-
-    @property
     def label(self) -> str:
         return self.name or str(self.that)
 
-    def bind(self, context: Context) -> Check:
+    def bind(self, context: Context) -> tuple[Bound, ...]:
         parsed = parse_comparison(self.that)
-        terms = [(*find_feature(context.schema, name), c) for name, c in parsed.terms]
-        for _, feature, _ in terms:
-            if feature.kind == "category":
-                raise RuleError(f"{self.that!r}: feature {feature.name!r} is a category")
+        terms = [(*self._find(context.schema, name), c) for name, c in parsed.terms]
 
         def check(query: Row, candidate: Row) -> str | None:
             parts = [(c, candidate[i]) for i, _, c in terms]
@@ -122,15 +131,25 @@ class Linear(Rule):
             products = [c * float(cast(float, v)) for c, v in parts]
             if _holds(parsed, products):
                 return None
-            shown = ", ".join(f"{f.name} = {f.format(candidate[i])}" for i, f, _ in terms)
-            return f"{self.that} does not hold for {shown}"
+            values = ", ".join(f"{f.name} = {f.format(candidate[i])}" for i, f, _ in terms)
+            return f"{self.that} does not hold for {values}"
 
-        return check
+        return (Bound(tuple(f.name for _, f, _ in terms), check),)
+
+    def _find(self, schema: Schema, name: str) -> tuple[int, Feature]:
+        try:
+            i, feature = find_feature(schema, name)
+        except RuleError as error:
+            hint = " (a name such as capital-gain stands in `backticks`)"
+            raise RuleError(f"{self.that!r}: {error}{hint}") from None
+        if feature.kind == "category":
+            raise RuleError(f"{self.that!r}: feature {feature.name!r} is a category")
+        return i, feature
 
 
 def _holds(parsed: Comparison, products: Sequence[float]) -> bool:
     total = math.fsum([*products, parsed.constant])
-    if abs(total) <= TOLERANCE * max(1.0, abs(parsed.constant), *map(abs, products)):
+    if abs(total) <= ROUNDING * (abs(parsed.constant) + sum(map(abs, products))):
         total = 0.0
     return COMPARISONS[parsed.comparison](total, 0.0)
 
@@ -144,14 +163,10 @@ class Implies(Rule):
     then: Mapping[str, Any]
 
     @property
-    def about(self) -> tuple[str, ...]:
-        return (*self.when, *self.then)
-
-    @property
     def label(self) -> str:
         return self.name or f"{_words(self.when)} implies {_words(self.then)}"
 
-    def bind(self, context: Context) -> Check:
+    def bind(self, context: Context) -> tuple[Bound, ...]:
         when = _conditions(context.schema, "when", self.when)
         then = _conditions(context.schema, "then", self.then)
 
@@ -164,7 +179,7 @@ class Implies(Rule):
                     return f"with {_words(self.when)}, {feature.name} cannot be {value}"
             return None
 
-        return check
+        return (Bound(tuple(dict.fromkeys(f.name for _, f, _ in when + then)), check),)
 
 
 Condition = tuple[int, Feature, Callable[[Value], bool]]
@@ -172,7 +187,7 @@ Condition = tuple[int, Feature, Callable[[Value], bool]]
 
 def _conditions(schema: Schema, part: str, table: object) -> list[Condition]:
     if not isinstance(table, Mapping) or not table:
-        raise RuleError(f"{part} is a table such as {{ age = {{ max = 20 }} }}, not {table!r}")
+        raise RuleError(f"{part} is a table such as {{ age = {{ max = 20 }} }}, not {shown(table)}")
     found = []
     for name, want in table.items():
         i, feature = find_feature(schema, name)
@@ -186,7 +201,7 @@ def _test(feature: Feature, want: object) -> Callable[[Value], bool]:
         if extra:
             raise RuleError(unknown("condition", sorted(extra)[0], ["min", "max"]))
         low, high = read_limits(feature, want.get("min"), want.get("max"))
-        return lambda value: low - TOLERANCE <= float(cast(float, value)) <= high + TOLERANCE
+        return lambda value: at_most(low, cast(float, value)) and at_most(cast(float, value), high)
     values = read_values(feature, want if isinstance(want, (list, tuple)) else [want])
     return lambda value: value in values
 
@@ -214,7 +229,7 @@ class Custom(Rule):
     def label(self) -> str:
         return self.name or getattr(self.call, "__name__", str(self.call))
 
-    def bind(self, context: Context) -> Check:
+    def bind(self, context: Context) -> tuple[Bound, ...]:
         if isinstance(self.call, str) or not callable(self.call):
             raise RuleError(
                 f"custom rule {self.call!r} runs code: load the card with --trust-code "
@@ -227,11 +242,11 @@ class Custom(Rule):
                 verdict = call(as_dict(query), as_dict(candidate))
             except Exception as error:
                 raise RuleError(f"custom rule {self.label!r} broke: {error!r}") from error
-            if verdict is None or verdict is True:
-                return None
-            return verdict if isinstance(verdict, str) else "the custom rule says no"
+            if isinstance(verdict, str):
+                return verdict or None
+            return None if verdict is None or bool(verdict) else "the custom rule says no"
 
-        return check
+        return (Bound((), check),)
 
     def trusted(self) -> Custom:
         """Return the rule with a ``module:function`` name imported: runs that module's code."""
@@ -256,12 +271,12 @@ class MaxChanges(Rule):
     def label(self) -> str:
         return self.name or f"at most {self.at_most} changes"
 
-    def bind(self, context: Context) -> Check:
+    def bind(self, context: Context) -> tuple[Bound, ...]:
         if isinstance(self.at_most, bool) or not isinstance(self.at_most, int) or self.at_most < 1:
-            raise RuleError(f"at_most is a whole number of at least 1, not {self.at_most!r}")
+            raise RuleError(f"at_most is a whole number of at least 1, not {shown(self.at_most)}")
 
         def check(query: Row, candidate: Row) -> str | None:
             count = context.count_changes(query, candidate)
             return None if count <= self.at_most else f"{count} features change"
 
-        return check
+        return (Bound((), check),)

@@ -17,9 +17,9 @@ from waysout.domain.rules.single import (
     Step,
     Transitions,
 )
-from waysout.errors import RuleError, unknown
+from waysout.errors import RuleError, shown, unknown
 
-KINDS: dict[str, type[Rule]] = {
+RULE_KINDS: dict[str, type[Rule]] = {
     rule.kind: rule
     for rule in (
         Immutable, Range, Step, Allowed, Never, Direction, Transitions, Linked, OneHot, Linear,
@@ -31,9 +31,9 @@ KINDS: dict[str, type[Rule]] = {
 def rule_from_table(table: Mapping[str, Any]) -> Rule:
     """Build a rule from a card's table, or say which field is wrong."""
     kind = table.get("kind")
-    if kind not in KINDS:
-        raise RuleError(unknown("rule kind", kind, [*KINDS, "include"]))
-    rule = KINDS[str(kind)]
+    if not isinstance(kind, str) or kind not in RULE_KINDS:
+        raise RuleError(unknown("rule kind", kind, [*RULE_KINDS, "include"]))
+    rule = RULE_KINDS[kind]
     known = {f.name: f for f in fields(rule)}
     given = {key: value for key, value in table.items() if key != "kind"}
     for key in given:
@@ -41,8 +41,8 @@ def rule_from_table(table: Mapping[str, Any]) -> Rule:
             raise RuleError(f"a rule of kind {kind!r}: {unknown('field', key, known)}")
     for name, field in known.items():
         if field.default is MISSING and name not in given:
-            raise RuleError(f"a rule of kind {kind!r} needs the field {name!r}")
+            raise RuleError(f"a rule of kind {kind!r} needs the field {shown(name)}")
     for key in ("name", "why"):
         if not isinstance(given.get(key, ""), str):
-            raise RuleError(f"{key} is text, not {given[key]!r}")
+            raise RuleError(f"{key} is text, not {shown(given[key])}")
     return rule(**given)

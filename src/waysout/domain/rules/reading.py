@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from waysout.domain.schema import LARGEST, Feature, Schema, Value
-from waysout.errors import RowError, RuleError, SchemaError
+from waysout.errors import RowError, RuleError, SchemaError, shown
 
 
 def find_feature(schema: Schema, name: object) -> tuple[int, Feature]:
     """Return a feature and its position, or say which there are."""
     if not isinstance(name, str):
-        raise RuleError(f"a feature is named by text, not {name!r}")
+        raise RuleError(f"a feature is named by text, not {shown(name)}")
     try:
         return schema.index(name), schema[name]
     except SchemaError as error:
@@ -19,7 +19,7 @@ def find_feature(schema: Schema, name: object) -> tuple[int, Feature]:
 def find_features(schema: Schema, names: object) -> list[tuple[int, Feature]]:
     """Return the features of a list, each once."""
     if not isinstance(names, (list, tuple)) or not names:
-        raise RuleError(f"features is a list of names, not {names!r}")
+        raise RuleError(f"features is a list of names, not {shown(names)}")
     if len(set(map(str, names))) != len(names):
         raise RuleError(f"a feature is listed twice in {list(names)!r}")
     return [find_feature(schema, name) for name in names]
@@ -39,14 +39,14 @@ def read_value(feature: Feature, raw: object) -> Value:
 def read_values(feature: Feature, raws: object) -> tuple[Value, ...]:
     """Return a rule's values, typed by their feature."""
     if not isinstance(raws, (list, tuple)) or not raws:
-        raise RuleError(f"feature {feature.name!r}: give a list of values, not {raws!r}")
+        raise RuleError(f"feature {feature.name!r}: give a list of values, not {shown(raws)}")
     return tuple(read_value(feature, raw) for raw in raws)
 
 
 def read_number(what: str, raw: object) -> float:
     """Return a finite number."""
     if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not abs(raw) <= LARGEST:
-        raise RuleError(f"{what} must be a finite number of at most ±1e15, not {raw!r}")
+        raise RuleError(f"{what} must be a finite number of at most ±1e15, not {shown(raw)}")
     return float(raw)
 
 
@@ -65,5 +65,5 @@ def read_limits(feature: Feature, low: object, high: object) -> tuple[float, flo
 
 def moved(feature: Feature, before: Value, after: Value) -> str:
     """Say how a value moves."""
-    shown = [feature.format(v) if v is not None else "missing" for v in (before, after)]
-    return f"goes from {shown[0]} to {shown[1]}"
+    ends = ["missing" if v is None else feature.format(v) for v in (before, after)]
+    return f"goes from {ends[0]} to {ends[1]}"

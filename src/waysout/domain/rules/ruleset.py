@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from waysout.domain.rules.base import Check, Lever, Rule, Violation
+from waysout.domain.rules.base import Bound, Lever, Rule, Violation
 from waysout.domain.rules.joint import Linked, OneHot
+from waysout.domain.rules.reading import find_feature, find_features
 from waysout.domain.rules.single import Step
 from waysout.domain.schema import Row, Schema, Value
-from waysout.errors import RuleError
+from waysout.errors import RuleError, shown
 
 DOMAIN = "domain"
 
@@ -24,98 +26,117 @@ class RuleSet:
     name: str = "rules"
 
     def __post_init__(self) -> None:
-        self._checks  # noqa: B018 - binding is what finds a wrong rule, so it happens now
-        self._refuse_cycles()
+        self._bound  # noqa: B018 - binding is what finds a wrong rule, so it happens now
+        self._refuse_contradictions()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is bound are closures, which do not travel; the rules themselves do.
+        return RuleSet, (self.schema, self.rules, self.name)
+
+    @cached_property
+    def _bound(self) -> tuple[tuple[str, Bound], ...]:
+        return tuple((rule.label, part) for rule in self.rules for part in rule.bind(self))
+
+    @cached_property
+    def _links(self) -> tuple[tuple[str, str, dict[Value, Value]], ...]:
+        """The links, each after those that set its source."""
+        found = {}
+        for rule in self.rules:
+            if isinstance(rule, Linked):
+                source = find_feature(self.schema, rule.feature)[1].name
+                target = find_feature(self.schema, rule.sets)[1].name
+                if target in found:
+                    raise RuleError(f"feature {target!r} is set by two linked rules")
+                found[target] = (source, target, rule.table(self.schema))
+        ordered: list[tuple[str, str, dict[Value, Value]]] = []
+        while found:
+            ready = [target for target, (source, *_) in found.items() if source not in found]
+            if not ready:
+                raise RuleError(f"linked features form a circle through {next(iter(found))!r}")
+            ordered += [found.pop(target) for target in ready]
+        return tuple(ordered)
+
+    @cached_property
+    def _groups(self) -> tuple[tuple[str, ...], ...]:
+        found = (rule.features for rule in self.rules if isinstance(rule, OneHot))
+        return tuple(tuple(f.name for _, f in find_features(self.schema, names)) for names in found)
+
+    def _refuse_contradictions(self) -> None:
+        self._links  # noqa: B018 - ordering the links is what finds a circle
         stepped = [rule.feature for rule in self.rules if isinstance(rule, Step)]
         for feature in stepped:
             if stepped.count(feature) > 1:
                 raise RuleError(f"feature {feature!r} has two step rules; one grid is enough")
 
-    @cached_property
-    def _checks(self) -> tuple[tuple[Rule, Check], ...]:
-        return tuple((rule, rule.bind(self)) for rule in self.rules)
-
-    @cached_property
-    def _links(self) -> tuple[tuple[str, str, dict[Value, Value]], ...]:
-        linked = [rule for rule in self.rules if isinstance(rule, Linked)]
-        return tuple((rule.feature, rule.sets, rule.table(self.schema)) for rule in linked)
-
-    @cached_property
-    def _groups(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(rule.about for rule in self.rules if isinstance(rule, OneHot))
-
-    def _refuse_cycles(self) -> None:
-        follows: dict[str, set[str]] = {}
-        for source, target, _ in self._links:
-            follows.setdefault(source, set()).add(target)
-        for start in follows:
-            seen, front = set[str](), {start}
-            while front := {t for name in front for t in follows.get(name, ())} - seen:
-                seen |= front
-            if start in seen:
-                raise RuleError(f"linked features form a circle through {start!r}")
-
     def violations(self, query: Row, candidate: Row) -> tuple[Violation, ...]:
-        """Return every rule the candidate breaks, the features' own domains first.
+        """Return every rule the candidate breaks.
 
-        For the query itself this is empty, or names what the query already breaks.
+        For the query itself this is empty, or names what the query already breaks. A candidate
+        that leaves a feature's own domain is not put to the other rules, which could not judge it.
         """
-        found = list(self._outside_domain(query, candidate))
-        for rule, check in self._checks:
-            reason = check(query, candidate)
+        outside = tuple(self._outside_domain(query, candidate))
+        if outside:
+            return outside
+        found = []
+        for label, part in self._bound:
+            reason = part.check(query, candidate)
             if reason is not None:
-                found.append(Violation(rule.label, rule.about, reason))
+                found.append(Violation(label, part.features, reason))
         return tuple(found)
 
-    def _outside_domain(self, query: Row, candidate: Row) -> Iterable[Violation]:
+    def _outside_domain(self, query: Row, candidate: Row) -> Iterator[Violation]:
         for feature, before, after in zip(self.schema, query, candidate, strict=True):
-            if before == after:
+            if before == after and type(before) is type(after):
                 continue
             lever = Lever.of(feature, before)
             if not lever.admits(after):
-                shown = "missing" if after is None else feature.format(after)
-                yield Violation(
-                    DOMAIN, (feature.name,), f"{feature.name} is {shown}, not {lever.describe()}"
-                )
+                what = "missing" if after is None else shown(after)
+                wanted = f"{lever.describe()} ({feature.kind})"
+                yield Violation(DOMAIN, (feature.name,), f"{feature.name} is {what}, not {wanted}")
 
     def apply(self, row: Row, edits: Mapping[str, Value]) -> Row:
-        """Return the row after some edits, with the features that follow them set too."""
-        row = self.schema.replace(row, edits)
+        """Return the row after some edits, with the features that follow them set too.
+
+        Of several edits in one one-hot group the last one stands.
+        """
         for name, value in edits.items():
-            row = self._clear_group(row, name, value)
-        moved = set(edits)
-        # Links may be chained in any order, and no chain is longer than there are links.
-        for _ in self._links:
-            row = self._follow_links(row, moved)
-        return row
-
-    def _clear_group(self, row: Row, name: str, value: Value) -> Row:
-        if not value:
-            return row
-        others = {n for group in self._groups if name in group for n in group if n != name}
-        off = {n: False if self.schema[n].kind == "boolean" else 0 for n in others}
-        return self.schema.replace(row, off)
-
-    def _follow_links(self, row: Row, moved: set[str]) -> Row:
+            row = self.schema.replace(row, {**self._cleared_by(name, value), name: value})
+        moved = {self.schema[name].name for name in edits}
         for source, target, table in self._links:
-            if source in moved and (due := table.get(row[self.schema.index(source)])) is not None:
-                row = self.schema.replace(row, {target: due})
+            value = row[self.schema.index(source)]
+            if source in moved and value is not None:
+                row = self.schema.replace(row, {target: table[value]})
                 moved.add(target)
         return row
+
+    def _cleared_by(self, name: str, value: Value) -> dict[str, Value]:
+        if not value:
+            return {}
+        others = {n for group in self._groups if name in group for n in group}
+        return {n: False if self.schema[n].kind == "boolean" else 0 for n in others}
+
+    @cached_property
+    def _sources(self) -> dict[str, set[str]]:
+        """For each feature that follows others, all that it follows, however indirectly."""
+        found: dict[str, set[str]] = {}
+        for source, target, _ in self._links:
+            found[target] = {source} | found.get(source, set())
+        return found
 
     def count_changes(self, query: Row, candidate: Row) -> int:
         """Count the changes a person would count: what follows another change is not one."""
         changed = set(self.schema.changed(query, candidate))
-        following = {t for s, t, _ in self._links if s in changed and t in changed}
+        following = {name for name in changed if self._sources.get(name, set()) & changed}
         spare = sum(max(0, len(changed.intersection(group)) - 1) for group in self._groups)
         return len(changed) - len(following) - spare
 
     def levers(self, query: Row) -> dict[str, Lever]:
         """Return for each feature what it may be set to, as far as rules about it alone tell."""
         levers = {f.name: Lever.of(f, v) for f, v in zip(self.schema, query, strict=True)}
-        for rule in self.rules:
-            for name in rule.about:
-                levers[name] = rule.narrow(levers[name])
+        for _, part in self._bound:
+            if part.narrow is not None:
+                for name in part.narrows:
+                    levers[name] = part.narrow(levers[name])
         return levers
 
     def actionable(self, query: Row) -> tuple[str, ...]:
@@ -129,17 +150,26 @@ class RuleSet:
         features at once.
         """
         levers = self.levers(query)
-        if not any(lever.is_open for lever in levers.values()):
+        movable = self._movable({name for name, lever in levers.items() if lever.is_open})
+        if not movable:
             return tuple(
-                Violation(lever.blocked or DOMAIN, (name,), lever.describe())
+                Violation(lever.blocked_by or DOMAIN, (name,), f"{name} is {lever.describe()}")
                 for name, lever in levers.items()
             )
         return tuple(
-            found
-            for found in self.violations(query, query)
-            if found.features and not any(levers[n].is_open for n in found.features)
+            Violation(v.rule, v.features, f"{v.reason}, but may not change")
+            for v in self.violations(query, query)
+            if v.features and not movable.intersection(v.features)
         )
+
+    def _movable(self, editable: set[str]) -> set[str]:
+        """Return the features that some edit moves, be it as a follower."""
+        found = set(editable)
+        for group in self._groups:
+            found.update(group if editable.intersection(group) else ())
+        found.update(name for name, sources in self._sources.items() if sources & found)
+        return found
 
     def extended(self, rules: Sequence[Rule]) -> RuleSet:
         """Return the set with more rules, for example a person's own locks."""
-        return RuleSet(self.schema, (*self.rules, *rules), self.name)
+        return RuleSet(self.schema, (*self.rules, *rules), self.name) if rules else self

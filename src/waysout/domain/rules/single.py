@@ -8,10 +8,20 @@ breaks it, so that a bad start is moved or named, never passed through. A rule a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from waysout.domain.rules.base import TOLERANCE, Check, Context, Lever, Rule, on_grid
+from waysout.domain.rules.base import (
+    Bound,
+    Check,
+    Context,
+    Lever,
+    Narrow,
+    Rule,
+    at_most,
+    interval_words,
+    on_grid,
+)
 from waysout.domain.rules.reading import (
     find_feature,
     find_features,
@@ -21,8 +31,12 @@ from waysout.domain.rules.reading import (
     read_value,
     read_values,
 )
-from waysout.domain.schema import LARGEST, Feature, Row, Value
-from waysout.errors import RuleError, unknown
+from waysout.domain.schema import Feature, Row, Value
+from waysout.errors import RuleError, shown, unknown
+
+
+def _bound(feature: Feature, check: Check, narrow: Narrow) -> Bound:
+    return Bound((feature.name,), check, narrow, (feature.name,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,19 +46,17 @@ class Immutable(Rule):
     kind: ClassVar[str] = "immutable"
     features: Sequence[str]
 
-    def bind(self, context: Context) -> Check:
-        where = find_features(context.schema, self.features)
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        return tuple(self._fix(i, f) for i, f in find_features(context.schema, self.features))
 
+    def _fix(self, i: int, feature: Feature) -> Bound:
         def check(query: Row, candidate: Row) -> str | None:
-            for i, feature in where:
-                if query[i] != candidate[i]:
-                    return f"{feature.name} {moved(feature, query[i], candidate[i])} but is fixed"
-            return None
+            if query[i] == candidate[i]:
+                return None
+            return f"{feature.name} {moved(feature, query[i], candidate[i])} but is fixed"
 
-        return check
-
-    def narrow(self, lever: Lever) -> Lever:
-        return lever.block(self.why or "may not change")
+        reason = self.why or "may not change"
+        return _bound(feature, check, lambda lever: lever.block(self.label, reason))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +68,7 @@ class Range(Rule):
     min: float | None = None
     max: float | None = None
 
-    def bind(self, context: Context) -> Check:
+    def bind(self, context: Context) -> tuple[Bound, ...]:
         i, feature = find_feature(context.schema, self.feature)
         low, high = read_limits(feature, self.min, self.max)
         if feature.range and (feature.range[0] > high or feature.range[1] < low):
@@ -66,17 +78,12 @@ class Range(Rule):
 
         def check(query: Row, candidate: Row) -> str | None:
             value = candidate[i]
-            if value is None or low - TOLERANCE <= float(value) <= high + TOLERANCE:
+            if value is None or (at_most(low, float(value)) and at_most(float(value), high)):
                 return None
-            limits = Lever(feature, None, low=low, high=high).describe()
+            limits = interval_words(low, high)
             return f"{feature.name} is {feature.format(value)}, must be {limits}"
 
-        return check
-
-    def narrow(self, lever: Lever) -> Lever:
-        return lever.within(
-            -LARGEST if self.min is None else self.min, LARGEST if self.max is None else self.max
-        )
+        return (_bound(feature, check, lambda lever: lever.within(low, high)),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +95,15 @@ class Step(Rule):
     step: float
     start: float = 0.0
 
-    def bind(self, context: Context) -> Check:
+    def bind(self, context: Context) -> tuple[Bound, ...]:
         i, feature = find_feature(context.schema, self.feature)
         step, start = read_number("step", self.step), read_number("start", self.start)
         if not feature.is_numeric:
             raise RuleError(f"feature {feature.name!r} is a {feature.kind}; a step needs a number")
         if step <= 0:
-            raise RuleError(f"feature {feature.name!r}: step must be above 0, not {self.step!r}")
+            raise RuleError(
+                f"feature {feature.name!r}: step must be above 0, not {shown(self.step)}"
+            )
         if feature.kind == "integer" and not (step.is_integer() and start.is_integer()):
             raise RuleError(f"feature {feature.name!r} is an integer; its step and start are too")
 
@@ -104,10 +113,7 @@ class Step(Rule):
                 return None
             return f"{feature.name} is {feature.format(value)}, not on the grid of {self.step}"
 
-        return check
-
-    def narrow(self, lever: Lever) -> Lever:
-        return replace(lever, step=float(self.step), start=float(self.start))
+        return (_bound(feature, check, lambda lever: lever.on(step, start)),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,19 +124,16 @@ class Allowed(Rule):
     feature: str
     values: Sequence[Value]
 
-    def bind(self, context: Context) -> Check:
+    def bind(self, context: Context) -> tuple[Bound, ...]:
         i, feature = find_feature(context.schema, self.feature)
-        values = read_values(feature, self.values)
+        values = dict.fromkeys(read_values(feature, self.values))
 
         def check(query: Row, candidate: Row) -> str | None:
             if candidate[i] is None or candidate[i] in values:
                 return None
             return f"{feature.name} is {feature.format(candidate[i])}, which is not allowed"
 
-        return check
-
-    def narrow(self, lever: Lever) -> Lever:
-        return lever.only(read_values(lever.feature, self.values))
+        return (_bound(feature, check, lambda lever: lever.only(values)),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,22 +144,18 @@ class Never(Rule):
     features: Sequence[str]
     values: Sequence[Value]
 
-    def bind(self, context: Context) -> Check:
-        where = [
-            (i, feature, read_values(feature, self.values))
-            for i, feature in find_features(context.schema, self.features)
-        ]
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        return tuple(self._bar(i, f) for i, f in find_features(context.schema, self.features))
+
+    def _bar(self, i: int, feature: Feature) -> Bound:
+        values = frozenset(read_values(feature, self.values))
 
         def check(query: Row, candidate: Row) -> str | None:
-            for i, feature, values in where:
-                if candidate[i] != query[i] and candidate[i] in values:
-                    return f"{feature.name} is set to {feature.format(candidate[i])}"
-            return None
+            if candidate[i] == query[i] or candidate[i] not in values:
+                return None
+            return f"{feature.name} is set to {feature.format(candidate[i])}"
 
-        return check
-
-    def narrow(self, lever: Lever) -> Lever:
-        return lever.without(read_values(lever.feature, self.values))
+        return _bound(feature, check, lambda lever: lever.without(values))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,27 +168,27 @@ class Direction(Rule):
 
     @property
     def label(self) -> str:
-        return self.name or f"{' '.join(self.about)} only {self.direction}"
+        return self.name or f"{self.subject} only {self.direction}"
 
-    def bind(self, context: Context) -> Check:
+    def bind(self, context: Context) -> tuple[Bound, ...]:
         if self.direction not in ("up", "down"):
             raise RuleError(unknown("direction", self.direction, ["up", "down"]))
-        where = find_features(context.schema, self.features)
-        for _, feature in where:
-            if feature.kind == "category" and not feature.ordered:
-                raise RuleError(
-                    f"feature {feature.name!r} has no order: list its levels from low to high and "
-                    "set ordered = true"
-                )
+        return tuple(self._steer(i, f) for i, f in find_features(context.schema, self.features))
+
+    def _steer(self, i: int, feature: Feature) -> Bound:
+        if feature.kind == "category" and not feature.ordered:
+            raise RuleError(
+                f"feature {feature.name!r} has no order: list its levels from low to high and "
+                "set ordered = true"
+            )
 
         def check(query: Row, candidate: Row) -> str | None:
-            for i, feature in where:
-                if candidate[i] != query[i] and not self._follows(feature, query[i], candidate[i]):
-                    move = moved(feature, query[i], candidate[i])
-                    return f"{feature.name} {move}; it may only go {self.direction}"
-            return None
+            if candidate[i] == query[i] or self._follows(feature, query[i], candidate[i]):
+                return None
+            move = moved(feature, query[i], candidate[i])
+            return f"{feature.name} {move}; it may only go {self.direction}"
 
-        return check
+        return _bound(feature, check, self._narrow)
 
     def _follows(self, feature: Feature, before: Value, after: Value) -> bool:
         if before is None or after is None:
@@ -197,12 +196,12 @@ class Direction(Rule):
         rise = feature.encode(after) - feature.encode(before)
         return rise >= 0 if self.direction == "up" else rise <= 0
 
-    def narrow(self, lever: Lever) -> Lever:
+    def _narrow(self, lever: Lever) -> Lever:
         if lever.now is None:
             return lever
         if not lever.feature.is_numeric:
             values = lever.feature.values()
-            return lever.only(v for v in values if self._follows(lever.feature, lever.now, v))
+            return lever.only([v for v in values if self._follows(lever.feature, lever.now, v)])
         now = float(lever.now)
         return lever.within(low=now) if self.direction == "up" else lever.within(high=now)
 
@@ -215,28 +214,27 @@ class Transitions(Rule):
     feature: str
     forbid: Mapping[str, Sequence[Value]]
 
-    def _table(self, feature: Feature) -> dict[Value, tuple[Value, ...]]:
-        if not isinstance(self.forbid, Mapping) or not self.forbid:
-            raise RuleError(f"forbid is a table such as {{ from = ['to'] }}, not {self.forbid!r}")
-        return {
-            "*" if before == "*" else read_value(feature, before): read_values(feature, after)
-            for before, after in self.forbid.items()
-        }
-
-    @staticmethod
-    def _closed(table: Mapping[Value, tuple[Value, ...]], before: Value) -> tuple[Value, ...]:
-        return table.get(before, ()) + table.get("*", ())
-
-    def bind(self, context: Context) -> Check:
+    def bind(self, context: Context) -> tuple[Bound, ...]:
         i, feature = find_feature(context.schema, self.feature)
-        table = self._table(feature)
+        if not isinstance(self.forbid, Mapping) or not self.forbid:
+            raise RuleError(
+                f"forbid is a table such as {{ from = ['to'] }}, not {shown(self.forbid)}"
+            )
+        by_value: dict[Value, frozenset[Value]] = {}
+        from_any: frozenset[Value] = frozenset()
+        for before, after in self.forbid.items():
+            if before == "*":
+                from_any = frozenset(read_values(feature, after))
+            else:
+                by_value[read_value(feature, before)] = frozenset(read_values(feature, after))
+
+        def closed(before: Value) -> frozenset[Value]:
+            return by_value.get(before, frozenset()) | from_any
 
         def check(query: Row, candidate: Row) -> str | None:
-            if candidate[i] == query[i] or candidate[i] not in self._closed(table, query[i]):
+            if candidate[i] == query[i] or candidate[i] not in closed(query[i]):
                 return None
-            return f"{feature.name} {moved(feature, query[i], candidate[i])}, which is forbidden"
+            move = moved(feature, query[i], candidate[i])
+            return f"{feature.name} {move}, which is forbidden"
 
-        return check
-
-    def narrow(self, lever: Lever) -> Lever:
-        return lever.without(self._closed(self._table(lever.feature), lever.now))
+        return (_bound(feature, check, lambda lever: lever.without(closed(lever.now))),)
