@@ -84,7 +84,7 @@ def bin_edges(values: Iterable[Value], most_bins: int = MOST_BINS) -> tuple[floa
     ()
     """
     numbers = np.array([v for v in values if v is not None], dtype=np.float64)
-    if len(np.unique(numbers)) <= most_bins:
+    if most_bins < 2 or len(np.unique(numbers)) <= most_bins:
         return ()
     low, high = numbers.min(), numbers.max()
     shares = np.arange(1, most_bins) / most_bins

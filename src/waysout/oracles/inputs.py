@@ -17,13 +17,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.domain.schema import Feature, Row, Schema, Value, text_of
+from waysout.domain.schema import MISSING_TOKENS, Feature, Row, Schema, Value, text_of
 from waysout.errors import OracleError, unknown
 
 InputKind = Literal["raw", "category", "codes", "dicts"]
 Inputs = Literal["auto", "raw", "category", "codes", "dicts"]
 Container = Literal["frame", "matrix", "dicts"]
-Holds = Literal["values", "numbers", "text", "categories"]
+Holds = Literal["values", "objects", "numbers", "text", "categories"]
 
 # What libraries call columns that were given without names.
 _GENERIC = ("Column_{}", "f{}", "{}")
@@ -40,19 +40,24 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A place and what the model gets there; ``table`` maps a row's value to it."""
+    """A place and what the model gets there.
+
+    ``table`` maps a row's value to it, and ``missing`` stands where there is none.
+    """
 
     place: Place
     holds: Holds
     table: Mapping[Value, object] | None = None
     categories: tuple[object, ...] = ()
+    missing: object = math.nan
 
     def cells(self, rows: Sequence[Row]) -> list[object]:
-        """Return the column's cells, NaN where the value is missing or unknown to the model."""
+        """Return the column's cells, NaN where the model never saw the level."""
         values = [row[self.place.position] for row in rows]
         if self.table is None:
-            return [math.nan if value is None else value for value in values]
-        return [math.nan if value is None else self.table.get(value, math.nan) for value in values]
+            return [self.missing if value is None else value for value in values]
+        table = self.table
+        return [self.missing if v is None else table.get(v, math.nan) for v in values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,28 +145,85 @@ def codes_of(feature: Feature) -> dict[Value, float]:
 
 
 def match(feature: Feature, categories: Sequence[object]) -> dict[Value, int]:
-    """Find each level among the categories a model recorded, by its text or else by its code.
+    """Find each level among the categories a model recorded, and None where it kept a token.
 
+    Text is matched by its text. Numbers say less (1 may be the level 1 or the code of another), so
+    they count only where either all the levels or all the categories are found, and in one way.
     Levels the model never saw are left out; no level found at all is an error.
     """
-    index = {text_of(category): i for i, category in enumerate(categories) if category == category}
+    known = [category for category in categories if not _is_gap(category)]
+    index = {text_of(c): i for i, c in enumerate(categories) if not _is_gap(c)}
+    token = _kept_token(feature, index) if len(known) == len(categories) else None
+    wanted = {text: i for text, i in index.items() if text != token}
     if feature.is_numeric:
         # The model took a number for a category: the row's number is the category.
-        return {_number(text): i for text, i in index.items() if not math.isnan(_number(text))}
+        found = {_number(text): i for text, i in wanted.items() if not math.isnan(_number(text))}
+    else:
+        found = _match_levels(feature, wanted)
+        if len(known) < len(categories):
+            _refuse_level_read_as_missing(feature, found)
+    return found if token is None else {**found, None: index[token]}
+
+
+def _is_gap(category: object) -> bool:
+    return category is None or (isinstance(category, float) and math.isnan(category))
+
+
+def _kept_token(feature: Feature, index: Mapping[str, int]) -> str | None:
+    """Return how the model saw a missing value, if as text: pandas keeps what it does not know."""
+    levels = feature.level_texts
+    tokens = [t for t in dict.fromkeys(feature.missing_tokens) if t in index and t not in levels]
+    if len(tokens) > 1 and feature.missing != "refuse":
+        raise OracleError(
+            f"column {feature.name!r}: the model tells {' and '.join(map(repr, tokens))} apart, and "
+            "to the card they are all missing: list them as levels"
+        )
+    return tokens[0] if tokens else None
+
+
+def _match_levels(feature: Feature, index: Mapping[str, int]) -> dict[Value, int]:
     by_level = dict(zip(feature.values(), feature.level_texts, strict=True))
+    found = {value: index[text] for value, text in by_level.items() if text in index}
+    if any(math.isnan(_number(by_level[value])) for value in found):
+        return found
     by_code = {value: text_of(code) for value, code in _codes_if_any(feature).items()}
-    found = [
-        {value: index[text] for value, text in texts.items() if text in index}
-        for texts in (by_level, by_code)
-    ]
-    best = max(found, key=len)
-    if not best:
+    coded = {value: index[text] for value, text in by_code.items() if text in index}
+    ways = [way for way in (found, _by_number(by_level, index)) if _is_whole(way, by_level, index)]
+    ways += [coded] if coded and set(coded.values()) == set(index.values()) else []
+    if not ways or any(way != ways[0] for way in ways):
         raise OracleError(
             f"column {feature.name!r}: the model was trained on the categories "
-            f"{_shown(categories)} and the card lists {_shown(feature.level_texts)}: "
+            f"{_shown(list(index))} and the card lists {_shown(feature.level_texts)}: "
             "write the model's own values as levels, or its numbers as codes, into the card"
         )
-    return best
+    return ways[0]
+
+
+def _by_number(by_level: Mapping[Value, str], index: Mapping[str, int]) -> dict[Value, int]:
+    """Match "01" with 1, unless two levels or two categories are the same number."""
+    numbers = [_number(text) for text in (*by_level.values(), *index)]
+    distinct = {*map(_number, by_level.values())}, {*map(_number, index)}
+    if any(map(math.isnan, numbers)) or len(numbers) != sum(map(len, distinct)):
+        return {}
+    at = {_number(text): i for text, i in index.items()}
+    return {value: at[_number(t)] for value, t in by_level.items() if _number(t) in at}
+
+
+def _is_whole(
+    way: Mapping[Value, int], levels: Mapping[Value, str], index: Mapping[str, int]
+) -> bool:
+    return bool(way) and (len(way) == len(levels) or set(way.values()) == set(index.values()))
+
+
+def _refuse_level_read_as_missing(feature: Feature, found: Mapping[Value, int]) -> None:
+    lost = [feature.format(v) for v in feature.values() if v not in found]
+    lost = [text for text in lost if text in MISSING_TOKENS]
+    if lost:
+        raise OracleError(
+            f"column {feature.name!r}: the card lists the level {lost[0]!r}, which the model seems "
+            "to have been given as missing (pandas reads it so): take it out of the levels, and "
+            'write missing = "keep"'
+        )
 
 
 def _codes_if_any(feature: Feature) -> dict[Value, float]:
@@ -206,8 +268,10 @@ def raw_column(place: Place) -> Column:
 
 def code_column(place: Place) -> Column:
     """Return the column as numbers."""
-    table = None if place.feature.is_numeric else codes_of(place.feature)
-    return Column(place, "numbers", table)
+    feature = place.feature
+    table = None if feature.is_numeric else codes_of(feature)
+    missing = math.nan if feature.missing_code is None else feature.missing_code
+    return Column(place, "numbers", table, missing=missing)
 
 
 def category_column(place: Place) -> Column:
@@ -221,7 +285,8 @@ def category_column(place: Place) -> Column:
 def index_column(place: Place, categories: Sequence[object]) -> Column:
     """Return the column as positions in the categories the model recorded."""
     found = match(place.feature, categories)
-    return Column(place, "numbers", {value: float(i) for value, i in found.items()})
+    missing = float(found[None]) if None in found else math.nan
+    return Column(place, "numbers", {v: float(i) for v, i in found.items()}, missing=missing)
 
 
 def spelled_column(place: Place, categories: Sequence[object]) -> Column:
@@ -232,7 +297,8 @@ def spelled_column(place: Place, categories: Sequence[object]) -> Column:
         for value in place.feature.values()
     }
     text = all(isinstance(cell, str) for cell in table.values())
-    return Column(place, "text" if text else "values", table)
+    missing = categories[found[None]] if None in found else math.nan
+    return Column(place, "text" if text else "values", table, missing=missing)
 
 
 _COLUMNS = {
@@ -282,4 +348,6 @@ def _series(column: Column, rows: Sequence[Row]) -> Any:
     if column.holds == "text":
         # As read_csv would: a column of NaN alone must not become one of numbers.
         return pd.Series(cells, dtype=pd.Series([""]).dtype)
+    if column.holds == "objects":
+        return pd.Series(cells, dtype=object)
     return pd.Series(cells)
