@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from waysout.oracles.adapt import as_oracle as as_oracle
     from waysout.oracles.load import load_model as load_model
     from waysout.oracles.probe import check_oracle as check_oracle
+    from waysout.oracles.probe import probe as probe
 
 _WHERE = {
     "Budget": "domain.budget",
@@ -42,6 +43,7 @@ _WHERE = {
     "load_dataset": "datasets.load",
     "load_model": "oracles.load",
     "load_oracle": "datasets.manifest",
+    "probe": "oracles.probe",
 }
 __all__ = ["__version__", *sorted(_WHERE)]
 

@@ -70,7 +70,7 @@ TABLES: list[tuple[bytes, str]] = [
     (b"age,job,score,status\n1,co\0ok,2,yes\n", "NUL byte"),
     (b"PK\x03\x04 a spreadsheet", "save it as CSV"),
     (b"PAR1 not really", "arquet"),
-    (gzip.compress(TABLE.encode())[:60], "damaged gzip"),
+    (gzip.compress(TABLE.encode(), mtime=0)[:60], "damaged gzip"),
     (b"age,job,score,status\nx,cook,2,yes\n1,cook,2,no\n", "row 0, column 'age': 'x'"),
     (b"age,job,score,status\n1.5,cook,2,yes\n1,cook,2,no\n", "not a whole number"),
     (b"age,job,score,status\n,cook,2,yes\n1,cook,2,no\n", "missing = 'refuse'"),
@@ -232,6 +232,9 @@ def test_a_model_that_is_not_there_or_not_a_file(waysout: CommandLine, here: Pat
         (["--inputs", "magic"], 2, "magic"),
         (["--card", "none.toml"], 3, "no such file"),
         (["--data", "none.csv"], 3, "no such file"),
+        (["--expect", "p"], 3, "column 'p'"),
+        (["--expect", "job"], 3, "is not a number"),
+        (["--expect", "score"], 4, "differently than expected"),
     ],
 )
 def test_bad_options_with_a_sound_model(
@@ -251,6 +254,22 @@ def test_a_sound_model_is_reported(waysout: CommandLine, here: Path) -> None:
     report = json.loads(out)
     assert report["ok"]
     assert report["stable"]
+
+
+def test_a_model_is_compared_with_its_own_probabilities(waysout: CommandLine, here: Path) -> None:
+    lightgbm = pytest.importorskip("lightgbm", reason="needs lightgbm (waysout[train])")
+    (here / "m.txt").write_bytes(lightgbm_text())
+    lines = [line.split(",") for line in TABLE.splitlines()]
+    x = [[float(a), float(j == "cook"), float(s)] for a, j, s, _ in lines[1:]]
+    own = lightgbm.Booster(model_file=here / "m.txt").predict(x)
+    column = ["own", *map(str, own)]
+    bare = [",".join([*line[:3], p]) for line, p in zip(lines, column, strict=True)]
+    (here / "bare.csv").write_text("\n".join(bare))
+    args = ["oracle", "check", "--model", "m.txt", "--data", "bare.csv", "--card", "c.toml"]
+    code, out, err = waysout(*args, "--expect", "own")
+    assert code == 0, err
+    assert "agrees with column 'own' on all 40 rows" in out
+    assert "no labels" in err
 
 
 INFER = ["card", "infer", "t.csv", "--target", "status", "--positive", "yes"]

@@ -492,7 +492,7 @@ def test_ambiguous_form_must_be_named() -> None:
 def test_ambiguous_lightgbm_categories_are_refused() -> None:
     """One list of yes and no, of an ordered category, and two columns that could have it."""
     schema = Schema(tuple(Feature(n, "boolean", levels=("No", "Yes")) for n in ("a", "b")))
-    ordered = pd.CategoricalDtype(["No", "Yes"], ordered=True)
+    ordered = pd.CategoricalDtype(["Yes", "No"], ordered=True)
     table = pd.DataFrame({"a": data.frame()["own"].astype(ordered), "b": data.approved()})
     model = data.lgbm().fit(table, data.approved())
     with pytest.raises(OracleError, match="cannot tell which columns"):

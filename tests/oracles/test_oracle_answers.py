@@ -62,8 +62,30 @@ def test_three_columns_of_a_function_are_numbered() -> None:
     answers = as_oracle(returning(table), SCHEMA, positive="mid", positive_class=1).ask(ROWS)
     assert answers.probability.tolist() == [0.45, 0.3, 0.0]
     assert answers.decision.tolist() == [True, False, False]  # a plurality is enough
-    with pytest.raises(OracleError, match=r"\(0, 1, 2\).*'mid'.*--positive-class"):
-        as_oracle(returning(table), SCHEMA, positive="mid").ask(ROWS)
+    for positive in ("mid", 1):
+        with pytest.raises(OracleError, match=r"3 columns without names.*--positive-class"):
+            as_oracle(returning(table), SCHEMA, positive=positive).ask(ROWS)
+
+
+def test_named_columns_are_the_classes() -> None:
+    table = pd.DataFrame({"yes": CHANCE, "no": 1 - CHANCE})
+    oracle = as_oracle(returning(table), SCHEMA, positive="yes")
+    assert oracle.ask(ROWS).probability == pytest.approx(CHANCE)
+    assert not oracle.assumed_class
+    labels = pd.DataFrame({1: CHANCE, 2: 1 - CHANCE})
+    assert as_oracle(returning(labels), SCHEMA, positive=1).ask(ROWS).decision.tolist() == YES
+    with pytest.raises(OracleError, match=r"'yes', 'no'.*--positive-class"):
+        as_oracle(returning(table), SCHEMA, positive="Approved").ask(ROWS)
+
+
+def test_two_nameless_columns() -> None:
+    table = np.column_stack([1 - CHANCE, CHANCE])
+    for positive, index in (("Approved", 1), (1, 1), (True, 1), ("0", 0)):
+        oracle = as_oracle(returning(table), SCHEMA, positive=positive)
+        assert oracle.ask(ROWS).probability == pytest.approx(table[:, index])
+        assert oracle.assumed_class
+    with pytest.raises(OracleError, match=r"which of them is 2 is not known"):
+        as_oracle(returning(table), SCHEMA, positive=2).ask(ROWS)
 
 
 def test_one_number_is_the_chance_of_approval_unless_said_otherwise() -> None:
@@ -222,6 +244,31 @@ class Odd:
 def test_classes_and_columns_that_do_not_fit(method: str, returned: Any, message: str) -> None:
     with pytest.raises(OracleError, match=message):
         as_oracle(Odd(method, returned), SCHEMA, positive="a", inputs="raw").ask(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"income": 1.0, "job": "cook"}], "dict .*schema.parse_many"),
+        (pd.DataFrame({"income": [1.0], "job": ["cook"]}), "DataFrame.*(?s:.)*parse_many"),
+        ([(1.0,)], "typed rows"),
+        ([[1.0, "cook"]], "given list"),
+        ([ROWS[0], (1.0, "nurse")], r"column 'job': 'nurse' .*'clerk', 'cook'"),
+        ([(1.0, "COOK")], "column 'job': 'COOK'"),
+        ([(1.0, None)], "column 'job': None"),
+        ([("1", "cook")], r"column 'income': '1' \(str\)"),
+        ([(float("nan"), "cook")], "column 'income': nan"),
+        ([(True, "cook")], "column 'income': True"),
+    ],
+)
+def test_rows_that_are_not_typed_are_refused(rows: Any, message: str) -> None:
+    with pytest.raises(OracleError, match=message):
+        as_oracle(lambda f: np.zeros(len(f)), SCHEMA, positive="yes").ask(rows)
+
+
+def test_decimals_bound_proposals_not_rows() -> None:
+    schema = Schema((Feature("ratio", "number", decimals=1),))
+    assert len(as_oracle(lambda f: f["ratio"], schema, positive="yes").ask([(0.123,)])) == 1
 
 
 def test_interrupts_pass_through() -> None:

@@ -5,14 +5,23 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from waysout.domain.schema import Feature, Row, Schema
+from waysout.domain.schema import MISSING_TOKENS, Feature, Row, Schema
 from waysout.errors import OracleError
-from waysout.oracles.inputs import build, codes_of, match, places, plain_layout
+from waysout.oracles.inputs import (
+    build,
+    codes_of,
+    index_column,
+    match,
+    places,
+    plain_layout,
+    spelled_column,
+)
 
 SCHEMA = Schema(
     (
@@ -23,6 +32,11 @@ SCHEMA = Schema(
         Feature("own", "boolean", levels=("No", "Yes")),
         Feature("flag", "boolean", missing="keep"),
     )
+)
+ZEROS = Feature("x", "category", levels=("01", "02"), codes={"01": 0, "02": 1})
+THREE = {"01": 0, "02": 1, "3": 2}
+QUESTION = Feature(
+    "x", "category", levels=("a", "b"), missing="keep", missing_tokens=(*MISSING_TOKENS, "?")
 )
 FULL: Row = (0.5, 12, "cook", "2", True, False)
 GAPS: Row = (None, None, "clerk", None, False, None)
@@ -118,10 +132,49 @@ def test_codes_that_cannot_be_known(feature: Feature, message: str) -> None:
         (SCHEMA["flag"], [False, True], {False: 0, True: 1}),
         (SCHEMA["term"], [12, 24], {12: 0, 24: 1}),
         (Feature("x", "category", levels=(1, 2), codes={"1": 0, "2": 1}), [0, 1], {"1": 0, "2": 1}),
+        (Feature("x", "category", levels=("01", "02")), [1, 2], {"01": 0, "02": 1}),
+        (ZEROS, [1, 2], {"01": 0, "02": 1}),
+        (ZEROS, [0, 1], {"01": 0, "02": 1}),
+        (Feature("x", "category", levels=(1, 2, 3)), [1, 2], {"1": 0, "2": 1}),
+        (Feature("x", "category", levels=(1, 2)), [0, 1, 2], {"1": 1, "2": 2}),
+        (QUESTION, ["?", "a", "b"], {"a": 1, "b": 2, None: 0}),
+        (QUESTION, ["a", "b", math.nan], {"a": 0, "b": 1}),
+        (QUESTION, ["?", "a", math.nan], {"a": 1}),
     ],
 )
 def test_levels_among_a_models_categories(feature: Feature, categories: Any, expected: Any) -> None:
     assert match(feature, categories) == expected
+
+
+@pytest.mark.parametrize(
+    ("feature", "categories"),
+    [
+        # 1 to 3 are levels, and may as well be the codes of 2 to 4.
+        (Feature("x", "category", levels=(1, 2, 3, 4)), [0, 1, 2, 3]),
+        (Feature("x", "category", levels=("01", "02", "3"), codes=THREE), [1, 2, 4]),
+        (Feature("x", "category", levels=("1", "01")), [1]),
+        (Feature("x", "category", levels=(1, 2), codes={"1": 2, "2": 1}), [1, 2]),
+        (replace(QUESTION, missing_tokens=("?", "-")), ["?", "-", "a"]),
+        (Feature("x", "category", levels=("None", "a")), ["a", math.nan]),
+    ],
+)
+def test_categories_that_fit_in_no_way_or_in_two(feature: Feature, categories: Any) -> None:
+    with pytest.raises(OracleError, match="column 'x'"):
+        match(feature, categories)
+
+
+def test_a_missing_value_in_the_spelling_the_model_saw() -> None:
+    place = places(Schema((QUESTION,)))[0]
+    for make, expected in ((spelled_column, ["?", "b"]), (index_column, [0.0, 2.0])):
+        assert make(place, ["?", "a", "b"]).cells([(None,), ("b",)]) == expected
+
+
+def test_the_code_of_a_missing_value() -> None:
+    feature = Feature("x", "category", levels=("a",), codes={"a": 3}, missing="keep")
+    for code, expected in ((None, math.nan), (-1, -1.0)):
+        schema = Schema((replace(feature, missing_code=code),))
+        matrix = build(plain_layout("codes", places(schema), named=False), [(None,), ("a",)])
+        np.testing.assert_array_equal(matrix, [[expected], [3.0]])
 
 
 def test_places() -> None:

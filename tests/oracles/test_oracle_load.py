@@ -212,3 +212,20 @@ def test_pickle_that_needs_an_absent_package(tmp_path: Path) -> None:
     path.write_bytes(b"cabsent_package\nModel\n.")
     with pytest.raises(OracleError, match="needs the package 'absent_package'"):
         load_model(path, trust_pickle=True)
+
+
+class Chatty:
+    """Prints while it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return print, ("loading…",)
+
+
+def test_what_a_pickle_prints_stays_out_of_stdout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.pkl"
+    path.write_bytes(pickle.dumps(Chatty()))
+    load_model(path, trust_pickle=True)
+    out, err = capsys.readouterr()
+    assert (out, err.strip()) == ("", "loading…")

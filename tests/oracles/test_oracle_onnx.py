@@ -10,6 +10,7 @@ import numpy as np
 import oracle_data as data
 import pytest
 
+from waysout.domain.schema import Feature, Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapt import as_oracle
 from waysout.oracles.load import load_model
@@ -161,3 +162,28 @@ def test_one_score_a_row_is_the_chance_of_approval() -> None:
     for inputs in ("auto", "codes"):
         oracle = as_oracle(model, data.SCHEMA, positive="Approved", inputs=inputs)
         assert set(oracle.ask(data.rows()).probability) == {0.25}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [((None, 3), "column 'income' holds nan"), ((2.5, 3), "column 'income' holds 2.5")],
+)
+def test_a_matrix_of_integers_takes_nothing_else(row: Any, message: str) -> None:
+    schema = Schema((Feature("income", "number", missing="keep"), Feature("term", "integer")))
+    seen: list[Any] = []
+    node = SimpleNamespace(name="X", type="tensor(int64)", shape=[None, 2])
+
+    def run(_: Any, feeds: Any) -> Any:
+        seen.append(feeds["X"].tolist())
+        return [np.array([0.25])]
+
+    session = SimpleNamespace(
+        get_inputs=lambda: [node],
+        get_outputs=lambda: [SimpleNamespace(name="p", type="tensor(float)")],
+        run=run,
+    )
+    oracle = as_oracle(OnnxModel(session), schema, positive=1)
+    assert oracle.ask([(2.0, 3)]).probability.tolist() == [0.25]
+    assert seen == [[[2, 3]]]
+    with pytest.raises(OracleError, match=message):
+        oracle.ask([row])

@@ -67,6 +67,18 @@ def test_a_weak_model_is_not_called_swapped() -> None:
     assert report.agreement < 0.4
 
 
+@pytest.mark.parametrize("model", [lambda f: (100 - f["income"]) / 400, lambda f: f["income"] < 60])
+def test_swapped_classes_are_seen_among_few_positives(model: Any) -> None:
+    """One row in twenty is positive, and every decision may be a no."""
+    labels = [i >= 1900 for i in range(2000)]
+    rows = [(i / 20,) for i in range(2000)]
+    with pytest.raises(OracleError, match="swapped"):
+        probe(oracle(lambda f: np.asarray(model(f), dtype=float)), rows, labels=labels)
+    report = probe(oracle(), rows, labels=labels)
+    assert report.agreement == pytest.approx(0.75, abs=0.05)
+    assert report.approved_share == pytest.approx(0.5, abs=0.1)
+
+
 def test_unstable_oracles_are_reported_not_refused() -> None:
     rng = np.random.default_rng(0)
     noisy = probe(oracle(lambda frame: rng.random(len(frame))), ROWS)
@@ -144,6 +156,17 @@ def one_off() -> Callable[[Sequence[Row]], Answers]:
 def test_check_oracle_refuses(wrong: Any, message: str) -> None:
     with pytest.raises(OracleError, match=message):
         check_oracle(wrong, ROWS)
+
+
+def test_check_oracle_compares_with_the_models_own_answers() -> None:
+    own = [i / 100 for i in range(100)]
+    check_oracle(oracle(), ROWS, expected=own)
+    with pytest.raises(
+        OracleError, match=r"2 of 100 rows.*\n  row 7 \(income=7\): 0.07 here, 0.7 exp"
+    ):
+        check_oracle(oracle(), ROWS, expected=[*own[:7], 0.7, *own[8:99], float("nan")])
+    with pytest.raises(InputError, match=r"100 rows.*shape \(2,\)"):
+        check_oracle(oracle(), ROWS, expected=[0.1, 0.2])
 
 
 def test_check_oracle_needs_rows() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +16,7 @@ from waysout.cli.output import (
     TrustCode,
     find_card,
     find_dataset,
+    find_table,
     print_json,
     print_table,
     progress_bar,
@@ -22,6 +26,8 @@ from waysout.cli.output import (
 if TYPE_CHECKING:
     from waysout.datasets.load import Dataset
     from waysout.datasets.manifest import Manifest
+    from waysout.domain.card import Card
+    from waysout.domain.schema import Row
 
 # Spelled out here, not imported, so that --help loads no numpy.
 InputsChoice = Literal["auto", "raw", "category", "codes"]
@@ -135,33 +141,76 @@ def check(
         list[str] | None, typer.Option(help="A type a skops file may hold; may be repeated.")
     ] = None,
     trust_code: TrustCode = False,
+    expect: Annotated[
+        str, typer.Option(help="A column with the model's own probabilities of a yes, to compare.")
+    ] = "",
     json: JsonFlag = False,
 ) -> None:
-    """Check that a model of your own answers soundly, before anything is spent on it.
+    """Try a model of your own before anything is spent on it.
 
     Model files: LightGBM .txt, XGBoost .json/.ubj, CatBoost .cbm, ONNX .onnx, skops .skops; pickle
     and joblib only with --trust-pickle.
+
+    What proves that the model gets its rows the way it was trained is --expect: put its own
+    probabilities into a column of the table, and every row is compared.
     """
     from waysout.oracles.adapt import as_oracle
     from waysout.oracles.load import load_model
-    from waysout.oracles.probe import probe
+    from waysout.oracles.probe import check_oracle, probe
 
-    described = find_card(card)
-    loaded = load_model(model, trust_pickle=trust_pickle, trusted_types=tuple(trust_types or ()))
-    oracle = as_oracle(
-        loaded,
-        described,
-        positive_class=positive_class or None,
-        inputs=inputs,
-        name=model.name,
-    )
-    dataset = find_dataset(data, described)
-    report: dict[str, Any] = asdict(probe(oracle, dataset.rows, labels=dataset.labels))
+    described = find_card(card, trust_code=trust_code)
+    tried = _Tried.read(data, described, expect)
+    with redirect_stdout(sys.stderr):  # a model may print
+        loaded = load_model(
+            model, trust_pickle=trust_pickle, trusted_types=tuple(trust_types or ())
+        )
+        oracle = as_oracle(
+            loaded, described, positive_class=positive_class or None, inputs=inputs, name=model.name
+        )
+        report: dict[str, Any] = asdict(probe(oracle, tried.rows, labels=tried.labels))
+        if tried.expected is not None:
+            check_oracle(oracle, tried.rows, expected=tried.expected)
+    report["agrees_with"] = expect or None
     if json:
         print_json({"ok": True, "model": str(model), **report})
         return
-    typer.echo(f"{model.name} answers soundly")
-    print_table("What the probe saw", ["", ""], [(k.replace("_", " "), v) for k, v in report.items()
-                                                 if k != "notes"])  # fmt: skip
+    _print_report(model.name, report, len(tried.rows))
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """What a model is tried on: rows, and labels and its own probabilities where there are any."""
+
+    rows: Sequence[Row]
+    labels: Sequence[bool] | None
+    expected: Sequence[float] | None
+
+    @classmethod
+    def read(cls, data: str, card: Card, expect: str) -> _Tried:
+        from waysout.datasets.load import labelled
+        from waysout.domain.schema import Feature, Schema
+
+        table = find_table(data)
+        expected = None
+        if expect:
+            column = Schema((Feature(expect, "number"),)).parse_many(table.records)
+            expected = [float(row[0] or 0.0) for row in column]
+        if card.outcome.target in table.columns:
+            dataset = labelled(card, table)
+            return cls(dataset.rows, dataset.labels, expected)
+        say("note: the table has no labels, so the positive class could not be checked")
+        return cls(card.schema.parse_many(table.records), None, expected)
+
+
+def _print_report(name: str, report: dict[str, Any], rows: int) -> None:
+    typer.echo(f"{name} answers, and nothing is wrong with its answers")
+    if report["agrees_with"]:
+        typer.echo(f"it agrees with column {report['agrees_with']!r} on all {rows:,} rows")
+    else:
+        say("note: to prove that it gets its rows as trained, compare with --expect COLUMN")
+    seen = [
+        (k.replace("_", " "), v) for k, v in report.items() if k not in ("notes", "agrees_with")
+    ]
+    print_table("What was seen", ["", ""], seen)
     for note in report["notes"]:
         say(f"note: {note}")

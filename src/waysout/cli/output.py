@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from waysout.datasets.load import Dataset
+    from waysout.datasets.table import Table
     from waysout.domain.card import Card
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
@@ -82,11 +83,17 @@ def find_card(name_or_path: str, *, trust_code: bool = False) -> Card:
     return Card.load(name_or_path, trust_code=trust_code)
 
 
-def find_dataset(name_or_path: str, card: Card) -> Dataset:
-    """Return the rows and labels of a known data set, or of a table file, as a card reads them."""
+def find_table(name_or_path: str) -> Table:
+    """Return the table of a known data set, or read one from a file."""
     from waysout.datasets import registry
-    from waysout.datasets.load import labelled
     from waysout.datasets.table import read_table
 
     known = name_or_path in registry.DATASETS
-    return labelled(card, read_table(registry.get(name_or_path) if known else name_or_path))
+    return read_table(registry.get(name_or_path) if known else name_or_path)
+
+
+def find_dataset(name_or_path: str, card: Card) -> Dataset:
+    """Return the rows and labels of a known data set, or of a table file, as a card reads them."""
+    from waysout.datasets.load import labelled
+
+    return labelled(card, find_table(name_or_path))

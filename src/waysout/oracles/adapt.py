@@ -19,9 +19,9 @@ from waysout.oracles.adapter import Adapter
 from waysout.oracles.answers import Reader, Wanted, choose_class, empty, raised
 from waysout.oracles.boosters import from_catboost, from_lightgbm, from_xgboost
 from waysout.oracles.estimators import from_callable, from_estimator
-from waysout.oracles.inputs import InputKind, Inputs, Layout, build
+from waysout.oracles.inputs import InputKind, Inputs, Layout, build, check_rows
 from waysout.oracles.onnx import OnnxModel, from_onnx
-from waysout.oracles.trial import decide
+from waysout.oracles.trial import Trial
 
 Family = Callable[[Any, Schema, Inputs], Adapter]
 
@@ -35,7 +35,11 @@ FAMILIES: tuple[tuple[str, Family], ...] = (
 
 
 class ModelOracle:
-    """A model that answers for typed rows. It fixes the form of its input at the first batch."""
+    """A model that answers for typed rows.
+
+    Where the model does not tell the form of its input, batches are asked in several until the
+    answers do.
+    """
 
     def __init__(
         self,
@@ -50,7 +54,8 @@ class ModelOracle:
         self._schema = schema
         self._wanted = Wanted(positive, positive_class)
         self._name = name
-        self._layout: Layout | None = None
+        sure = len(adapter.layouts) == 1 and not adapter.refused
+        self._trial = Trial(adapter.layouts, adapter.refused, proven=sure)
         self._labels_only = adapter.gives == "labels"
         self._assumed_class = False
         self._lock = threading.Lock()
@@ -59,6 +64,11 @@ class ModelOracle:
     def name(self) -> str:
         """A short name for logs and reports."""
         return self._name
+
+    @property
+    def schema(self) -> Schema:
+        """What the rows hold."""
+        return self._schema
 
     @property
     def labels_only(self) -> bool:
@@ -74,28 +84,29 @@ class ModelOracle:
 
     @property
     def inputs(self) -> InputKind | None:
-        """The form in which the model gets its rows; None until the first batch decides."""
-        return None if self._layout is None else self._layout.kind
+        """The form in which the model gets its rows; None until the first batch."""
+        known = self._trial.proven or self._trial.started
+        return self._trial.layouts[0].kind if known else None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know about how model and card fit together."""
-        return self._adapter.notes
+        if self._trial.reacted or not self._trial.started:
+            return self._adapter.notes
+        return (
+            *self._adapter.notes,
+            "no category changed the answers so far, so how the model gets them is unproven",
+        )
 
     def ask(self, rows: Sequence[Row]) -> Answers:
-        """Answer for each row, in order, with one call of the model for the whole batch."""
+        """Answer for each row, in order, with one call of the model once its form is known."""
+        check_rows(self._schema, rows)
         if not rows:
             return empty()
         with self._lock:
-            if self._layout is None:
-                self._layout = self._decide(rows)
-        return self._ask(self._layout, rows)
-
-    def _decide(self, rows: Sequence[Row]) -> Layout:
-        layouts = self._adapter.layouts
-        if len(layouts) == 1 and not self._adapter.refused:
-            return layouts[0]
-        return decide(layouts, self._adapter.refused, self._ask, rows)
+            if not self._trial.proven:
+                return self._trial.ask(self._ask, rows)
+        return self._ask(self._trial.layouts[0], rows)
 
     def _ask(self, layout: Layout, rows: Sequence[Row]) -> Answers:
         adapter = self._adapter

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from waysout.domain.card import label_text
 from waysout.domain.oracle import Answers, Oracle
-from waysout.domain.schema import Row, Scalar, Schema, text_of
+from waysout.domain.schema import Row, Scalar, Schema
 from waysout.errors import OracleError, WaysoutError
 from waysout.oracles.adapter import Gives, Output
 
@@ -45,15 +46,7 @@ def same(a: object, b: object) -> bool:
     >>> same(np.int64(1), "1"), same("1.0", 1), same(True, 1), same("yes", "no")
     (True, True, True, False)
     """
-    return bool(a == b) or _label_text(a) == _label_text(b)
-
-
-def _label_text(label: object) -> str:
-    text = text_of(label)
-    try:
-        return text_of(float(text))
-    except ValueError:
-        return text
+    return bool(a == b) or label_text(a) == label_text(b)
 
 
 def choose_class(
@@ -74,9 +67,39 @@ def choose_class(
     )
 
 
+def _choose_column(width: int, wanted: Wanted, *, numbered: bool) -> tuple[int, bool]:
+    """Return the approval's column among nameless ones, and whether it had to be assumed."""
+    columns = tuple(range(width))
+    if wanted.positive_class is not None or not numbered:
+        return choose_class(columns, wanted, numbered=numbered)
+    number = label_text(wanted.positive)
+    # Of the labels 1 and 2 the column 1 would be the wrong one, so a number must be 0 or 1.
+    if width == 2 and (number in ("0", "1") or not _is_number(number)):
+        return int(number) if number in ("0", "1") else 1, True
+    raise OracleError(
+        f"the model returned {width} columns without names, so which of them is "
+        f"{wanted.positive!r} is not known: name its number with --positive-class "
+        "(positive_class=…), or return a DataFrame whose columns are named by class"
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False
+
+
+def _has_named_columns(returned: Any) -> bool:
+    columns = getattr(returned, "columns", None)
+    if columns is None or len(columns) < 2:
+        return False
+    return list(columns) != list(range(len(columns)))
+
+
 def is_zero_one(classes: Sequence[Any]) -> bool:
     """Whether two classes are 0 and 1, in any spelling."""
-    texts = {_label_text(c) for c in classes}
+    texts = {label_text(c) for c in classes}
     return len(classes) == 2 and texts in ({"0", "1"}, {"False", "True"})
 
 
@@ -101,7 +124,7 @@ class Reader:
 
     def read(self, returned: Any, rows: Sequence[Row]) -> Reading:
         """Check one batch and find the wanted class in it."""
-        output = returned if isinstance(returned, Output) else Output(returned, self.classes)
+        output = returned if isinstance(returned, Output) else self._output(returned)
         values = self._array(output.values, len(rows))
         if self.gives == "labels" or (self.gives == "either" and _are_labels(values)):
             return self._labels(values, output, rows)
@@ -109,6 +132,12 @@ class Reader:
         if scores.ndim == 1:
             return self._one_column(scores, output)
         return self._columns(scores, output, rows)
+
+    def _output(self, returned: Any) -> Output:
+        classes = self.classes
+        if classes is None and _has_named_columns(returned):
+            classes = tuple(returned.columns)
+        return Output(returned, classes)
 
     def _array(self, values: Any, n: int) -> NDArray[Any]:
         try:
@@ -155,9 +184,8 @@ class Reader:
         return Reading(Answers(chance, chance >= 0.5), False, assumed)
 
     def _columns(self, scores: NDArray[np.float64], output: Output, rows: Sequence[Row]) -> Reading:
-        width = scores.shape[1]
-        classes = tuple(range(width)) if output.classes is None else output.classes
-        if len(classes) != width:
+        width, classes = scores.shape[1], output.classes
+        if classes is not None and len(classes) != width:
             raise OracleError(f"the model has {len(classes)} classes and returned {width} columns")
         sums = scores.sum(axis=1)
         off = np.flatnonzero(np.abs(sums - 1.0) > SUM_TOLERANCE)
@@ -168,7 +196,10 @@ class Reader:
                 f"the class probabilities add up to {sums[off[0]]:.6g}, not to 1",
                 "Return probabilities, or wrap the model in a function that makes them",
             )
-        index, assumed = choose_class(classes, self.wanted, numbered=output.numbered)
+        if classes is None:
+            index, assumed = _choose_column(width, self.wanted, numbered=output.numbered)
+        else:
+            index, assumed = choose_class(classes, self.wanted)
         chance = np.ascontiguousarray(scores[:, index])
         decision = chance >= 0.5 if width == 2 else scores.argmax(axis=1) == index
         return Reading(Answers(chance, decision), False, assumed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import compress, islice, pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ from waysout.oracles.inputs import (
     Layout,
     Place,
     code_column,
+    codes_if_any,
     codes_of,
     index_column,
     match,
@@ -31,6 +33,9 @@ from waysout.oracles.inputs import (
     plain_layout,
     raw_column,
 )
+from waysout.oracles.seen import Seen, Splits, check_codes
+
+SMALL_BATCH = 1000
 
 _LIGHTGBM_OBJECTIVES = ("binary", "multiclass", "multiclassova", "cross_entropy")
 
@@ -45,43 +50,67 @@ def from_lightgbm(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
         raise _no_classes("LightGBM", objective)
     spots = places(schema, booster.feature_name())
     infos = [about["feature_infos"].get(name, {}) for name in booster.feature_name()]
-    marked = [i for i, info in enumerate(infos) if info.get("values")]
-    recorded = _lightgbm_categories(spots, booster.pandas_categorical or [], marked)
+    lists = booster.pandas_categorical or []
+    seen = [Seen.by_lightgbm(info) for info in infos]
+    # Where the user names another form, whose lists they are does not matter.
+    own = inputs in ("auto", "category")
+    recorded = _lightgbm_categories(spots, lists if own else [], seen)
     layout, notes = _recorded_layout(spots, recorded, inputs)
+    if own:
+        for spot, values, numbers in zip(spots, recorded, seen, strict=True):
+            if values is None and not spot.feature.is_numeric:
+                check_codes(spot.feature, codes_of(spot.feature), numbers)
     width = booster.num_model_per_iteration()
     return Adapter(
-        ask=booster.predict,
+        ask=_lightgbm_ask(booster),
         layouts=(layout,),
         classes=_classes(model) or tuple(range(max(2, width))),
         sums_to_one=objective != "multiclassova",
-        notes=notes,
+        notes=(*notes, *filter(None, map(_shifted, spots, seen))),
     )
 
 
+def _shifted(spot: Place, seen: Seen | None) -> str | None:
+    """Say where a number's recorded range lies beside the card's: it may have been encoded."""
+    if seen is None or seen.values or spot.feature.range is None:
+        return None
+    low, high = spot.feature.range
+    if not (seen.low < low and seen.high < high) and not (seen.low > low and seen.high > high):
+        return None
+    return (
+        f"column {spot.feature.name!r}: the model {seen}, and the card's range is {low:g} to "
+        f"{high:g}: are these the same numbers?"
+    )
+
+
+def _lightgbm_ask(booster: Any) -> Any:
+    def ask(batch: Any) -> Any:
+        # On a busy machine, waking the threads costs far more than a small batch.
+        options = {"num_threads": 1} if len(batch) < SMALL_BATCH else {}
+        return booster.predict(batch, **options)
+
+    return ask
+
+
 def _lightgbm_categories(
-    spots: Sequence[Place], lists: Sequence[Sequence[Any]], marked: list[int]
+    spots: Sequence[Place], lists: Sequence[Sequence[Any]], seen: Sequence[Seen | None]
 ) -> list[Sequence[Any] | None]:
     """Tell which columns were pandas categories: LightGBM keeps their values, not their names.
 
-    ``marked`` are the columns it split as categories; ordered and constant ones are not among them.
+    Nor do the columns that it split as categories tell: ordered and constant ones are not among
+    them, and numbers that the user called categories are.
     """
-    textual = [i for i, spot in enumerate(spots) if not spot.feature.is_numeric]
-    possible = {*marked, *textual}
-    fits = [
-        [i in possible and _may_hold(spot.feature, values) for i, spot in enumerate(spots)]
-        for values in lists
-    ]
-    for columns in (marked, textual):
-        if len(columns) == len(lists) and all(map(list.__getitem__, fits, columns)):
-            chosen = columns
-            break
-    else:
-        chosen = _only_way(fits)
+    columns = list(zip(spots, seen, strict=True))
+    fits = [[_may_hold(spot.feature, values, s) for spot, s in columns] for values in lists]
+    chosen = _only_way(fits)
+    if len(chosen) != len(lists) and _all_the_same(spots, lists, fits):
+        chosen = _leftmost(fits)
     if len(chosen) != len(lists):
         raise OracleError(
             f"cannot tell which columns the model's {len(lists)} lists of categories belong "
             f"to ({', '.join(repr(list(v)[:3]) for v in lists[:5])}): describe those columns "
-            "as categories with these levels in the card, or wrap the model in a function"
+            "as categories with these levels in the card, name the form with inputs='codes' or "
+            "inputs='raw', or wrap the model in a function"
         )
     recorded: list[Sequence[Any] | None] = [None] * len(spots)
     for i, values in zip(chosen, lists, strict=True):
@@ -89,11 +118,37 @@ def _lightgbm_categories(
     return recorded
 
 
-def _may_hold(feature: Feature, categories: Sequence[Any]) -> bool:
+def _all_the_same(
+    spots: Sequence[Place], lists: Sequence[Sequence[Any]], fits: Sequence[Sequence[bool]]
+) -> bool:
+    """Whether it does not matter whose the lists are: positions and codes are the same numbers."""
+    pairs = [(spot, v) for v, fit in zip(lists, fits, strict=True) for spot in compress(spots, fit)]
+    try:
+        return all(index_column(spot, values) == code_column(spot) for spot, values in pairs)
+    except OracleError:
+        return False
+
+
+def _may_hold(feature: Feature, categories: Sequence[Any], seen: Seen | None) -> bool:
+    """Whether a column may have had these categories."""
+    if feature.is_numeric and (seen is None or not seen.values):
+        return False
+    if seen is not None and not _may_be_positions(feature, len(categories), seen):
+        return False
     try:
         return bool(match(feature, categories))
     except OracleError:
         return False
+
+
+def _may_be_positions(feature: Feature, count: int, seen: Seen) -> bool:
+    """Whether what the model saw in a column may be positions among so many categories."""
+    if not count or seen.high >= count or seen.low < -1:
+        return False
+    if seen.values or seen.is_exactly(range(count)):
+        return True
+    codes = list(codes_if_any(feature).values())
+    return not (codes and seen.is_exactly(codes))
 
 
 def _only_way(fits: Sequence[Sequence[bool]]) -> list[int]:
@@ -124,13 +179,51 @@ def from_xgboost(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     types = booster.feature_types or []
     recorded = _xgboost_categories(booster, spots) if "c" in types else [None] * len(spots)
     layout, notes = _recorded_layout(spots, recorded, inputs)
+    if inputs == "auto":
+        _check_xgboost_codes(booster, spots, recorded)
+    # The scikit-learn wrapper predicts with the best iteration, and probabilities whatever the
+    # objective; a bare Booster with all iterations, and what its objective says.
+    wrapped = model is not booster or "scikit_learn" in booster.attributes()
+    softmax = wrapped and objective == "multi:softmax"
     return Adapter(
-        ask=_xgboost_ask(model, booster, linear=learner["gradient_booster"]["name"] == "gblinear"),
+        ask=_xgboost_ask(
+            booster,
+            rounds=_xgboost_rounds(booster, learner) if wrapped else 0,
+            missing=getattr(model, "missing", math.nan),
+            softmax=softmax,
+        ),
         layouts=(layout,),
-        gives=_xgboost_gives(objective),
+        gives="scores" if softmax else _xgboost_gives(objective),
         classes=_classes(model) or tuple(range(max(2, _xgboost_width(learner)))),
         notes=notes,
     )
+
+
+def _check_xgboost_codes(
+    booster: Any, spots: Sequence[Place], recorded: Sequence[Sequence[Any] | None]
+) -> None:
+    # Beside missing values XGBoost also splits above the greatest number.
+    coded = [
+        i
+        for i, (spot, values) in enumerate(zip(spots, recorded, strict=True))
+        if values is None and not spot.feature.is_numeric and spot.feature.missing == "refuse"
+    ]
+    thresholds: dict[int, set[float]] = {i: set() for i in coded}
+    for tree in _xgboost_model(booster).get("trees", []) if coded else ():
+        nodes = (tree[k] for k in ("left_children", "split_type", "split_indices"))
+        for left, kind, column, at in zip(*nodes, tree["split_conditions"], strict=True):
+            if left != -1 and not kind and column in thresholds:
+                thresholds[column].add(float(at))
+    for i in coded:
+        if thresholds[i]:
+            splits = Splits(frozenset(thresholds[i]))
+            check_codes(spots[i].feature, codes_of(spots[i].feature), splits)
+
+
+def _xgboost_model(booster: Any) -> dict[str, Any]:
+    gradient = json.loads(bytes(booster.save_raw(raw_format="json")))["learner"]["gradient_booster"]
+    # dart keeps its trees one level deeper.
+    return dict(gradient.get("gbtree", gradient).get("model", {}))
 
 
 def _xgboost_gives(objective: str) -> Gives:
@@ -145,31 +238,35 @@ def _xgboost_width(learner: dict[str, Any]) -> int:
     return int(learner["learner_model_param"]["num_class"])
 
 
-def _xgboost_ask(model: Any, booster: Any, *, linear: bool) -> Any:
-    from xgboost import DMatrix
+def _xgboost_rounds(booster: Any, learner: dict[str, Any]) -> int:
+    best = booster.attributes().get("best_iteration")
+    linear = learner["gradient_booster"]["name"] == "gblinear"
+    return 0 if best is None or linear else int(best) + 1
 
-    attributes = booster.attributes()
-    # The scikit-learn wrapper predicts with the best iteration, a bare Booster with all of them.
-    wrapped = model is not booster or "scikit_learn" in attributes
-    best = int(attributes["best_iteration"]) + 1 if "best_iteration" in attributes else 0
-    rounds = (0, best if wrapped and not linear else 0)
-    missing = getattr(model, "missing", math.nan)
+
+def _xgboost_ask(booster: Any, *, rounds: int, missing: float, softmax: bool) -> Any:
+    from xgboost import DMatrix
 
     def ask(batch: Any) -> Any:
         options: dict[str, Any] = {"missing": missing, "enable_categorical": True}
         if isinstance(batch, np.ndarray):
             options["feature_names"] = booster.feature_names
             options["feature_types"] = booster.feature_types
-        return booster.predict(DMatrix(batch, **options), iteration_range=rounds)
+        matrix = DMatrix(batch, **options)
+        returned = booster.predict(matrix, iteration_range=(0, rounds), output_margin=softmax)
+        return _softmax(returned) if softmax else returned
 
     return ask
 
 
+def _softmax(margins: Any) -> Any:
+    powers = np.exp(margins - margins.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
 def _xgboost_categories(booster: Any, spots: Sequence[Place]) -> list[Sequence[Any] | None]:
     """Read the categories from the model's JSON; models before 3.1 have none and need codes."""
-    document = json.loads(bytes(booster.save_raw(raw_format="json")))
-    model = document["learner"]["gradient_booster"].get("model", {})
-    encoded = model.get("cats", {}).get("enc", [])
+    encoded = _xgboost_model(booster).get("cats", {}).get("enc", [])
     if not encoded:
         return [None] * len(spots)
     return [
@@ -192,11 +289,13 @@ def _xgboost_text(column: dict[str, Any], feature: Feature) -> list[str]:
         return by_bytes
     text = run.decode("utf-8", "ignore")
     pieces = [text[a:b] for a, b in spans]
+    # As the table spells them: a level in another Unicode normal form has another length.
+    known = list(dict.fromkeys([*map(str, feature.levels), *feature.level_texts]))
     levels = [
-        [t for t in feature.level_texts if len(t) == b - a and t.startswith(piece)]
+        [t for t in known if len(t) == b - a and t.startswith(piece)]
         for piece, (a, b) in zip(pieces, spans, strict=True)
     ]
-    if sum(t in feature.level_texts for t in by_bytes) >= sum(map(bool, levels)):
+    if sum(t in known for t in by_bytes) >= sum(map(bool, levels)):
         return by_bytes
     unclear = next((found for found in levels if len(found) > 1), None)
     if unclear:
@@ -231,15 +330,18 @@ def _catboost_layouts(
     """CatBoost keeps only hashes of its categories: where the card has codes, a trial decides."""
     if inputs in ("category", "dicts"):
         return (plain_layout(inputs, spots),), ()
-    makers = {"raw": raw_column, "codes": _whole_code_column}
+    makers = {"raw": _object_column, "codes": _whole_code_column, "text": _text_column}
+    kinds: list[str] = [inputs] if inputs != "auto" else ["raw", "codes"]
+    if any(_is_bool(spots[i].feature) for i in categorical) and inputs != "codes":
+        kinds.append("text")
     layouts, refused = [], []
-    for kind in ("raw", "codes") if inputs == "auto" else (inputs,):
+    for kind in kinds:
         try:
             columns = tuple(
                 makers[kind](spot) if i in categorical else code_column(spot)
                 for i, spot in enumerate(spots)
             )
-            layouts.append(Layout("raw" if kind == "raw" else "codes", columns, "frame"))
+            layouts.append(Layout("codes" if kind == "codes" else "raw", columns, "frame"))
         except OracleError as error:
             refused.append(f"as {kind!r}: {error}")
     if not layouts:
@@ -248,11 +350,30 @@ def _catboost_layouts(
 
 
 def _whole_code_column(place: Place) -> Column:
-    # CatBoost takes text and integers for categories, and no floats.
-    if place.feature.is_numeric:
-        return raw_column(place)
-    codes = codes_of(place.feature)
-    return Column(place, "values", {value: int(code) for value, code in codes.items()})
+    feature = place.feature
+    if feature.is_numeric:
+        return _object_column(place)
+    table = {value: int(code) for value, code in codes_of(feature).items()}
+    missing = math.nan if feature.missing_code is None else int(feature.missing_code)
+    return Column(place, "objects", table, missing=missing)
+
+
+def _object_column(place: Place) -> Column:
+    # CatBoost takes text and integers for categories, and no floats, which integers beside a
+    # missing value would become.
+    column = raw_column(place)
+    return replace(column, holds="objects") if column.holds == "values" else column
+
+
+def _text_column(place: Place) -> Column:
+    # To CatBoost true is 1, unless it was trained on a column that was turned into text.
+    if not _is_bool(place.feature):
+        return _object_column(place)
+    return Column(place, "text", {False: "False", True: "True"})
+
+
+def _is_bool(feature: Feature) -> bool:
+    return bool in map(type, feature.levels)
 
 
 def _recorded_layout(

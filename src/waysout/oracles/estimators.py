@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from waysout.domain.schema import Schema
+from waysout.domain.schema import Schema, Value
 from waysout.errors import OracleError
 from waysout.oracles.adapter import Adapter
 from waysout.oracles.inputs import (
@@ -21,7 +21,9 @@ from waysout.oracles.inputs import (
     places,
     plain_layout,
     spelled_column,
+    text_category_layout,
 )
+from waysout.oracles.seen import Splits, check_codes
 
 # These decide at a threshold of their own, which "the likelier class wins" would overrule.
 _OWN_THRESHOLD = ("FixedThresholdClassifier", "TunedThresholdClassifierCV")
@@ -48,6 +50,8 @@ def from_estimator(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     named = names is not None or count is None
     evidence = _fitted_categories(model) if named and inputs == "auto" else {}
     layouts, refused = _candidates(spots, evidence, inputs, named=named)
+    if inputs == "auto":
+        layouts, refused = _without_refuted(model, layouts, refused)
     seen = (
         never_seen(s.feature, match(s.feature, evidence[s.name]))
         for s in spots
@@ -92,7 +96,10 @@ def _labels_of_scores(model: Any, scores: Any) -> Any:
 def _candidates(
     spots: Sequence[Place], evidence: Mapping[str, Sequence[Any]], inputs: Inputs, *, named: bool
 ) -> tuple[tuple[Layout, ...], tuple[str, ...]]:
-    """Return the layouts to try: one where the user or the encoders tell, else up to three."""
+    """Return the layouts to try: one where the user or the encoders tell, else several."""
+    if inputs == "category":
+        plain = plain_layout(inputs, spots, named=named)
+        return _distinct([plain, text_category_layout(spots)]), ()
     if inputs != "auto":
         return (plain_layout(inputs, spots, named=named),), ()
     if all(spot.feature.is_numeric or spot.name in evidence for spot in spots):
@@ -104,7 +111,56 @@ def _candidates(
             layouts.append(_with_evidence(plain_layout(kind, spots, named=named), evidence))
         except OracleError as error:
             refused.append(f"as {kind!r}: {error}")
-    return tuple(layouts), tuple(refused)
+    if named:
+        layouts.append(_with_evidence(text_category_layout(spots), evidence))
+    return _distinct(layouts), tuple(refused)
+
+
+def _without_refuted(
+    model: Any, layouts: Sequence[Layout], refused: Sequence[str]
+) -> tuple[tuple[Layout, ...], tuple[str, ...]]:
+    """Leave out layouts whose numbers the model's trees were not made for."""
+    splits = _splits(model)
+    kept, reasons = [], list(refused)
+    for layout in layouts:
+        try:
+            for i, column in enumerate(layout.columns):
+                if i in splits and (numbers := _numbers(column)):
+                    check_codes(column.place.feature, numbers, splits[i])
+            kept.append(layout)
+        except OracleError as error:
+            reasons.append(f"as {layout.kind!r}: {error}")
+    if not kept and layouts:
+        raise OracleError(reasons[-1])
+    return tuple(kept), tuple(reasons)
+
+
+def _numbers(column: Column) -> dict[Value, float]:
+    table = column.table or {}
+    if any(isinstance(cell, str) for cell in table.values()):
+        return {}
+    return {value: float(cell) for value, cell in table.items()}  # type: ignore[arg-type]
+
+
+def _splits(model: Any) -> dict[int, Splits]:
+    """Return where the trees of a tree or a forest split, by the number of the column."""
+    found: dict[int, set[float]] = {}
+    for part in [model, *np.ravel(getattr(model, "estimators_", ()))]:
+        tree = getattr(part, "tree_", None)
+        if tree is None or getattr(part, "n_features_in_", 0) != model.n_features_in_:
+            continue
+        inner = (tree.children_left != -1) & np.isfinite(tree.threshold)
+        for column, at in zip(tree.feature[inner], tree.threshold[inner], strict=True):
+            found.setdefault(int(column), set()).add(float(at))
+    return {column: Splits(frozenset(at)) for column, at in found.items()}
+
+
+def _distinct(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
+    kept: list[Layout] = []
+    for layout in layouts:
+        if all(layout.columns != other.columns for other in kept):
+            kept.append(layout)
+    return tuple(kept)
 
 
 def _with_evidence(layout: Layout, evidence: Mapping[str, Sequence[Any]]) -> Layout:
@@ -112,7 +168,12 @@ def _with_evidence(layout: Layout, evidence: Mapping[str, Sequence[Any]]) -> Lay
         place = column.place
         if place.feature.is_numeric or place.name not in evidence:
             return column
-        return spelled_column(place, evidence[place.name])
+        spelled = spelled_column(place, evidence[place.name])
+        if column.holds != "categories":
+            return spelled
+        cells = [*(spelled.table or {}).values(), spelled.missing]
+        kept = tuple(dict.fromkeys(cell for cell in cells if cell == cell))
+        return Column(place, "categories", spelled.table, kept, spelled.missing)
 
     return Layout(layout.kind, tuple(map(known, layout.columns)), layout.container)
 
@@ -120,28 +181,46 @@ def _with_evidence(layout: Layout, evidence: Mapping[str, Sequence[Any]]) -> Lay
 def _fitted_categories(model: Any) -> dict[str, Sequence[Any]]:
     """Return what the model's encoders were fitted on, by column; the first to see one counts."""
     found: dict[str, Sequence[Any]] = {}
-    for part in _parts(model, set()):
-        categories = getattr(part, "categories_", None)
-        names = getattr(part, "feature_names_in_", ())
-        if categories is not None and len(categories) == len(names):
+    for encoder in _encoders(model, set()):
+        categories = encoder.categories_
+        names = getattr(encoder, "feature_names_in_", ())
+        if len(categories) == len(names):
             for name, values in zip(names, categories, strict=True):
                 found.setdefault(str(name), np.asarray(values).tolist())
     return found
 
 
-def _parts(value: Any, seen: set[int], depth: int = 0) -> Iterator[Any]:
-    """Walk the estimators inside an estimator, in the order in which they are applied."""
-    if depth > 12 or id(value) in seen:
+def _encoders(part: Any, seen: set[int], depth: int = 0) -> Iterator[Any]:
+    """Find the fitted encoders that get the table's own columns.
+
+    What an encoder behind another step was fitted on says nothing about the table.
+    """
+    if depth > 12 or id(part) in seen:
         return
-    seen.add(id(value))
-    if isinstance(value, (list, tuple)):
-        inside: Any = value
-    elif isinstance(value, dict):
-        inside = value.values()
-    elif hasattr(value, "get_params") and not isinstance(value, type):
-        yield value
-        inside = vars(value).values()
+    seen.add(id(part))
+    if isinstance(part, (list, tuple, dict)):
+        inside = list(part.values() if isinstance(part, dict) else part)
+    elif not hasattr(part, "get_params") or isinstance(part, type):
+        return
+    elif hasattr(part, "categories_"):
+        yield part
+        return
     else:
-        return
+        inside = _fed_the_table(part)
     for child in inside:
-        yield from _parts(child, seen, depth + 1)
+        yield from _encoders(child, seen, depth + 1)
+
+
+def _fed_the_table(part: Any) -> list[Any]:
+    """Return the parts of an estimator that get what it gets."""
+    if hasattr(part, "steps"):
+        # Samplers work while fitting only.
+        steps = [step for _, step in part.steps if not hasattr(step, "fit_resample")]
+        return [step for step in steps if step not in (None, "passthrough")][:1]
+    if hasattr(part, "transformers_"):
+        return [transformer for _, transformer, *_ in part.transformers_]
+    if hasattr(part, "transformer_list"):
+        return [transformer for _, transformer in part.transformer_list]
+    # scikit-learn's own searches, votes and calibrations hand the table on; others may not.
+    known = type(part).__module__.split(".")[0] in ("sklearn", "imblearn")
+    return list(vars(part).values()) if known else []

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.domain.schema import MISSING_TOKENS, Feature, Row, Schema, Value, text_of
+from waysout.domain.schema import LARGEST, MISSING_TOKENS, Feature, Row, Schema, Value, text_of
 from waysout.errors import OracleError, unknown
 
 InputKind = Literal["raw", "category", "codes", "dicts"]
@@ -67,6 +67,50 @@ class Layout:
     kind: InputKind
     columns: tuple[Column, ...]
     container: Container
+
+
+def check_rows(schema: Schema, rows: Sequence[Row]) -> None:
+    """Raise unless these are typed rows: what is not would reach the model as missing."""
+    given: Any = rows
+    if not isinstance(given, (list, tuple)):
+        raise _untyped(given)
+    for row in given:
+        if not isinstance(row, tuple) or len(row) != len(schema):
+            raise _untyped(row)
+    for feature, column in zip(schema, zip(*rows, strict=True), strict=False):
+        # A column has few distinct values or types; asking each cell would cost more than a model.
+        distinct: set[Any] = set(column) - ({None} if feature.missing != "refuse" else set())
+        of_each_type = {type(value): value for value in distinct}
+        for value in of_each_type.values() if feature.is_numeric else distinct:
+            if not _is_typed(feature, value):
+                raise _wrong_cell(feature, value)
+        for value in distinct if feature.is_numeric else ():
+            if not abs(value) <= LARGEST:
+                raise _wrong_cell(feature, value)
+
+
+def _is_typed(feature: Feature, value: Any) -> bool:
+    if feature.is_numeric:
+        # Not `holds`, which also asks for the decimals of a proposal.
+        kinds = (int, float, np.number) if feature.kind == "number" else (int, np.integer)
+        return isinstance(value, kinds) and not isinstance(value, bool)
+    return feature.holds(value)
+
+
+def _untyped(given: object) -> OracleError:
+    return OracleError(
+        f"an oracle takes typed rows (tuples), and was given {type(given).__name__} {given!r:.60}: "
+        "make rows of dicts with schema.parse_many(…), and of a DataFrame with "
+        'schema.parse_many(frame.to_dict("records"))'
+    )
+
+
+def _wrong_cell(feature: Feature, value: Value) -> OracleError:
+    levels = f"; its levels are {_shown(feature.level_texts)}" if feature.levels else ""
+    return OracleError(
+        f"column {feature.name!r}: {value!r:.60} ({type(value).__name__}) is no {feature.kind} of "
+        f"the card{levels}. Read rows with schema.parse, which types them"
+    )
 
 
 def places(
@@ -155,6 +199,7 @@ def match(feature: Feature, categories: Sequence[object]) -> dict[Value, int]:
     index = {text_of(c): i for i, c in enumerate(categories) if not _is_gap(c)}
     token = _kept_token(feature, index) if len(known) == len(categories) else None
     wanted = {text: i for text, i in index.items() if text != token}
+    found: dict[Value, int]
     if feature.is_numeric:
         # The model took a number for a category: the row's number is the category.
         found = {_number(text): i for text, i in wanted.items() if not math.isnan(_number(text))}
@@ -175,8 +220,8 @@ def _kept_token(feature: Feature, index: Mapping[str, int]) -> str | None:
     tokens = [t for t in dict.fromkeys(feature.missing_tokens) if t in index and t not in levels]
     if len(tokens) > 1 and feature.missing != "refuse":
         raise OracleError(
-            f"column {feature.name!r}: the model tells {' and '.join(map(repr, tokens))} apart, and "
-            "to the card they are all missing: list them as levels"
+            f"column {feature.name!r}: the model tells {' and '.join(map(repr, tokens))} apart, "
+            "and to the card they are all missing: list them as levels"
         )
     return tokens[0] if tokens else None
 
@@ -186,8 +231,11 @@ def _match_levels(feature: Feature, index: Mapping[str, int]) -> dict[Value, int
     found = {value: index[text] for value, text in by_level.items() if text in index}
     if any(math.isnan(_number(by_level[value])) for value in found):
         return found
-    by_code = {value: text_of(code) for value, code in _codes_if_any(feature).items()}
+    by_code = {value: text_of(code) for value, code in codes_if_any(feature).items()}
     coded = {value: index[text] for value, text in by_code.items() if text in index}
+    lost = {_number(text) for value, text in by_level.items() if value not in found}
+    if lost & set(map(_number, index)):
+        found = {}  # "1" is there, and "01" would be the same number.
     ways = [way for way in (found, _by_number(by_level, index)) if _is_whole(way, by_level, index)]
     ways += [coded] if coded and set(coded.values()) == set(index.values()) else []
     if not ways or any(way != ways[0] for way in ways):
@@ -226,9 +274,10 @@ def _refuse_level_read_as_missing(feature: Feature, found: Mapping[Value, int]) 
         )
 
 
-def _codes_if_any(feature: Feature) -> dict[Value, float]:
+def codes_if_any(feature: Feature) -> dict[Value, float]:
+    """Return the number that stands for each level, or nothing where that is not known."""
     try:
-        return codes_of(feature)
+        return {} if feature.is_numeric else codes_of(feature)
     except OracleError:
         return {}
 
@@ -315,6 +364,16 @@ def plain_layout(kind: InputKind, spots: Sequence[Place], *, named: bool = True)
     if kind == "category":
         container = "frame"  # A matrix has no categories.
     return Layout(kind, tuple(_COLUMNS[kind](spot) for spot in spots), container)
+
+
+def text_category_layout(spots: Sequence[Place]) -> Layout:
+    """Return a layout of pandas categories for text, and of numbers for levels that are numbers."""
+
+    def column(spot: Place) -> Column:
+        text = any(isinstance(level, str) for level in spot.feature.levels)
+        return category_column(spot) if text else raw_column(spot)
+
+    return Layout("category", tuple(map(column, spots)), "frame")
 
 
 def build(layout: Layout, rows: Sequence[Row]) -> Any:

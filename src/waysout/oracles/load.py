@@ -6,9 +6,11 @@ happens only for a pickle's suffix and only when the caller says so.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -54,11 +56,13 @@ def load_model(
             "--trust-pickle (trust_pickle=True) if you trust whoever made it"
         )
     try:
-        if suffix in PICKLES:
-            return _unpickle(file)
-        if suffix == ".skops":
-            return _skops(file, frozenset(trusted_types))
-        return _LOADERS[suffix](file)
+        # Code that a pickle runs may print, and stdout may be a JSON document.
+        with contextlib.redirect_stdout(sys.stderr):
+            if suffix in PICKLES:
+                return _unpickle(file)
+            if suffix == ".skops":
+                return _skops(file, frozenset(trusted_types))
+            return _LOADERS[suffix](file)
     except UnavailableError:
         raise
     except WaysoutError as error:

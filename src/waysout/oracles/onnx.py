@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,14 @@ class OnnxModel:
         """Whether all columns go in as one tensor."""
         return len(self.session.get_inputs()) == 1
 
-    def predict(self, batch: Any) -> Output:
-        """Run the model; the classes come along where the file has them (ZipMap)."""
+    def predict(self, batch: Any, columns: Sequence[str] = ()) -> Output:
+        """Run the model; the classes come along where the file has them (ZipMap).
+
+        ``columns`` name the columns of a matrix, for the errors.
+        """
         nodes = self.session.get_inputs()
         if isinstance(batch, np.ndarray):
-            feeds = {nodes[0].name: batch.astype(_dtype(nodes[0]))}
+            feeds = {nodes[0].name: _matrix(nodes[0], batch, columns)}
         else:
             feeds = {node.name: _tensor(node, batch[node.name]) for node in nodes}
         names = [node.name for node in self.session.get_outputs()]
@@ -66,7 +70,9 @@ class OnnxModel:
         if not floats:
             return Output(results[labels[0]])
         scores = results[next((n for n in floats if "prob" in n.lower()), floats[0])]
-        return Output(scores, None, not labels or _numbered(scores, results[labels[0]]))
+        if labels and _numbered(scores, results[labels[0]]) and scores.ndim == 2:
+            return Output(scores, tuple(range(scores.shape[1])) if scores.shape[1] > 1 else None)
+        return Output(scores, None, numbered=not labels or scores.ndim != 2)
 
 
 def _numbered(scores: NDArray[Any], labels: Any) -> bool:
@@ -89,6 +95,22 @@ def _dtype(node: Any) -> Any:
     return _DTYPES[node.type]
 
 
+def _matrix(node: Any, batch: NDArray[Any], columns: Sequence[str]) -> NDArray[Any]:
+    dtype = _dtype(node)
+    if dtype not in (np.float32, np.float64):
+        # A cast would turn a missing value into a huge number, and cut fractions off.
+        wrong = np.argwhere(batch % 1 != 0)
+        if len(wrong):
+            row, column = map(int, wrong[0])
+            name = columns[column] if columns else column
+            raise OracleError(
+                f"column {name!r} holds {batch[row, column]!s}, and the ONNX input of type "
+                f"{node.type} takes whole numbers only: describe it as an integer and refuse "
+                "missing values in the card, or wrap the session in a function"
+            )
+    return batch.astype(dtype)
+
+
 def _tensor(node: Any, column: Any) -> NDArray[Any]:
     dtype = _dtype(node)
     if dtype not in (np.float32, np.float64) and column.isna().any():
@@ -109,13 +131,15 @@ def from_onnx(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     """Adapt an `OnnxModel` or a bare onnxruntime session."""
     model = model if isinstance(model, OnnxModel) else OnnxModel(model)
     nodes = model.session.get_inputs()
+    ask: Callable[[Any], Output] = model.predict
     if model.takes_matrix:
         layout = _matrix_layout(nodes[0], schema, inputs)
+        ask = partial(model.predict, columns=schema.names)
     else:
         spots = places(schema, [node.name for node in nodes])
         layout = _column_layout(nodes, spots, inputs)
     scores = any("float" in n.type or "double" in n.type for n in model.session.get_outputs())
-    return Adapter(model.predict, (layout,), gives="scores" if scores else "labels")
+    return Adapter(ask, (layout,), gives="scores" if scores else "labels")
 
 
 def _matrix_layout(node: Any, schema: Schema, inputs: Inputs) -> Layout:

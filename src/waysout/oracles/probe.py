@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waysout.domain.oracle import Answers, Oracle
-from waysout.domain.schema import Row
+from waysout.domain.schema import Row, Schema
 from waysout.errors import InputError, OracleError
 from waysout.oracles.answers import ask_checked
 from waysout.oracles.cache import CachedOracle
@@ -26,8 +27,9 @@ BELOW_CHANCE = 0.4
 class ProbeReport:
     """What a probe found.
 
-    ``rows_asked`` counts every row sent, the second time included. ``agreement`` is the balanced
-    accuracy of the decisions against the labels, where there were labels of both kinds.
+    ``rows_asked`` counts every row sent, the second time included. ``approved_share`` is that of
+    all the rows, as far as the sample tells. ``agreement`` is the balanced accuracy of the
+    decisions against the labels, where there were labels of both kinds.
     """
 
     rows_asked: int
@@ -47,38 +49,63 @@ def probe(
 ) -> ProbeReport:
     """Ask some rows twice, the second time shuffled and in two batches, and say what is odd.
 
-    ``labels`` tell which rows are labelled positive: decisions clearly worse than chance against
-    them mean that the classes are swapped, and raise.
+    ``labels`` tell which rows are labelled positive: as many of either kind are asked as there are,
+    and probabilities clearly worse than chance against them mean that the classes are swapped,
+    and raise.
     """
     if not rows:
         raise InputError("there are no rows to probe the model with")
     if labels is not None and len(labels) != len(rows):
         raise InputError(f"{len(rows)} rows were given to probe with, and {len(labels)} labels")
-    # A table may be sorted by its label: rows from all over it.
-    chosen = np.unique(np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int))
+    truth = None if labels is None else np.array([bool(label) for label in labels])
+    chosen = _sample(len(rows), truth, max_rows)
     sample = [rows[i] for i in chosen]
     model = oracle.oracle if isinstance(oracle, CachedOracle) else oracle
     first = ask_checked(model, sample)
     stable = _alike(first, _ask_shuffled(model, sample))
-    agreement = None
-    if labels is not None:
-        agreement = _agreement(first.decision, np.array([bool(labels[i]) for i in chosen]), model)
+    share, agreement = float(first.decision.mean()), None
+    if truth is not None and 0 < truth[chosen].sum() < len(chosen):
+        _refuse_swapped(first.probability, truth[chosen], model)
+        yes, no = first.decision[truth[chosen]].mean(), first.decision[~truth[chosen]].mean()
+        share = float(truth.mean() * yes + (1 - truth.mean()) * no)
+        agreement = float(yes + 1 - no) / 2
     only_labels = model.labels_only or _looks_like_labels(first)
     return ProbeReport(
         rows_asked=2 * len(sample),
         stable=stable,
         labels_only=only_labels,
-        approved_share=float(first.decision.mean()),
+        approved_share=share,
         agreement=agreement,
         notes=_notes(model, first, stable=stable, labels_only=only_labels),
     )
 
 
-def check_oracle(oracle: Oracle, rows: Sequence[Row]) -> None:
+def _sample(count: int, labels: NDArray[np.bool_] | None, most: int) -> NDArray[np.intp]:
+    """Return rows from all over the table (it may be sorted), half of either label if possible."""
+    if labels is None:
+        return _spread(np.arange(count), most)
+    yes, no = np.flatnonzero(labels), np.flatnonzero(~labels)
+    half = most // 2
+    n_yes = min(len(yes), max(half, most - len(no)))
+    return np.sort(np.concatenate([_spread(yes, n_yes), _spread(no, most - n_yes)]))
+
+
+def _spread(of: NDArray[np.intp], most: int) -> NDArray[np.intp]:
+    if not len(of) or most < 1:
+        return of[:0]
+    at = np.linspace(0, len(of) - 1, min(most, len(of))).astype(np.intp)
+    return np.unique(of[at])
+
+
+def check_oracle(
+    oracle: Oracle, rows: Sequence[Row], *, expected: Sequence[float] | None = None
+) -> None:
     """Raise `OracleError` unless the oracle keeps its protocol on these rows.
 
     It must answer no rows with no answers, every row with a probability and a decision of the
-    right type, the same each time, whatever the order and the size of the batch.
+    right type, the same each time, whatever the order and the size of the batch. ``expected`` are
+    the probabilities of approval that the model itself gave for these rows where it was trained:
+    the one check that proves that it is asked the way it was trained.
     """
     if not rows:
         raise InputError("there are no rows to check the oracle with")
@@ -94,6 +121,39 @@ def check_oracle(oracle: Oracle, rows: Sequence[Row]) -> None:
         alone = ask_checked(oracle, [row])
         if not _alike(alone, Answers(first.probability[i : i + 1], first.decision[i : i + 1])):
             raise OracleError(f"the oracle answered row {i} differently when it was asked alone")
+    if expected is not None:
+        _check_expected(oracle, rows, first, np.asarray(expected, dtype=np.float64))
+
+
+def _check_expected(
+    oracle: Oracle, rows: Sequence[Row], answers: Answers, expected: NDArray[np.float64]
+) -> None:
+    if expected.shape != (len(rows),):
+        raise InputError(
+            f"there are {len(rows)} rows, and expected has the shape {expected.shape}: give one "
+            "probability of approval for each row"
+        )
+    # NaN is no answer either.
+    off = np.flatnonzero(~(np.abs(answers.probability - expected) <= SAME))
+    if not len(off):
+        return
+    shown = "".join(
+        f"\n  row {i} ({_named(oracle, rows[i]):.200}): {answers.probability[i]:.6g} here, "
+        f"{expected[i]:.6g} expected"
+        for i in off[:3]
+    )
+    raise OracleError(
+        f"{oracle.name} answers {len(off)} of {len(rows)} rows differently than expected:{shown}\n"
+        "The card and the model do not fit: compare levels, codes and missing values with what it "
+        "was trained on, and name the form (inputs=…) and the class (positive_class=…)"
+    )
+
+
+def _named(oracle: Oracle, row: Row) -> str:
+    schema = getattr(oracle, "schema", None)
+    if not isinstance(schema, Schema):
+        return ", ".join(map(repr, row))
+    return ", ".join(f"{name}={value}" for name, value in schema.format(row).items())
 
 
 def _ask_shuffled(oracle: Oracle, rows: Sequence[Row]) -> Answers:
@@ -120,27 +180,23 @@ def _looks_like_labels(answers: Answers) -> bool:
     return len(p) >= ENOUGH_TO_TELL_LABELS and bool(np.isin(p, (0.0, 1.0)).all())
 
 
-def _agreement(
-    decision: NDArray[np.bool_], labels: NDArray[np.bool_], oracle: Oracle
-) -> float | None:
-    yes, no = int(labels.sum()), int((~labels).sum())
-    if not yes or not no:
-        return None
-    balanced = float(decision[labels].mean() + (~decision[~labels]).mean()) / 2
-    # How far chance alone would carry a model that approves this share of rows.
-    share = float(decision.mean())
-    error = 0.5 * math.sqrt(share * (1 - share) * (1 / yes + 1 / no))
-    if (
-        len(labels) >= ENOUGH_TO_TELL_CLASSES
-        and balanced < BELOW_CHANCE
-        and 0.5 - balanced > 2 * error
-    ):
+def _refuse_swapped(chance: NDArray[np.float64], labels: NDArray[np.bool_], oracle: Oracle) -> None:
+    """Raise where positives rank below negatives more than chance explains.
+
+    Ranks (the area under the ROC curve) see it also where every decision is a no.
+    """
+    yes, no = chance[labels], chance[~labels]
+    above = (yes[:, None] > no).mean() + 0.5 * (yes[:, None] == no).mean()
+    n = len(chance)
+    # Equal probabilities leave less to chance (the tie correction of Mann and Whitney).
+    ties = sum(t**3 - t for t in Counter(chance.tolist()).values()) / max(1, n * (n - 1))
+    error = math.sqrt(max(0.0, n + 1 - ties) / (12 * len(yes) * len(no)))
+    if n >= ENOUGH_TO_TELL_CLASSES and above < BELOW_CHANCE and 0.5 - above > 2 * error:
         raise OracleError(
-            f"{oracle.name} disagrees with the labels more than chance would (balanced accuracy "
-            f"{balanced:.2f} on {len(labels)} rows): its classes look swapped. Name the one that "
-            "means approval with --positive-class (positive_class=…)"
+            f"{oracle.name} disagrees with the labels more than chance would (it ranks a positive "
+            f"row above a negative one {above:.0%} of the time, on {n} rows): its classes look "
+            "swapped. Name the one that means approval with --positive-class (positive_class=…)"
         )
-    return balanced
 
 
 def _notes(oracle: Oracle, answers: Answers, *, stable: bool, labels_only: bool) -> tuple[str, ...]:

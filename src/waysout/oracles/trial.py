@@ -4,8 +4,8 @@ The order is the adapter's: "raw", then "codes", then "category". A layout the m
 out. Where the answers differ, the layout whose answers react to the categories is taken: a model
 that meets values it was not trained on either raises or gives the same answer for all of them.
 Where that does not tell either, the user must. Agreement alone proves nothing, since all layouts
-agree on rows whose categories do not matter: until one has reacted, every batch is asked in all
-of them.
+agree on rows whose categories do not matter: until every category has changed an answer, each
+batch is asked in all of them.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Trial:
     refused: tuple[str, ...] = ()
     proven: bool = False
     _batches: int = field(default=0, init=False)
+    _settled: set[int] = field(default_factory=set, init=False)
 
     @property
     def started(self) -> bool:
@@ -58,26 +59,51 @@ class Trial:
         if not running:
             raise _refusal([*reasons, *self.refused])
         chances = [a.probability for a in answers]
-        chosen = 0 if len(running) == 1 else self._choose(running, chances, ask, rows)
+        chosen = self._choose(running, chances, ask, rows)
         # Only now: a batch that raised must leave the trial as it was.
         self._batches += 1
         self.layouts = (running[chosen],) if self.proven else tuple(running)
         return answers[chosen]
 
+    @property
+    def reacted(self) -> bool:
+        """Whether any category has changed an answer."""
+        return self.proven or bool(self._settled)
+
     def _choose(
         self, layouts: Sequence[Layout], chances: list[NDArray[np.float64]], ask: Ask, rows: Batch
     ) -> int:
         """Return which layout to believe; note whether that is proven."""
-        differ = np.any([np.abs(c - chances[0]) > SAME for c in chances], axis=0)
-        most = VARIED_ROWS_LATER if self.started else VARIED_ROWS
-        reacting, agree = _reactions(layouts, ask, _base(rows, differ), most)
-        if not differ.any() and agree:
-            self.proven = bool(reacting) or not _in_question(layouts)
+        if len(layouts) == 1:
+            self.proven = True
             return 0
-        if len(reacting) != 1:
-            raise _ambiguous(layouts)
+        differ = np.any([np.abs(c - chances[0]) > SAME for c in chances], axis=0)
+        if not differ.any() and self._batches & (self._batches - 1):
+            return 0  # The batch is safe, and varying rows for each of thousands would cost.
+        open_columns = [c for c in _in_question(layouts) if c.place.position not in self._settled]
+        most = VARIED_ROWS_LATER if self.started else VARIED_ROWS
+        tried = _vary(layouts, open_columns, ask, _base(rows, differ), most)
+        if not differ.any() and _alike(tried):
+            self._settled |= tried[0].reacts
+            self.proven = all(c.place.position in self._settled for c in open_columns)
+            return 0
+        chosen = _reacting_most(layouts, chances, tried)
         self.proven = True
-        return reacting[0]
+        return chosen
+
+
+def _reacting_most(
+    layouts: Sequence[Layout], chances: list[NDArray[np.float64]], tried: Sequence[_Varied]
+) -> int:
+    """Return the layout in which the model reacts to whatever it reacts to in any."""
+    most = frozenset[int]().union(*(t.reacts for t in tried))
+    best = [i for i, t in enumerate(tried) if t.reacts == most]
+    same = _alike([tried[i] for i in best]) and all(
+        np.allclose(chances[i], chances[best[0]], 0, SAME) for i in best
+    )
+    if not most or not best or (len(best) > 1 and not same):
+        raise _ambiguous(layouts)
+    return best[0]
 
 
 def _refusal(reasons: Sequence[str]) -> OracleError:
@@ -110,34 +136,38 @@ def _every(count: int, most: int) -> list[int]:
     return sorted(set(np.linspace(0, count - 1, min(count, most)).astype(int).tolist()))
 
 
-def _reactions(
-    layouts: Sequence[Layout], ask: Ask, base: list[Row], most: int
-) -> tuple[list[int], bool]:
-    """Return which layouts react when categories are varied, and whether all answer the same."""
-    varied = list(islice(_variations(layouts, base), most))
-    if not varied:
-        return [], True
-    origin = np.array([i for i, _ in varied], dtype=np.intp)
-    batch = base + [row for _, row in varied]
-    answers = [_answers(ask, layout, batch) for layout in layouts]
-    reacting = [
-        i
-        for i, a in enumerate(answers)
-        if a is None or np.any(np.abs(a[len(base) :] - a[origin]) > SAME)
-    ]
-    first = answers[0]
-    agree = first is not None and all(
-        a is not None and np.allclose(a, first, 0, SAME) for a in answers
-    )
-    return reacting, agree
+@dataclass(frozen=True)
+class _Varied:
+    """What a layout answered to varied rows (None: refused), and to which columns it reacted."""
+
+    chances: NDArray[np.float64] | None
+    reacts: frozenset[int]
 
 
-def _answers(ask: Ask, layout: Layout, batch: Batch) -> NDArray[np.float64] | None:
-    # A model that refuses one of the varied levels has looked at them: it reacts.
-    try:
-        return ask(layout, batch).probability
-    except OracleError:
-        return None
+def _vary(
+    layouts: Sequence[Layout], columns: Sequence[Column], ask: Ask, base: list[Row], most: int
+) -> list[_Varied]:
+    """Vary the columns in question, and ask in each layout."""
+    share = max(1, most // max(1, len(columns)))
+    varied = [trio for column in columns for trio in islice(_variations(column, base), share)]
+    at = np.array([position for position, _, _ in varied], dtype=np.intp)
+    origin = np.array([i for _, i, _ in varied], dtype=np.intp)
+    batch = base + [row for _, _, row in varied]
+    answers = []
+    for layout in layouts:
+        try:
+            chances = ask(layout, batch).probability
+            moved = np.abs(chances[len(base) :] - chances[origin]) > SAME
+            answers.append(_Varied(chances, frozenset(at[moved].tolist())))
+        except OracleError:
+            # A model that refuses one of the varied levels has looked at them: it reacts.
+            answers.append(_Varied(None, frozenset(at.tolist())))
+    return answers
+
+
+def _alike(tried: Sequence[_Varied]) -> bool:
+    chances = [t.chances for t in tried if t.chances is not None]
+    return len(chances) == len(tried) and all(np.allclose(a, chances[0], 0, SAME) for a in chances)
 
 
 def _in_question(layouts: Sequence[Layout]) -> list[Column]:
@@ -153,11 +183,10 @@ def _written(column: Column) -> tuple[object, bool]:
     return column.table, column.holds == "categories"
 
 
-def _variations(layouts: Sequence[Layout], base: list[Row]) -> Iterator[tuple[int, Row]]:
-    """Set each category in question to each of its levels, in each row."""
-    for column in _in_question(layouts):
-        place = column.place
-        for value in place.feature.values():
-            for i, row in enumerate(base):
-                if row[place.position] != value:
-                    yield i, (*row[: place.position], value, *row[place.position + 1 :])
+def _variations(column: Column, base: list[Row]) -> Iterator[tuple[int, int, Row]]:
+    """Set a category to each of its levels, in each row: the column, the row's number, the row."""
+    at = column.place.position
+    for value in column.place.feature.values():
+        for i, row in enumerate(base):
+            if row[at] != value:
+                yield at, i, (*row[:at], value, *row[at + 1 :])

@@ -92,6 +92,7 @@ def _top(name: str, title: str | None, features: Sequence[Described]) -> str:
         "# - bins decide which values count as different, scale how far apart they are.",
         "# - codes are what a label-encoded model was trained on: 0, 1, 2 ... in sorted order of",
         "#   the levels, as scikit-learn's LabelEncoder gives them. Correct them if yours differ.",
+        "#   Levels that are numbers need none: without codes they stand for themselves.",
         "# - Levels that rise (school < college) may be listed that way, with ordered = true.",
         "card = 1",
         f"name = {quoted(clean)}",

@@ -30,6 +30,7 @@ class Cells:
     missing: dict[str, int] = field(default_factory=dict)
     numbers: dict[str, tuple[float, int]] = field(default_factory=dict)
     texts: dict[str, int] = field(default_factory=dict)
+    spelled: dict[str, dict[str, int]] = field(default_factory=dict)  # with spaces, as in the table
     too_large: tuple[int, str] | None = None
     only_text: bool = True  # whether whatever is neither missing nor a number is text as it stands
 
@@ -42,6 +43,16 @@ class Cells:
     def levels(self) -> list[str]:
         """All values as text."""
         return [*self.numbers, *self.texts]
+
+    @property
+    def padded(self) -> bool:
+        """Whether some numbers have leading zeros: 01234 is a code, not a quantity."""
+        return any(_LEADING_ZERO.match(text) for text in self.numbers)
+
+    def spelling(self, text: str) -> str:
+        """Return a value as the table spells it: pandas keeps spaces and Unicode forms."""
+        spellings = self.spelled.get(text, {text: 1})
+        return max(spellings, key=spellings.__getitem__)
 
     @property
     def all_distinct(self) -> bool:
@@ -68,6 +79,8 @@ def sort_cells(name: str, cells: Sequence[object]) -> Cells:
     """Sort the cells of a column."""
     found = Cells(name, len(cells))
     for row, (cell, count) in _counted(cells).values():
+        if isinstance(cell, str):
+            found.spelled.setdefault(text_of(cell), {})[cell] = count
         try:
             number = _PROBE.parse(cell)
         except RowError:
@@ -83,10 +96,6 @@ def sort_cells(name: str, cells: Sequence[object]) -> Cells:
             continue
         text = text_of(cell)
         found.numbers[text] = (float(number), found.numbers.get(text, (0.0, 0))[1] + count)
-    if any(_LEADING_ZERO.match(text) for text in found.numbers):
-        # 01234 is a code: as a number it would lose its zero.
-        found.texts |= {text: count for text, (_, count) in found.numbers.items()}
-        found.numbers = {}
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waysout.datasets.infer.cells import Cells
-from waysout.datasets.infer.toml import comment, toml_key, toml_list
+from waysout.datasets.infer.toml import comment, quoted, toml_key, toml_list
 from waysout.domain.key import bin_edges
 from waysout.domain.schema import LONGEST_TEXT, Kind, Scalar, format_number, text_of
 from waysout.errors import RowError
@@ -34,6 +34,11 @@ _QUANTITY_WORDS = {
 }  # fmt: skip
 _SPECIAL = {*range(-9, 0), -99, -999, -9999}
 _TWO_VALUES = ({"false", "true"}, {"no", "yes"}, {"n", "y"}, {"f", "t"})
+# What pandas reads as booleans; a column of nothing else holds True and False, not text.
+_PANDAS_BOOLEANS = {"True", "TRUE", "true", "False", "FALSE", "false"}
+_CONSTANT = "always the same value: a model cannot have learnt from it"
+_UNKNOWN = "?"  # what old tables write where there is no figure
+_LOOKS_MISSING = {"?", "-", "--", ".", "missing", "none", "not available", "unknown"}
 
 
 @dataclass
@@ -72,7 +77,13 @@ class Described:
             comment(f"missing in {sum(tokens.values())} of {self.cells.rows} rows ({shown}):"),
             comment("keep leaves it missing, fill lets it be filled in, refuse is an error"),
             'missing = "keep"',
+            *self._missing_code_lines(),
         ]
+
+    def _missing_code_lines(self) -> list[str]:
+        if not self.levels:
+            return []
+        return [comment("missing_code = -1 if your model was trained on pandas' cat.codes")]
 
     def _numeric_lines(self) -> list[str]:
         values = self.cells.values()
@@ -91,9 +102,19 @@ class Described:
             return []
         codes = [f"{toml_key(text_of(level))} = {i}" for i, level in enumerate(self.levels)]
         lines = [f"levels = {toml_list(self.levels)}"]
+        if not all(isinstance(level, str) for level in self.levels) or not self.cells.texts:
+            return [*lines, *_no_codes_lines(codes, self.levels)]
         if len(inline := f"codes = {{ {', '.join(codes)} }}") <= 100:
             return [*lines, inline]
         return [*lines, "", f"[features.{toml_key(self.name)}.codes]", *codes]
+
+
+def _no_codes_lines(codes: list[str], levels: list[Scalar]) -> list[str]:
+    """Say what to write for a model that did not get the numbers themselves."""
+    if list(levels) == list(range(len(levels))):
+        return []
+    some = ", ".join(codes[:8]) + (", ..." if len(codes) > 8 else "")
+    return [comment(f"for a model trained on LabelEncoder's positions: codes = {{ {some} }}")]
 
 
 def describe(cells: Cells) -> Described:
@@ -101,7 +122,7 @@ def describe(cells: Cells) -> Described:
     if (two := _boolean_levels(cells)) is not None:
         return _as_boolean(cells, two)
     odd = _odd_tokens(cells)
-    numeric = cells.numbers and (not cells.texts or odd)
+    numeric = cells.numbers and not cells.padded and (not cells.texts or odd)
     return _as_numeric(cells, odd) if numeric and not _coded(cells) else _as_category(cells)
 
 
@@ -114,24 +135,36 @@ def _coded(cells: Cells) -> bool:
 def _boolean_levels(cells: Cells) -> list[Scalar] | None:
     """Return the two spellings, false first, or nothing where it is no boolean."""
     if cells.numbers:
-        values = {number for number, _ in cells.numbers.values()}
-        plain = not cells.texts and set(cells.numbers) == {"0", "1"}
-        return [0, 1] if plain and values == {0.0, 1.0} else None
+        zero_one = set(cells.numbers) == {"0", "1"} and set(cells.texts) <= {_UNKNOWN}
+        return [0, 1] if zero_one else None
+    if cells.texts and cells.texts.keys() <= _PANDAS_BOOLEANS:
+        return [False, True]
     pair = sorted(cells.texts, key=str.casefold)
-    return list(pair) if len(pair) == 2 and {t.casefold() for t in pair} in _TWO_VALUES else None
+    if len(pair) != 2 or {t.casefold() for t in pair} not in _TWO_VALUES:
+        return None
+    return [cells.spelling(text) for text in pair]
 
 
 def _as_boolean(cells: Cells, levels: list[Scalar]) -> Described:
     notes = []
-    if levels == [0, 1]:
+    if cells.numbers:
         notes = ['only 0 and 1, so read as no and yes; for a count, use kind = "integer"']
-    spelled = [] if levels == ["False", "True"] else levels
-    return Described(cells, "boolean", spelled, notes)
+    if isinstance(levels[0], bool):
+        if len({text.casefold() for text in cells.texts}) == 1:
+            notes.append(_CONSTANT)
+        return Described(cells, "boolean", [], notes)
+    return Described(cells, "boolean", levels, notes, _asked(cells) if cells.numbers else ())
+
+
+def _asked(cells: Cells) -> tuple[str, ...]:
+    return tuple(text for text in cells.texts if text == _UNKNOWN)
 
 
 def _odd_tokens(cells: Cells) -> tuple[str, ...]:
-    """Return the one or two texts in a column of many numbers: surely words for "missing"."""
-    if len(cells.numbers) <= FEW:
+    """Return the texts among numbers that surely mean "missing": a "?", or one or two of many."""
+    if cells.numbers and not cells.texts.keys() - {_UNKNOWN}:
+        return _asked(cells)
+    if len(cells.numbers) <= FEW or cells.padded:
         return ()
     if cells.too_large is not None:
         row, text = cells.too_large
@@ -150,7 +183,7 @@ def _as_numeric(cells: Cells, odd: tuple[str, ...]) -> Described:
         shown = " and ".join(repr(t[:40]) for t in odd)
         notes.append(f"numbers but for {shown}, read as missing (see missing_values above)")
     if len(values) == 1:
-        notes.append("always the same value: a model cannot have learnt from it")
+        notes.append(_CONSTANT)
     elif cells.whole and len(values) <= FEW:
         notes.append(
             f"{len(values)} different whole numbers, taken as a quantity; if they are codes:"
@@ -172,17 +205,48 @@ def _as_category(cells: Cells) -> Described:
     levels: list[Scalar]
     notes = []
     if cells.texts or not cells.whole:
-        levels = sorted(set(cells.levels))
+        texts = sorted(set(cells.levels))
+        levels = [cells.spelling(text) for text in texts]
+        notes += _spelling_notes(cells, texts)
     else:
         levels = sorted({int(number) for number, _ in cells.numbers.values()})
-        notes.append('taken as codes because of its name; for a quantity, use kind = "integer"')
+        notes.append(_why_codes(cells))
     if len(levels) == 1:
-        notes.append("always the same value: a model cannot have learnt from it")
+        notes.append(_CONSTANT)
     if len(levels) > MANY:
         notes.append(f"{len(levels)} levels: is it an identifier (ignore it) or worth grouping?")
     if cells.texts and all(map(_DATE.match, cells.texts)):
         notes.append("these look like dates; a number of days or years would serve a model better")
     return Described(cells, "category", levels, notes)
+
+
+def _why_codes(cells: Cells) -> str:
+    if not cells.padded:
+        return 'taken as codes because of its name; for a quantity, use kind = "integer"'
+    text = next(text for text in cells.numbers if _as_text(text) != text)
+    return (
+        f"{text!r} is read as {_as_text(text)}, as pandas does; if your model was trained on the "
+        f"text, list the levels as text: levels = [{quoted(text)}, ...]"
+    )
+
+
+def _as_text(text: str) -> str:
+    return text_of(float(text))
+
+
+def _spelling_notes(cells: Cells, texts: list[str]) -> list[str]:
+    notes = []
+    if doubtful := [t for t in texts if t.casefold() in _LOOKS_MISSING]:
+        notes.append(
+            f"{doubtful[0]!r} looks like a missing value; if your model was trained that way, take "
+            "it out of levels and codes,"
+        )
+        notes.append('list it in missing_values, and write missing = "keep"')
+    twice = next((t for t in texts if len(cells.spelled.get(t, ())) > 1), None)
+    if twice is not None:
+        spellings = ", ".join(map(repr, cells.spelled[twice]))
+        notes.append(f"spelled in more than one way ({spellings}), and read as one level")
+    return notes
 
 
 def _decimals(cells: Cells) -> int:
@@ -205,7 +269,7 @@ def reason_to_ignore(cells: Cells) -> str:
         return ""
     if cells.words & _ID_WORDS:
         return "is different in every row and named like an identifier"
-    if cells.rows > FEW and (not cells.numbers or cells.too_large):
+    if cells.rows > FEW and (not cells.numbers or cells.padded or cells.too_large):
         return "is a different text or long number in every row"
     return ""
 
