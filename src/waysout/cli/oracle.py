@@ -203,7 +203,7 @@ class _Tried:
 
 
 def _print_report(name: str, report: dict[str, Any], rows: int) -> None:
-    typer.echo(f"{name} answers, and nothing is wrong with its answers")
+    typer.echo(f"{name} answers, and nothing odd was seen")
     if report["agrees_with"]:
         typer.echo(f"it agrees with column {report['agrees_with']!r} on all {rows:,} rows")
     else:
