@@ -354,7 +354,7 @@ def _whole_code_column(place: Place) -> Column:
     if feature.is_numeric:
         return _object_column(place)
     table = {value: int(code) for value, code in codes_of(feature).items()}
-    missing = math.nan if feature.missing_code is None else int(feature.missing_code)
+    missing = None if feature.missing_code is None else int(feature.missing_code)
     return Column(place, "objects", table, missing=missing)
 
 

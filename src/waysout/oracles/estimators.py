@@ -172,7 +172,7 @@ def _with_evidence(layout: Layout, evidence: Mapping[str, Sequence[Any]]) -> Lay
         if column.holds != "categories":
             return spelled
         cells = [*(spelled.table or {}).values(), spelled.missing]
-        kept = tuple(dict.fromkeys(cell for cell in cells if cell == cell))
+        kept = tuple(dict.fromkeys(c for c in cells if c is not None and c == c))
         return Column(place, "categories", spelled.table, kept, spelled.missing)
 
     return Layout(layout.kind, tuple(map(known, layout.columns)), layout.container)

@@ -42,22 +42,24 @@ class Place:
 class Column:
     """A place and what the model gets there.
 
-    ``table`` maps a row's value to it, and ``missing`` stands where there is none.
+    ``table`` maps a row's value to it, and ``missing`` stands where there is none: NaN, unless the
+    model got something else. (It is not NaN itself, which would make no column equal to another.)
     """
 
     place: Place
     holds: Holds
     table: Mapping[Value, object] | None = None
     categories: tuple[object, ...] = ()
-    missing: object = math.nan
+    missing: object = None
 
     def cells(self, rows: Sequence[Row]) -> list[object]:
         """Return the column's cells, NaN where the model never saw the level."""
         values = [row[self.place.position] for row in rows]
+        gap = math.nan if self.missing is None else self.missing
         if self.table is None:
-            return [self.missing if value is None else value for value in values]
+            return [gap if value is None else value for value in values]
         table = self.table
-        return [self.missing if v is None else table.get(v, math.nan) for v in values]
+        return [gap if value is None else table.get(value, math.nan) for value in values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +321,7 @@ def code_column(place: Place) -> Column:
     """Return the column as numbers."""
     feature = place.feature
     table = None if feature.is_numeric else codes_of(feature)
-    missing = math.nan if feature.missing_code is None else feature.missing_code
-    return Column(place, "numbers", table, missing=missing)
+    return Column(place, "numbers", table, missing=feature.missing_code)
 
 
 def category_column(place: Place) -> Column:
@@ -334,7 +335,7 @@ def category_column(place: Place) -> Column:
 def index_column(place: Place, categories: Sequence[object]) -> Column:
     """Return the column as positions in the categories the model recorded."""
     found = match(place.feature, categories)
-    missing = float(found[None]) if None in found else math.nan
+    missing = float(found[None]) if None in found else None
     return Column(place, "numbers", {v: float(i) for v, i in found.items()}, missing=missing)
 
 
@@ -346,7 +347,7 @@ def spelled_column(place: Place, categories: Sequence[object]) -> Column:
         for value in place.feature.values()
     }
     text = all(isinstance(cell, str) for cell in table.values())
-    missing = categories[found[None]] if None in found else math.nan
+    missing = categories[found[None]] if None in found else None
     return Column(place, "text" if text else "values", table, missing=missing)
 
 
