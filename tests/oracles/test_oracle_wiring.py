@@ -333,3 +333,26 @@ def test_numbers_beside_the_cards_range_are_noted() -> None:
     assert wired.check(wired.fitted(data.lgbm())).notes == ()
     model, _ = wired.fitted(data.lgbm(), positions(wired))
     assert "trained on the numbers 0 to 3" in as_oracle(model, wired.card).notes[0]
+
+
+def test_columns_a_pipeline_never_looks_at_need_no_description() -> None:
+    """Many models are fitted on the whole table, its identifiers included."""
+    pytest.importorskip("sklearn", reason="needs scikit-learn (waysout[sklearn])")
+    from sklearn.compose import make_column_transformer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    schema = Schema((Feature("job", "category", levels=("a", "b")), Feature("x", "number")))
+    table = pd.DataFrame({"id": range(40), "job": ["a", "b"] * 20, "x": np.arange(40) / 7})
+    encode = make_column_transformer((OneHotEncoder(), ["job"]), ("passthrough", ["x"]))
+    model = make_pipeline(encode, LogisticRegression()).fit(table, [0, 1, 1, 0] * 10)
+    rows = schema.parse_many(table.to_dict("records"))  # type: ignore[arg-type]
+    answers = as_oracle(model, schema, positive=1).ask(rows)
+    own = model.predict_proba(table)[:, 1]
+    np.testing.assert_allclose(answers.probability, own, rtol=0, atol=1e-9)
+    needs_all = make_pipeline(StandardScaler(), LogisticRegression()).fit(
+        table[["id", "x"]], [0, 1] * 20
+    )
+    with pytest.raises(OracleError, match="'id'"):
+        as_oracle(needs_all, schema, positive=1)

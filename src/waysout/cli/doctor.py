@@ -84,11 +84,11 @@ def _data() -> list[dict[str, Any]]:
 def oracle_states() -> list[dict[str, Any]]:
     """Return for each data set whether its oracle is trained, and how good it is."""
     from waysout.datasets import registry
-    from waysout.datasets.manifest import load_oracle_model
+    from waysout.datasets.manifest import load_oracle_model, trained_oracles
     from waysout.errors import WaysoutError
 
     found = []
-    for name in registry.DATASETS:
+    for name in dict.fromkeys([*registry.DATASETS, *trained_oracles()]):
         try:
             accuracy: float | None = load_oracle_model(name)[1].accuracy
         except WaysoutError:

@@ -211,6 +211,6 @@ def _print_report(name: str, report: dict[str, Any], rows: int) -> None:
     seen = [
         (k.replace("_", " "), v) for k, v in report.items() if k not in ("notes", "agrees_with")
     ]
-    print_table("What was seen", ["", ""], seen)
+    print_table("What was seen", ["of the model", "value"], seen)
     for note in report["notes"]:
         say(f"note: {note}")

@@ -81,6 +81,11 @@ def oracle_dir(name: str) -> Path:
     return cache_dir() / "oracles" / name
 
 
+def trained_oracles() -> list[str]:
+    """Return the names under which oracles are kept in the cache."""
+    return sorted(path.parent.name for path in oracle_dir("").glob(f"*/{MANIFEST_FILE}"))
+
+
 def save_oracle(folder: Path, model: str, manifest: Manifest) -> None:
     """Write model and manifest, the manifest last: it vouches for the model."""
     write_atomically(folder / MODEL_FILE, model.encode())

@@ -44,9 +44,9 @@ def from_callable(function: Any, schema: Schema, inputs: Inputs) -> Adapter:
 def from_estimator(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     """Adapt an estimator or a pipeline by its fitted names, encoders and classes."""
     _refuse_own_threshold(model)
-    names = getattr(model, "feature_names_in_", None)
+    names = _names(model, schema)
     count = getattr(model, "n_features_in_", None)
-    spots = places(schema, None if names is None else [str(n) for n in names], count)
+    spots = places(schema, names, count)
     named = names is not None or count is None
     evidence = _fitted_categories(model) if named and inputs == "auto" else {}
     layouts, refused = _candidates(spots, evidence, inputs, named=named)
@@ -65,6 +65,34 @@ def from_estimator(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
         refused=refused,
         notes=tuple(note for note in seen if note),
     )
+
+
+def _names(model: Any, schema: Schema) -> list[str] | None:
+    """Return the names of the columns the model wants, those it never looks at left out.
+
+    A model is often fitted on a whole table, identifiers included, of which a leading
+    ColumnTransformer picks its columns; it does not miss the others.
+    """
+    names = getattr(model, "feature_names_in_", None)
+    if names is None:
+        return None
+    used = _columns_used(model)
+    return [str(n) for n in names if used is None or str(n) in used or str(n) in schema]
+
+
+def _columns_used(model: Any) -> set[str] | None:
+    first = model.steps[0][1] if getattr(model, "steps", None) else model
+    parts = getattr(first, "transformers_", None)
+    if parts is None:
+        return None
+    used: set[str] = set()
+    for _, step, columns in parts:
+        if isinstance(step, str) and step == "drop":
+            continue
+        if isinstance(columns, (str, slice)) or not all(isinstance(c, str) for c in columns):
+            return None
+        used.update(columns)
+    return used
 
 
 def _refuse_own_threshold(model: Any) -> None:
