@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from waysout.domain.card import Card
+from waysout.domain.rules import RULE_KINDS
 from waysout.domain.toml_lines import line_map
 from waysout.errors import CardError, InputError
 
@@ -210,3 +212,20 @@ def test_problems_of_a_whole_set_point_at_it() -> None:
 def test_lines_are_found_past_long_values() -> None:
     lines = line_map('a = """\n[x]\nb = 1\n"""\nc = [\n  1, # ]\n]\n["q.r"."s"]\n"t u" = 3\n')
     assert lines == {("a",): 1, ("c",): 5, ("q.r", "s"): 8, ("q.r", "s", "t u"): 9}
+
+
+def test_the_reference_shows_a_sound_card() -> None:
+    reference = Path(__file__).parents[2] / "docs" / "cards.md"
+    (example,) = re.findall(r"```toml\n(.*?)```", reference.read_text("utf-8"), re.DOTALL)
+    assert Card.parse(example).schema.names == (
+        "income_annum",
+        "debt_ratio",
+        "education",
+        "has_car",
+    )
+
+
+def test_the_reference_lists_every_kind_of_rule() -> None:
+    reference = (Path(__file__).parents[2] / "docs" / "cards.md").read_text("utf-8")
+    listed = re.findall(r"^\| `([a-z-]+)` \|", reference, re.MULTILINE)
+    assert set(listed) == {*RULE_KINDS, "include"}
