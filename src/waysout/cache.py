@@ -1,8 +1,9 @@
-"""Where Waysout keeps its files: a cache it writes to, and a folder of tables it only reads."""
+"""Where Waysout keeps its files: a cache it writes to, a folder it only reads; and their hashes."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -27,6 +28,11 @@ def data_dir() -> Path | None:
     """Return the folder named by ``WAYSOUT_DATA``, which is read and never written, if any."""
     named = os.environ.get("WAYSOUT_DATA")
     return Path(named).expanduser() if named else None
+
+
+def sha256(data: bytes) -> str:
+    """Return the sha256 of some bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -168,6 +168,25 @@ def test_of_two_edits_in_a_group_the_last_one_stands() -> None:
     assert moved == QUERY
 
 
+def test_a_group_of_integers_is_moved_by_a_typed_one() -> None:
+    schema = Schema(tuple(Feature(n, "integer", range=(0, 1)) for n in "abc"))
+    rules = RuleSet(schema, (OneHot(features=list("abc")),))
+    query: Row = (1, 0, 0)
+    (value,) = rules.levers(query)["b"].sample(3)
+    assert type(value) is int
+    moved = rules.apply(query, {"b": value})
+    assert (moved, rules.violations(query, moved)) == ((0, 1, 0), ())
+    assert rules.actionable(query) == ("b", "c")
+
+
+@given(st.data())
+def test_whatever_a_lever_offers_is_of_the_features_type(data: st.DataObject) -> None:
+    rules = RuleSet(SCHEMA, (data.draw(single_rules()), OneHot(features=["rent", "own"])))
+    for lever in rules.levers(QUERY).values():
+        offered = (*lever.sample(5), *(lever.choices() or ()))
+        assert all(lever.feature.holds(value) and lever.admits(value) for value in offered)
+
+
 def test_a_group_can_be_moved_by_its_other_members() -> None:
     rules = RuleSet(SCHEMA, (OneHot(features=["rent", "own"]), Allowed(feature="rent", values=[0])))
     assert rules.obstacles(QUERY) == ()

@@ -66,7 +66,7 @@ def check(
     except CardError as error:
         if not json:
             for problem in error.problems:
-                typer.echo(f"error: {problem}", err=True)
+                say(f"error: {problem}")
             raise typer.Exit(error.exit_code) from None
         problems = [{"line": p.line, "reason": p.reason} for p in error.problems]
         print_json({"ok": False, "card": card, "problems": problems})

@@ -75,27 +75,28 @@ def _report(problem: Problem, query: Row) -> dict[str, Any]:
         {"name": f.name, "now": f.format(v), "unit": f.unit, "lever": levers[f.name].describe()}
         for f, v in zip(problem.schema, query, strict=True)
     ]
-    before = float(problem.oracle.ask([query]).probability[0])
-    return {"probability": before, "features": features, "options": _single(problem, query)}
+    return {"features": features, **_single(problem, query)}
 
 
-def _single(problem: Problem, query: Row) -> list[dict[str, Any]]:
-    """Return, for each feature, the smallest tried change that gets a yes, else the best one."""
+def _single(problem: Problem, query: Row) -> dict[str, Any]:
+    """Ask of the query and of single changes; keep each feature's smallest yes, else its best."""
     edits = [
         (name, problem.rules.apply(query, {name: value}))
         for name, lever in problem.rules.levers(query).items()
         for value in lever.sample(VALUES_TRIED)
     ]
     edits = [(name, row) for name, row in edits if not problem.violations(query, row)]
-    answers = problem.oracle.ask([row for _, row in edits])
+    answers = problem.oracle.ask([query, *(row for _, row in edits)])
+    met = problem.goal.met(answers)
     best: dict[str, dict[str, Any]] = {}
-    judged = zip(edits, answers.probability, problem.goal.met(answers), strict=True)
+    judged = zip(edits, answers.probability[1:], met[1:], strict=True)
     for (name, row), probability, approved in judged:
         option = problem.option(query, row, probability)
         found = {**option.as_dict(), "approved": bool(approved)}
         if name not in best or _worth(found) > _worth(best[name]):
             best[name] = found
-    return sorted(best.values(), key=_worth, reverse=True)
+    options = sorted(best.values(), key=_worth, reverse=True)
+    return {"probability": answers.probability[0], "approved": met[0], "options": options}
 
 
 def _worth(option: dict[str, Any]) -> tuple[bool, float]:
@@ -103,9 +104,10 @@ def _worth(option: dict[str, Any]) -> tuple[bool, float]:
 
 
 def _show(problem: Problem, dataset: Dataset, row: int, report: dict[str, Any]) -> None:
+    decision = problem.yes if report["approved"] else problem.no
     typer.echo(dataset.card.title)
     typer.echo(
-        f"Applicant in row {row}: {problem.no}. "
+        f"Applicant in row {row}: {decision}. "
         f"The model gives a yes a chance of {report['probability']:.0%}."
     )
     now = [(f["name"], f"{f['now']} {f['unit']}", f["lever"]) for f in report["features"]]

@@ -12,6 +12,7 @@ import typer
 
 from waysout import __version__
 from waysout.cli import card, data, demo, doctor, oracle
+from waysout.cli.output import say
 from waysout.errors import WaysoutError
 
 USAGE = 2
@@ -73,7 +74,7 @@ def _fail(error: Exception, code: int, message: str) -> None:
     if os.environ.get("WAYSOUT_DEBUG"):
         raise error
     _tell_script(type(error).__name__, message, code)
-    typer.echo(f"error: {message}", err=True)
+    say(f"error: {message}")
     sys.exit(code)
 
 

@@ -32,7 +32,7 @@ def print_json(document: Any) -> None:
 
 def say(text: str = "") -> None:
     """Tell the person something that a script does not read."""
-    typer.echo(text, err=True)
+    typer.echo(printable(text), err=True)
 
 
 def console() -> Console:
@@ -48,9 +48,10 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    heading = Text(printable(title))
+    table = Table(title=heading, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
-        table.add_column(Text(column), overflow="fold")
+        table.add_column(Text(printable(column)), overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     console().print(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import sys
 import tempfile
@@ -10,6 +9,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from waysout.cache import sha256
 from waysout.errors import DataUnavailable, IntegrityError
 
 _SECONDS = 600
@@ -36,7 +36,7 @@ def fetch(wheel: Wheel) -> bytes:
     with tempfile.TemporaryDirectory(prefix="waysout-") as folder:
         _download(wheel, Path(folder))
         data = _member(wheel, Path(folder))
-    found = hashlib.sha256(data).hexdigest()
+    found = sha256(data)
     if found != wheel.sha256:
         raise IntegrityError(
             f"{wheel.member} in {wheel.requirement} is not the published file: "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from waysout.cache import cache_dir, write_atomically
+from waysout.cache import cache_dir, sha256, write_atomically
 from waysout.datasets.encoding import level_codes
 from waysout.domain.card import Card
 from waysout.domain.schema import Scalar
@@ -135,8 +134,3 @@ def load_oracle(card: Card, name_or_dir: str | Path | None = None) -> ModelOracl
         load_model(model), card, positive_class=manifest.positive_class, inputs="codes",
         name=manifest.dataset,
     )  # fmt: skip
-
-
-def sha256(data: bytes) -> str:
-    """Return the sha256 of some bytes, in hexadecimal."""
-    return hashlib.sha256(data).hexdigest()

@@ -6,14 +6,13 @@ further and downloads or makes it. Whatever is found must have the sha256 writte
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from waysout.cache import cache_dir, data_dir, write_atomically
+from waysout.cache import cache_dir, data_dir, sha256, write_atomically
 from waysout.datasets import normalise, synthetic
 from waysout.datasets.fetch import Wheel, fetch
 from waysout.datasets.table import read_cells
@@ -189,7 +188,7 @@ def add(name: str, file: str | Path) -> Path:
     except OSError as error:
         raise TableError(f"cannot read {file}: {error.strerror}") from None
     data = known.normalise(raw, str(file))
-    if _sha256(data) != known.sha256:
+    if sha256(data) != known.sha256:
         raise IntegrityError(
             f"{file} is not the original {name} table: {_difference(known, data)}\n"
             f"The original is {known.file} from {known.origin}"
@@ -231,13 +230,9 @@ def _in_cache(name: str) -> Path:
     return cache_dir() / "data" / f"{name}.csv"
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def _verify(known: DatasetInfo, path: Path) -> None:
     try:
-        found = _sha256(path.read_bytes())
+        found = sha256(path.read_bytes())
     except OSError as error:
         raise DataUnavailable(f"cannot read {path}: {error.strerror}") from None
     if found != known.sha256:
@@ -248,9 +243,9 @@ def _verify(known: DatasetInfo, path: Path) -> None:
 
 
 def _keep(known: DatasetInfo, data: bytes, origin: str) -> Path:
-    if _sha256(data) != known.sha256:
+    if sha256(data) != known.sha256:
         raise IntegrityError(
-            f"{origin} gave another {known.name} table: sha256 {_sha256(data)}, "
+            f"{origin} gave another {known.name} table: sha256 {sha256(data)}, "
             f"expected {known.sha256}"
         )
     path = _in_cache(known.name)
@@ -290,7 +285,7 @@ def _difference(known: DatasetInfo, data: bytes) -> str:
         return f"{blank:,} of its cells are blank, none of the original's"
     return (
         "rows, columns, classes and blanks agree, but values or their order differ "
-        f"(sha256 {_sha256(data)}, expected {known.sha256})"
+        f"(sha256 {sha256(data)}, expected {known.sha256})"
     )
 
 

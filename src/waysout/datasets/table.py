@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import io
 import unicodedata
 import zlib
@@ -18,6 +17,7 @@ from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 
+from waysout.cache import sha256
 from waysout.errors import MissingExtra, TableError
 
 DELIMITERS = (",", ";", "\t")
@@ -48,7 +48,7 @@ def read_table(path: str | Path) -> Table:
     """
     source = str(path)
     stored = _read(Path(path))
-    digest = hashlib.sha256(stored).hexdigest()
+    digest = sha256(stored)
     data = _unzipped(stored, source) if stored.startswith(_GZIP) else stored
     if data.startswith(_PARQUET):
         columns, records = _from_parquet(data, source)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from waysout.domain.rules.base import ROUNDING, Bound, Context, Rule, at_most
+from waysout.domain.rules.base import ROUNDING, Bound, Context, Lever, Rule, at_most
 from waysout.domain.rules.linear import COMPARISONS, Comparison, parse_comparison
 from waysout.domain.rules.reading import (
     find_feature,
@@ -106,7 +106,11 @@ class OneHot(Rule):
             return f"exactly one of {', '.join(names)} must be true; {on} is"
 
         # Clearing one says nothing of which comes instead: a group is moved by setting one.
-        return (Bound(names, check, lambda lever: lever.only([True]), names),)
+        return (Bound(names, check, _only_set, names),)
+
+
+def _only_set(lever: Lever) -> Lever:
+    return lever.only([True if lever.feature.kind == "boolean" else 1])
 
 
 @dataclass(frozen=True, kw_only=True)
