@@ -15,10 +15,11 @@ from waysout.datasets.queries import query_list
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+LLM = (ROOT / "docs" / "llm.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def test_the_python_runs(waysout: CommandLine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,6 +27,13 @@ def test_the_python_runs(waysout: CommandLine, capsys: pytest.CaptureFixture[str
     for code in blocks("python"):
         exec(compile(code, "README.md", "exec"), {})
     assert "->" in capsys.readouterr().out
+
+
+def test_the_python_of_the_llm_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for code in blocks("python", LLM):
+        exec(compile(code, "docs/llm.md", "exec"), names)
+    assert "llm_calls=1" in capsys.readouterr().out
 
 
 def test_the_demo_shows_what_the_readme_shows(
@@ -43,12 +51,13 @@ def test_the_demo_shows_what_the_readme_shows(
 
 
 def test_every_command_exists(waysout: CommandLine) -> None:
-    text = "\n".join(blocks("sh") + re.findall(r"`(waysout [^`]*)`", README))
+    pages = README + LLM
+    text = "\n".join(blocks("sh", pages) + re.findall(r"`(waysout [^`]*)`", pages))
     commands = set(re.findall(r"waysout ([a-z]+(?: [a-z]+)?)", text))
     assert len(commands) >= 8
     for command in commands:
         words = command.split()
-        takes_more = words[0] in ("card", "data", "oracle")
+        takes_more = words[0] in ("card", "data", "models", "oracle")
         code, out, _ = waysout(*(words if takes_more else words[:1]), "--help")
         assert code == 0, command
         assert "Usage" in out

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from waysout.datasets.load import load_dataset as load_dataset
     from waysout.datasets.manifest import load_oracle as load_oracle
     from waysout.domain.budget import Budget as Budget
+    from waysout.domain.budget import Ledger as Ledger
     from waysout.domain.card import Card as Card
     from waysout.domain.oracle import Goal as Goal
     from waysout.domain.problem import Problem as Problem
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from waysout.domain.result import Result as Result
     from waysout.domain.schema import Feature as Feature
     from waysout.domain.schema import Schema as Schema
+    from waysout.llm.check import check_backend as check_backend
+    from waysout.llm.connect import connect as connect
     from waysout.oracles.adapt import as_oracle as as_oracle
     from waysout.oracles.load import load_model as load_model
     from waysout.oracles.probe import check_oracle as check_oracle
@@ -33,13 +36,16 @@ _WHERE = {
     "Card": "domain.card",
     "Feature": "domain.schema",
     "Goal": "domain.oracle",
+    "Ledger": "domain.budget",
     "Option": "domain.result",
     "Outcome": "domain.result",
     "Problem": "domain.problem",
     "Result": "domain.result",
     "Schema": "domain.schema",
     "as_oracle": "oracles.adapt",
+    "check_backend": "llm.check",
     "check_oracle": "oracles.probe",
+    "connect": "llm.connect",
     "load_dataset": "datasets.load",
     "load_model": "oracles.load",
     "load_oracle": "datasets.manifest",

@@ -15,7 +15,10 @@ traceback and leaves with the class's exit code.
     │   ├── MissingExtra          a package (says which extra to install)
     │   └── DataUnavailable       a data set (says how to get it)
     ├── IntegrityError (6)        a file is not the one it should be
-    └── BudgetSpent (7)           one more call or row would pass a hard limit
+    ├── BudgetSpent (7)           one more call or row would pass a hard limit
+    └── LLMError (8)              the LLM cannot be asked as it is set up
+        ├── LLMFailure            no reply came this time: worth another attempt
+        └── LLMUnreachable (9)    nothing answers any more: a run stops, and can be resumed
 
 (2 is left to wrong command-line usage and 130 to Ctrl-C, as is customary.)
 """
@@ -135,6 +138,26 @@ class BudgetSpent(WaysoutError):
     """One more call or row would pass a hard limit."""
 
     exit_code = 7
+
+
+class LLMError(WaysoutError):
+    """The LLM cannot be asked as it is set up: a wrong key, model, address or parameter."""
+
+    exit_code = 8
+
+
+class LLMFailure(LLMError):
+    """No reply came this time; knows how long the server asked us to wait, if it did."""
+
+    def __init__(self, reason: str, *, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+class LLMUnreachable(LLMError):
+    """Nothing answers any more. What was found so far is kept, and a run can be resumed."""
+
+    exit_code = 9
 
 
 def shown(raw: object, longest: int = 60) -> str:

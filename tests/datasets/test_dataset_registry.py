@@ -11,10 +11,10 @@ import pytest
 from dataset_helpers import REAL, make_wheel, real_table
 
 from waysout.datasets import normalise, registry
-from waysout.datasets.fetch import Wheel
 from waysout.datasets.load import load_dataset
 from waysout.datasets.registry import DatasetInfo
 from waysout.errors import DataUnavailable, InputError, IntegrityError, TableError
+from waysout.fetch import Wheel
 
 CARD = """
 card = 1

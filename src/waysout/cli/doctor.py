@@ -6,6 +6,7 @@ from typing import Any
 
 import typer
 
+from waysout.cli.models import here, size
 from waysout.cli.output import JsonFlag, print_json, print_table
 
 # What each optional package is for, and the extra that brings it.
@@ -18,13 +19,17 @@ _PACKAGES = (
     ("onnxruntime", "onnx", "read ONNX models"),
     ("skops", "skops", "read skops files"),
     ("pyarrow", "parquet", "read Parquet tables"),
+    ("xllamacpp", "llamacpp", "run an LLM in this process"),
+    ("openai", "openai", "ask an LLM server"),
+    ("huggingface_hub", "hub", "download LLMs from the Hugging Face hub"),
+    ("keyring", "keyring", "keep API keys in the system's keyring"),
 )
 
 
 def doctor(json: JsonFlag = False) -> None:
     """Say what is installed, cached and missing, and how to get it."""
     report: dict[str, Any] = {"python": _python(), "packages": _packages(), "folders": _folders(),
-              "data": _data(), "oracles": oracle_states()}  # fmt: skip
+              "data": _data(), "oracles": oracle_states(), "models": _models()}  # fmt: skip
     if json:
         print_json(report)
         return
@@ -37,6 +42,9 @@ def doctor(json: JsonFlag = False) -> None:
                 [(d["name"], "yes" if d["here"] else "no", "" if d["here"] else d["how_to_get"])
                  for d in report["data"]])  # fmt: skip
     print_oracles(report["oracles"])
+    print_table("Models", ["name", "size", "here", "how to get it"],
+                [(m["name"], size(m["size"]), here(m), "" if m["here"] else m["how_to_get"])
+                 for m in report["models"]])  # fmt: skip
     for name, where in report["folders"].items():
         typer.echo(f"{name}: {where}")
 
@@ -79,6 +87,12 @@ def _data() -> list[dict[str, Any]]:
     from waysout.datasets import registry
 
     return registry.status()
+
+
+def _models() -> list[dict[str, Any]]:
+    from waysout.llm import models
+
+    return models.status()
 
 
 def oracle_states() -> list[dict[str, Any]]:

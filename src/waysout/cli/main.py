@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from waysout import __version__
-from waysout.cli import card, data, demo, doctor, oracle
+from waysout.cli import card, data, demo, doctor, models, oracle, propose
 from waysout.cli.output import say
 from waysout.errors import WaysoutError
 
@@ -29,7 +29,9 @@ app = typer.Typer(
 app.command(name="demo")(demo.demo)
 app.add_typer(card.app, name="card")
 app.add_typer(data.app, name="data")
+app.add_typer(models.app, name="models")
 app.add_typer(oracle.app, name="oracle")
+app.command(name="propose")(propose.propose)
 app.command(name="doctor")(doctor.doctor)
 
 

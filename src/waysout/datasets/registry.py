@@ -14,10 +14,17 @@ from typing import Any
 
 from waysout.cache import cache_dir, data_dir, sha256, write_atomically
 from waysout.datasets import normalise, synthetic
-from waysout.datasets.fetch import Wheel, fetch
 from waysout.datasets.table import read_cells
 from waysout.domain.card import Card
-from waysout.errors import DataUnavailable, InputError, IntegrityError, TableError, unknown
+from waysout.errors import (
+    DataUnavailable,
+    InputError,
+    IntegrityError,
+    TableError,
+    UnavailableError,
+    unknown,
+)
+from waysout.fetch import Wheel, fetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +182,7 @@ def get(name: str) -> Path:
         return need(name)
     try:
         raw = fetch(known.wheel)
-    except DataUnavailable as error:
+    except UnavailableError as error:
         raise DataUnavailable(f"{error}\n{_where_it_is_not(known)}") from None
     return _keep(known, known.normalise(raw, known.file), known.wheel.requirement)
 

@@ -113,6 +113,12 @@ class Ledger:
         """How many calls may still be sent, those in flight counted as spent."""
         return self._left("llm_calls") - len(self._in_flight)
 
+    @property
+    def seconds_left(self) -> float:
+        """How much time is left (infinite without a limit)."""
+        limit = self.budget.seconds
+        return float("inf") if limit is None else max(0.0, limit - self.seconds)
+
     def check_deadline(self) -> None:
         """Raise `BudgetSpent` once the time is up."""
         if self.budget.seconds is not None and self.seconds >= self.budget.seconds:

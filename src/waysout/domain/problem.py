@@ -31,6 +31,7 @@ class Problem:
     yes: str = "approved"
     no: str = "rejected"
     name: str = "problem"
+    title: str = ""
 
     @classmethod
     def from_card(
@@ -65,6 +66,7 @@ class Problem:
             yes=card.outcome.yes,
             no=card.outcome.no,
             name=card.name,
+            title=card.title,
         )
 
     def row(self, raw: Mapping[str, Any]) -> Row:

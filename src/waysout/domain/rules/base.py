@@ -236,6 +236,11 @@ class Rule:
         """The rule's name, or a plain one made of its kind and subject."""
         return self.name or f"{self.kind} {self.subject}".strip()
 
+    @property
+    def says(self) -> str:
+        """What the rule demands, in a line; a rule that cannot tell says its label."""
+        return self.label
+
     def bind(self, context: Context) -> tuple[Bound, ...]:
         """Return the rule's parts for one table; raise `RuleError` where it cannot hold there."""
         raise NotImplementedError

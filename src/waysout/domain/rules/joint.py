@@ -122,7 +122,11 @@ class Linear(Rule):
 
     @property
     def label(self) -> str:
-        return self.name or str(self.that)
+        return self.name or self.says
+
+    @property
+    def says(self) -> str:
+        return str(self.that)
 
     def bind(self, context: Context) -> tuple[Bound, ...]:
         parsed = parse_comparison(self.that)
@@ -168,7 +172,11 @@ class Implies(Rule):
 
     @property
     def label(self) -> str:
-        return self.name or f"{_words(self.when)} implies {_words(self.then)}"
+        return self.name or self.says
+
+    @property
+    def says(self) -> str:
+        return f"{_words(self.when)} implies {_words(self.then)}"
 
     def bind(self, context: Context) -> tuple[Bound, ...]:
         when = _conditions(context.schema, "when", self.when)
@@ -273,7 +281,11 @@ class MaxChanges(Rule):
 
     @property
     def label(self) -> str:
-        return self.name or f"at most {self.at_most} changes"
+        return self.name or self.says
+
+    @property
+    def says(self) -> str:
+        return f"at most {self.at_most} changes"
 
     def bind(self, context: Context) -> tuple[Bound, ...]:
         if isinstance(self.at_most, bool) or not isinstance(self.at_most, int) or self.at_most < 1:

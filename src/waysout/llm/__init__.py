@@ -1,0 +1,1 @@
+"""LLM backends: one request in, one reply out, whoever answers."""

@@ -1,0 +1,200 @@
+"""What every LLM backend shares: a request goes in, a reply comes out.
+
+A backend is one asynchronous method. It never retries, never counts and never sees an oracle:
+`waysout.llm.call` does the first two, for all of them alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, Self, get_args
+
+from waysout.errors import InputError, shown
+
+Role = Literal["system", "user", "assistant"]
+Finish = Literal["stop", "length", "bytes", "time", "filtered"]
+Form = Literal["grammar", "json_schema", "none"]
+
+FINISHES: tuple[str, ...] = get_args(Finish)
+
+# What a chat template may add to a prompt, and to each message, of its own accord.
+_TEMPLATE_TOKENS = 64
+_MESSAGE_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of the conversation."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What a reply must look like, for a backend that can hold the model to it.
+
+    ``grammar`` is GBNF. A backend uses the form it knows; what comes back is validated anyway.
+    """
+
+    grammar: str = ""
+    json_schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Editable:
+    """A feature that a reply may edit, as plain text and numbers.
+
+    It is spelled as the prompt spells it. ``choices`` are the values it may be set to; where there
+    are none it is a number between ``low`` and ``high``, with at most ``decimals`` decimals
+    (``None``: any), on the grid of ``step`` from ``start`` if there is one. ``now`` is its value.
+    """
+
+    name: str
+    now: str
+    choices: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    step: float | None = None
+    start: float = 0.0
+    decimals: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to an LLM.
+
+    ``draw`` tells repeated questions apart: the same prompt asked a second time has the draw 1, and
+    another random seed. ``menu`` is what may be edited, for the simulated backend; a real LLM reads
+    it in the prompt.
+    """
+
+    messages: tuple[Message, ...]
+    k: int = 5
+    temperature: float = 0.7
+    seed: int = 0
+    max_tokens: int = 512
+    constraint: Constraint | None = None
+    draw: int = 0
+    menu: tuple[Editable, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, least in (("k", 1), ("seed", 0), ("max_tokens", 1), ("draw", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(
+                    f"{name} is a whole number of at least {least}, not {shown(value)}"
+                )
+        if not 0.0 <= self.temperature <= 5.0:
+            raise InputError(f"temperature is a number from 0 to 5, not {shown(self.temperature)}")
+        if not self.messages:
+            raise InputError("a request needs at least one message")
+
+    @property
+    def sampling_seed(self) -> int:
+        """The seed for this very draw: 31 bits, which every server takes."""
+        return int(_digest([self.seed, self.draw])[:8], 16) & 0x7FFFFFFF
+
+    @property
+    def prompt_bytes(self) -> int:
+        """The length of the prompt in bytes."""
+        return sum(len(m.content.encode(errors="replace")) for m in self.messages)
+
+    @property
+    def most_tokens_in(self) -> int:
+        """The most tokens the prompt can come to, for any tokenizer and chat template.
+
+        A token is at least one byte, so this is a bound, and a generous one.
+        """
+        schema = self.constraint.json_schema if self.constraint else None
+        asked = len(json.dumps(schema)) if schema else 0
+        template = _TEMPLATE_TOKENS + _MESSAGE_TOKENS * len(self.messages)
+        return self.prompt_bytes + asked + template
+
+    def key(self, model: str) -> str:
+        """Return what tells this request to this model from all others (for recordings).
+
+        The menu is left out: it is in the prompt already.
+        """
+        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "menu"}
+        parts["messages"] = [[m.role, m.content] for m in self.messages]
+        parts["constraint"] = None if self.constraint is None else asdict(self.constraint)
+        return _digest([model, parts])
+
+
+def _digest(parts: object) -> str:
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens of one reply.
+
+    ``cached_tokens`` is the part of ``tokens_in`` that was not computed again. ``estimated`` says
+    that the server did not tell, and that the figures are upper bounds.
+    """
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cached_tokens: int = 0
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back. ``finish`` says why it ended: of itself, or at one of our caps."""
+
+    text: str
+    usage: Usage = field(default_factory=Usage)
+    latency: float = 0.0
+    finish: Finish = "stop"
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a backend puts up with for one reply.
+
+    No sign of life for ``silence`` seconds is a failure. A reply that goes on beyond ``seconds`` or
+    ``bytes`` is cut there and counts as a reply.
+    """
+
+    connect: float = 10.0
+    silence: float = 50.0
+    seconds: float = 300.0
+    bytes: int = 64 * 1024
+
+
+class Backend(ABC):
+    """Somebody who answers requests."""
+
+    name: str
+    """Who answers, as people read it and recordings are filed: for example ``simulated:7``."""
+
+    form: Form = "none"
+    """How this backend can be held to a format; the prompt asks for the same one."""
+
+    parallel: int = 1
+    """How many requests at once are worth having in flight."""
+
+    @abstractmethod
+    async def complete(self, request: Request) -> Reply:
+        """Answer one request.
+
+        Raise `LLMFailure` where no reply came and another attempt may help, and another `LLMError`
+        where none will.
+        """
+
+    async def aclose(self) -> None:  # noqa: B027 - most backends hold nothing
+        """Let go of what the backend holds."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()

@@ -1,0 +1,244 @@
+"""Calls that are paid for, tried again and given up: one layer for every backend.
+
+A reply that came back costs one call, however bad it is. A failure costs none and is counted as an
+attempt. A call is set aside before it is sent, at the most it can cost, so that no number of calls
+in flight can pass a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from waysout.domain.budget import Ledger
+from waysout.errors import BudgetSpent, InputError, LLMFailure, LLMUnreachable, shown
+from waysout.llm.base import Backend, Reply, Request, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a call is tried, and how long we wait in between.
+
+    Waits double from ``first_wait``, each shortened by chance so that clients do not come back in
+    step. A server that asks for a longer one gets it, up to ``longest_asked``; beyond that the call
+    is given up.
+    """
+
+    attempts: int = 4
+    first_wait: float = 0.5
+    longest_wait: float = 20.0
+    longest_asked: float = 60.0
+
+    def wait(self, failures: int, chance: float, asked: float | None = None) -> float:
+        """Return the seconds to wait after so many failures; ``chance`` lies between 0 and 1.
+
+        >>> Retry().wait(1, 1.0), Retry().wait(3, 1.0), Retry().wait(3, 0.0), Retry().wait(1, 1, 7)
+        (0.5, 2.0, 1.0, 7)
+        """
+        backoff: float = min(self.longest_wait, self.first_wait * 2 ** (failures - 1))
+        return max(backoff * (0.5 + chance / 2), asked or 0.0)
+
+
+class Breaker:
+    """Gives a dead server up, so that a run ends instead of waiting for ever.
+
+    The circuit opens when nothing has come back for ``patience`` seconds of trying, or when a call
+    has failed for good and no other was answered meanwhile. After ``rest`` seconds one more call
+    may try.
+    """
+
+    def __init__(
+        self,
+        patience: float = 55.0,
+        rest: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.patience = patience
+        self.rest = rest
+        self.clock = clock
+        self.failing_since: float | None = None
+        self._last_answer = float("-inf")
+        self._opened: float | None = None
+        self._reason = ""
+
+    def check(self) -> None:
+        """Raise `LLMUnreachable` while the circuit is open."""
+        if self._opened is None:
+            return
+        if self.clock() - self._opened < self.rest:
+            raise LLMUnreachable(self._reason)
+        self._opened = None
+        self.failing_since = None
+
+    def time_left(self) -> float | None:
+        """Return how long an attempt may take before the circuit opens; ``None``: no end."""
+        if self.failing_since is None:
+            return None
+        return max(0.0, self.failing_since + self.patience - self.clock())
+
+    def answered(self) -> None:
+        """Note that somebody answered."""
+        self._last_answer = self.clock()
+        self.failing_since = None
+        self._opened = None
+
+    def failed(self, started: float, reason: str) -> None:
+        """Note an attempt that failed; open the circuit when patience is at an end."""
+        if self.failing_since is None:
+            self.failing_since = started
+        if self.clock() - self.failing_since >= self.patience:
+            self.open(reason)
+
+    def gave_up(self, started: float, reason: str) -> None:
+        """Note a call that failed for good; open the circuit unless another was answered."""
+        if self._last_answer < started:
+            self.open(reason)
+
+    def open(self, reason: str) -> None:
+        """Open the circuit and raise."""
+        self._opened = self.clock()
+        self._reason = reason
+        raise LLMUnreachable(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a model costs per million tokens, in any currency; cached input may be cheaper."""
+
+    tokens_in: float
+    tokens_out: float
+    cached: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Price:
+        """Read ``IN/OUT`` or ``IN/OUT/CACHED``.
+
+        >>> Price.parse("0.15/0.6")
+        Price(tokens_in=0.15, tokens_out=0.6, cached=None)
+        """
+        try:
+            parts = [float(part) for part in text.split("/")]
+        except ValueError:
+            parts = []
+        if len(parts) not in (2, 3) or not all(0 <= part < 1e9 for part in parts):
+            raise InputError(
+                f"a price is IN/OUT or IN/OUT/CACHED per million tokens, such as 0.15/0.60, "
+                f"not {shown(text)}"
+            )
+        return cls(*parts)
+
+    def of(self, usage: Usage) -> float:
+        """Return what a reply cost."""
+        cached = self.tokens_in if self.cached is None else self.cached
+        computed = max(0, usage.tokens_in - usage.cached_tokens)
+        paid = computed * self.tokens_in + usage.cached_tokens * cached
+        return (paid + usage.tokens_out * self.tokens_out) / 1e6
+
+    def most(self, request: Request) -> float:
+        """Return the most a request can cost."""
+        dearest = max(self.tokens_in, self.cached or 0.0)
+        return (request.most_tokens_in * dearest + request.max_tokens * self.tokens_out) / 1e6
+
+
+class Caller:
+    """Puts requests to a backend: within the budget, with patience, and on the record.
+
+    Share one between all searches that share a backend: they learn together that it is gone.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        retry: Retry | None = None,
+        breaker: Breaker | None = None,
+        price: Price | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: Callable[[], float] | None = None,
+    ) -> None:
+        self.backend = backend
+        self.retry = retry or Retry()
+        self.breaker = breaker or Breaker()
+        self.price = price
+        self._sleep = sleep
+        self._chance = chance or random.Random(0).random
+
+    async def call(self, request: Request, ledger: Ledger) -> Reply:
+        """Return the reply to a request, paid for in the ledger.
+
+        Raises `BudgetSpent` before anything is sent that could pass a limit, `LLMFailure` where
+        this call failed for good, and `LLMUnreachable` where nothing answers any more.
+        """
+        if ledger.budget.money is not None and self.price is None:
+            raise InputError(
+                f"a limit in money needs the prices of {self.backend.name} (--price IN/OUT, "
+                "per million tokens)"
+            )
+        self.breaker.check()
+        most_money = self.price.most(request) if self.price else 0.0
+        most_tokens = request.most_tokens_in + request.max_tokens
+        reserved = ledger.reserve_call(most_tokens, most_money)
+        try:
+            reply = await self._try(request, ledger)
+        except BaseException:
+            reserved.release()
+            raise
+        reserved.settle(
+            tokens_in=reply.usage.tokens_in,
+            tokens_out=reply.usage.tokens_out,
+            cached_tokens=reply.usage.cached_tokens,
+            money=self.price.of(reply.usage) if self.price else 0.0,
+        )
+        return reply
+
+    async def _try(self, request: Request, ledger: Ledger) -> Reply:
+        first = self.breaker.clock()
+        for failures in range(1, self.retry.attempts + 1):
+            self.breaker.check()
+            started = self.breaker.clock()
+            try:
+                reply = await self._attempt(request, ledger)
+            except LLMFailure as error:
+                failure = error
+            else:
+                self.breaker.answered()
+                return reply
+            self.breaker.failed(started, self._given_up(failure))
+            if failures == self.retry.attempts or self._asks_too_much(failure):
+                break
+            await self._pause(failures, failure, ledger)
+        self.breaker.gave_up(first, self._given_up(failure))
+        raise LLMFailure(self._given_up(failure), retry_after=failure.retry_after)
+
+    async def _attempt(self, request: Request, ledger: Ledger) -> Reply:
+        ledger.check_deadline()
+        ledger.count_attempt()
+        patience, deadline = self.breaker.time_left(), ledger.seconds_left
+        within = deadline if patience is None else min(patience, deadline)
+        try:
+            async with asyncio.timeout(None if within == float("inf") else within):
+                return await self.backend.complete(request)
+        except TimeoutError:
+            ledger.check_deadline()
+            raise LLMFailure("no reply in time") from None
+
+    async def _pause(self, failures: int, failure: LLMFailure, ledger: Ledger) -> None:
+        wait = self.retry.wait(failures, self._chance(), failure.retry_after)
+        if wait >= ledger.seconds_left:
+            raise BudgetSpent(
+                f"the deadline of {ledger.budget.seconds:g} seconds comes before the LLM can be "
+                f"asked again ({failure})"
+            )
+        await self._sleep(wait)
+
+    def _asks_too_much(self, failure: LLMFailure) -> bool:
+        return (failure.retry_after or 0.0) > self.retry.longest_asked
+
+    def _given_up(self, failure: LLMFailure) -> str:
+        later = (
+            f"; it asks to come back in {failure.retry_after:g} s" if failure.retry_after else ""
+        )
+        return f"{self.backend.name} does not answer: {failure}{later}"

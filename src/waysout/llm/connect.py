@@ -1,0 +1,79 @@
+"""Connection strings: one text names a backend anywhere a user may choose one."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from waysout.errors import InputError, shown, unknown
+from waysout.llm.base import Backend
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """How one kind of backend is made: its factory takes what follows the colon, and options."""
+
+    factory: str
+    usage: str
+    what: str
+    options: tuple[str, ...] = ()
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    "llamacpp": Provider(
+        "llamacpp:connect",
+        "llamacpp:NAME or llamacpp:FILE.gguf",
+        "a GGUF model in this process; NAME: see `waysout models list`",
+        ("slots", "threads", "context"),
+    ),
+    "openai": Provider(
+        "openai:connect",
+        "openai:MODEL@URL",
+        "any OpenAI-compatible server (vLLM, SGLang, llama.cpp, Ollama, a cloud)",
+        ("parallel", "seconds"),
+    ),
+    "replay": Provider("replay:load", "replay:FILE", "answers from a recording"),
+    "simulated": Provider(
+        "simulated:connect", "simulated:SEED", "a simulated LLM, for tests and dry runs"
+    ),
+}
+DEFAULT = "llamacpp:smollm2-135m"
+
+
+def connect(name: str) -> Backend:
+    """Return the backend that a connection string names; nothing is loaded or contacted yet.
+
+    Options follow a question mark: ``llamacpp:smollm2-135m?slots=8&threads=2``.
+    """
+    scheme, colon, rest = name.partition(":")
+    provider = PROVIDERS.get(scheme)
+    if provider is None:
+        raise InputError(
+            f"{unknown('LLM backend', scheme, PROVIDERS)}. An LLM is named "
+            + ", ".join(p.usage for p in PROVIDERS.values())
+        )
+    target, options = _options(rest, provider)
+    if not colon or not target:
+        raise InputError(f"{shown(name)} is incomplete: write {provider.usage}")
+    module, _, factory = provider.factory.partition(":")
+    made: Backend = getattr(importlib.import_module(f"waysout.llm.{module}"), factory)(
+        target, **options
+    )
+    return made
+
+
+def _options(rest: str, provider: Provider) -> tuple[str, dict[str, Any]]:
+    target, mark, query = rest.rpartition("?")
+    if not mark or not provider.options:
+        return rest, {}
+    options = {}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key not in provider.options:
+            raise InputError(f"{provider.usage}: {unknown('option', key, provider.options)}")
+        if not (value.isascii() and value.isdigit() and 0 < int(value) < 1_000_000):
+            raise InputError(f"{key} is a whole number of at least 1, not {shown(value)}")
+        options[key] = int(value)
+    return target, options

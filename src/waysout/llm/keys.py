@@ -1,0 +1,131 @@
+"""Addresses of LLM servers, and the keys for them.
+
+A key comes from the environment or the system's keyring, never from a command line or an address,
+where other users, shell histories and logs would see it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from urllib.parse import SplitResult, urlsplit
+
+from waysout.errors import InputError, LLMError, shown
+
+OPENAI_URL = "https://api.openai.com/v1"
+SERVICE = "waysout"  # under which the keyring files our keys, with the host as the user
+
+
+def parse_target(text: str) -> tuple[str, str]:
+    """Split ``MODEL@URL``; without an address it is OpenAI's.
+
+    >>> parse_target("qwen2.5:7b@http://localhost:11434")
+    ('qwen2.5:7b', 'http://localhost:11434/v1')
+    >>> parse_target("@cf/meta/llama@https://llm.example/v1")
+    ('@cf/meta/llama', 'https://llm.example/v1')
+    """
+    marks = list(re.finditer(r"@(?=https?://)", text, re.IGNORECASE))
+    model, url = (text[: marks[-1].start()], text[marks[-1].end() :]) if marks else (text, "")
+    if not model.strip() or "://" in model or (not marks and "@" in model):
+        # What was given is not repeated: a password may be in it.
+        raise InputError(
+            "an LLM server is named MODEL@URL, with an address that starts with http:// or "
+            "https://, such as openai:qwen2.5:7b@http://localhost:8000/v1"
+        )
+    return model, check_url(url) if marks else OPENAI_URL
+
+
+def check_url(url: str) -> str:
+    """Return the address of an OpenAI-style server in one spelling, or say what is wrong with it.
+
+    >>> check_url("HTTP://Localhost:8000/")
+    'http://localhost:8000/v1'
+    """
+    parts = _split(url)
+    if parts.username is not None or parts.password is not None:
+        raise InputError(
+            "an address must not hold a user name or password; put the key into the environment "
+            f"variable {key_variable(url)}"
+        )
+    if parts.query or parts.fragment:
+        raise InputError("the address of an LLM server ends with its path; leave out ? and #")
+    if parts.path.rstrip("/").endswith("/chat/completions"):
+        raise InputError(f"leave /chat/completions out of the address {shown(url, 200)}")
+    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/') or '/v1'}"
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        sound = parts.hostname is not None and parts.port != 0
+    except ValueError:
+        sound = False
+    if not (sound and url.isascii() and url.isprintable() and " " not in url):
+        raise InputError(
+            "this is not the address of a server; write it like http://localhost:8000/v1"
+        )
+    if parts.scheme not in ("http", "https"):
+        raise InputError(
+            f"an LLM server is asked over http or https, not {shown(parts.scheme)}; write its "
+            "address like http://localhost:8000/v1"
+        )
+    return parts
+
+
+def is_openai(url: str) -> bool:
+    """Say whether an address is OpenAI's own."""
+    host = _host(url)
+    return host == "api.openai.com" or host.endswith(".api.openai.com")
+
+
+def is_loopback(url: str) -> bool:
+    """Say whether an address is on this machine."""
+    host = _host(url)
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _host(url: str) -> str:
+    return (urlsplit(url).hostname or "").rstrip(".")
+
+
+def key_variable(url: str) -> str:
+    """Return the environment variable that holds the key for an address."""
+    return "OPENAI_API_KEY" if is_openai(url) else "WAYSOUT_API_KEY"
+
+
+def find_key(url: str) -> str | None:
+    """Return the key for an address, from the environment, else the keyring; ``None``: none."""
+    variable = key_variable(url)
+    key = os.environ.get(variable, "").strip()
+    if key:
+        return check_key(key, url, f"the key in {variable}")
+    key = (_from_keyring(_host(url)) or "").strip()
+    return check_key(key, url, "the key in the keyring") if key else None
+
+
+def check_key(key: str, url: str, what: str = "the key") -> str:
+    """Return a key that may be sent to an address, or raise; the message never shows it."""
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        raise LLMError(f"{what} holds a character that no key has, such as a space or line break")
+    if url.lower().startswith("http:") and not is_loopback(url):
+        raise LLMError(
+            f"{what} would travel unencrypted to {_host(url)}: use https://, a tunnel to "
+            f"localhost, or no key (unset {key_variable(url)})"
+        )
+    return key
+
+
+def _from_keyring(host: str) -> str | None:
+    try:
+        import keyring
+
+        found = keyring.get_password(SERVICE, host)
+    except Exception:  # no package, no keyring on this machine, or a locked one: no key
+        return None
+    return found if isinstance(found, str) else None

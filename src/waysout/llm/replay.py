@@ -1,0 +1,137 @@
+"""Recordings: every call on file, and a backend that answers from the file.
+
+A recording is JSON lines, one call each: it can be read, compared and kept under version control. A
+line is written in one piece when its reply arrives, so a process that dies loses no reply; the torn
+line it may leave behind is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from waysout.errors import InputError, LLMError, UnavailableError
+from waysout.llm.base import Backend, Form, Reply, Request, Usage
+
+VERSION = 1
+
+
+def _line(model: str, form: Form, request: Request, reply: Reply) -> bytes:
+    asked = asdict(request)
+    del asked["menu"]
+    call = {"waysout_call": VERSION, "key": request.key(model), "model": model, "form": form,
+            "request": asked, "reply": asdict(reply)}  # fmt: skip
+    return json.dumps(call, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
+
+
+def _calls(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the recording {path}: {error.strerror}") from None
+    for line in data.splitlines():
+        try:
+            call = json.loads(line)
+        except ValueError:
+            continue  # torn by a kill
+        if isinstance(call, dict) and call.get("waysout_call") == VERSION:
+            yield call
+
+
+def _reply(table: dict[str, Any]) -> Reply:
+    return Reply(**(table | {"usage": Usage(**table["usage"])}))
+
+
+def _first_replies(calls: Iterable[dict[str, Any]]) -> dict[str, Reply]:
+    found: dict[str, Reply] = {}
+    for call in calls:
+        found.setdefault(call["key"], _reply(call["reply"]))
+    return found
+
+
+class Replay(Backend):
+    """Answers from a recording what was asked there, and nothing else."""
+
+    parallel = 16
+
+    def __init__(self, path: Path, name: str, form: Form, replies: Mapping[str, Reply]) -> None:
+        self.path = path
+        # The name is that of the model that answered: its words are what is replayed.
+        self.name = name
+        self.form = form
+        self._replies = replies
+
+    @classmethod
+    def load(cls, path: str | Path) -> Replay:
+        """Read a recording of one model."""
+        calls = list(_calls(Path(path)))
+        if not calls:
+            raise InputError(f"{path} holds no recorded call")
+        models = {call["model"] for call in calls}
+        if len(models) > 1:
+            raise InputError(f"{path} holds calls to several models: {', '.join(sorted(models))}")
+        return cls(Path(path), models.pop(), calls[0]["form"], _first_replies(calls))
+
+    async def complete(self, request: Request) -> Reply:
+        """Return the recorded reply, with the usage and latency it had then."""
+        found = self._replies.get(request.key(self.name))
+        if found is None:
+            raise LLMError(
+                f"{self.path} holds no reply of {self.name} to this request (draw {request.draw}): "
+                "the prompt or a parameter differs from what was recorded"
+            )
+        return found
+
+
+class Recorder(Backend):
+    """Passes requests on and writes every reply down; what is on file is not asked again."""
+
+    def __init__(self, backend: Backend, path: str | Path) -> None:
+        self.backend = backend
+        self.name, self.form, self.parallel = backend.name, backend.form, backend.parallel
+        self.path = Path(path)
+
+    @cached_property
+    def _replies(self) -> dict[str, Reply]:
+        if not self.path.exists():
+            return {}
+        if self.path.read_bytes()[-1:] != b"\n":
+            self._append(b"\n")  # ends a torn line, so that the next one does not become part of it
+        return _first_replies(_calls(self.path))
+
+    def _append(self, data: bytes) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # One write to a file opened for appending: lines of several writers never mix.
+            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                written = os.write(handle, data)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise UnavailableError(f"cannot record to {self.path}: {error.strerror}") from None
+        if written < len(data):
+            raise UnavailableError(f"cannot record to {self.path}: the disk is full")
+
+    async def complete(self, request: Request) -> Reply:
+        """Return the reply on file, else ask and file it."""
+        key = request.key(self.name)
+        if key not in self._replies:
+            reply = await self.backend.complete(request)
+            self._append(_line(self.name, self.form, request, reply))
+            self._replies.setdefault(key, reply)
+        return self._replies[key]
+
+    async def aclose(self) -> None:
+        """Let go of the backend."""
+        await self.backend.aclose()
+
+
+def load(path: str) -> Replay:
+    """Make the backend of ``replay:FILE``."""
+    return Replay.load(path)

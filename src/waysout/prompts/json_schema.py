@@ -1,0 +1,93 @@
+"""A JSON schema for replies as JSON, made from what may be edited.
+
+It keeps to what OpenAI's strict mode takes: an object at the root, everything required, nothing
+else allowed, at most a thousand listed values. Other servers skip, without a word, what they do not
+know (llama.cpp skips the limits of numbers with decimals), so a reply is validated all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from waysout.llm.base import Editable
+from waysout.prompts.grammar import LONGEST_REASON, MOST_FEATURES, Domain, domains, short_lists
+
+MOST_LISTED = 1000
+"""Names and values listed in the whole schema; beyond it the longest lists give way."""
+
+JsonSchema = dict[str, Any]
+
+
+def candidates_schema(menu: Sequence[Editable], k: int) -> JsonSchema:
+    """Return the JSON schema of a reply of exactly ``k`` candidates.
+
+    >>> schema = candidates_schema([Editable("age", "7", (), 3, 9, decimals=0)], 2)
+    >>> edit = schema["properties"]["candidates"]["items"]
+    >>> edit["required"], edit["properties"]["feature"]
+    (['feature', 'value', 'reasoning'], {'type': 'string', 'enum': ['age']})
+    >>> edit["properties"]["value"]["anyOf"][0]
+    {'type': 'integer', 'minimum': 3, 'maximum': 6}
+    """
+    edits = (_edit(feature, value) for feature, value in _pairs(domains(menu)))
+    many = {"type": "array", "items": _any_of(edits), "minItems": k, "maxItems": k}
+    return _object({"candidates": many})
+
+
+def _object(properties: JsonSchema) -> JsonSchema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _edit(feature: JsonSchema, value: JsonSchema) -> JsonSchema:
+    reasoning = {"type": "string", "maxLength": LONGEST_REASON}
+    return _object({"feature": feature, "value": value, "reasoning": reasoning})
+
+
+def _any_of(schemas: Iterable[JsonSchema]) -> JsonSchema:
+    options = list(schemas)
+    return options[0] if len(options) == 1 else {"anyOf": options}
+
+
+def _pairs(values: Mapping[str, Domain]) -> list[tuple[JsonSchema, JsonSchema]]:
+    """Return the features that have the same values, with these, for all there are."""
+    if len(values) > MOST_FEATURES:
+        return [({"type": "string"}, {"anyOf": [{"type": "string"}, {"type": "number"}]})]
+    short = short_lists(values, MOST_LISTED - len(values))
+    together: dict[str, list[str]] = {}
+    for name, one in values.items():
+        value = json.dumps(_value(one, listed=name in short))
+        together.setdefault(value, []).append(name)
+    return [
+        ({"type": "string", "enum": names}, json.loads(value)) for value, names in together.items()
+    ]
+
+
+def _value(one: Domain, *, listed: bool) -> JsonSchema:
+    if one.texts:
+        return {"type": "string"} | ({"enum": list(one.texts)} if listed else {})
+    if one.points:
+        return {"type": "number"} | ({"enum": [_plain(p) for p in one.points]} if listed else {})
+    return _any_of(_span(one, low, high) for low, high in one.spans)
+
+
+def _span(one: Domain, low: int, high: int) -> JsonSchema:
+    schema: JsonSchema = {
+        "type": "number" if one.decimals else "integer",
+        "minimum": _plain(Decimal(low).scaleb(-one.decimals)),
+        "maximum": _plain(Decimal(high).scaleb(-one.decimals)),
+    }
+    # The keyword counts from zero, and so cannot describe a grid that starts elsewhere.
+    if one.step > 1 and one.start % one.step == 0:
+        schema["multipleOf"] = one.step
+    return schema
+
+
+def _plain(number: Decimal) -> float | int:
+    return int(number) if number == int(number) else float(number)

@@ -1,0 +1,97 @@
+"""From a node to a request, and from its reply to edits: all a search needs to know of prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from waysout.domain.schema import Row
+from waysout.llm.base import Constraint, Editable, Form, Message, Reply, Request
+from waysout.prompts.accept import Proposal, read_reply
+from waysout.prompts.grammar import block_grammar
+from waysout.prompts.json_schema import candidates_schema
+from waysout.prompts.menu import menu
+from waysout.prompts.render import Output, Question, Record, Template, Topic, render
+from waysout.prompts.spelling import Spelling
+
+# Five candidates of the longest features and a sentence each fit well.
+_TOKENS_PER_CANDIDATE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How questions are put and replies read.
+
+    ``constrain`` holds the model to the format where the backend can. ``strict`` reads names and
+    categories to the letter, as the paper does. ``Style("paper", False, True)`` is the paper's.
+    """
+
+    template: Template = "waysout"
+    constrain: bool = True
+    strict: bool = False
+
+
+class Proposer:
+    """Puts the questions about one table to one kind of backend."""
+
+    def __init__(self, topic: Topic, form: Form = "none", style: Style | None = None) -> None:
+        self.topic = topic
+        self.style = style or Style()
+        self.form: Form = form if self.style.constrain else "none"
+        self.spelling = Spelling(topic.rules.schema)
+
+    def request(
+        self,
+        query: Row,
+        row: Row,
+        *,
+        k: int = 5,
+        history: Sequence[Record] = (),
+        avoid: Sequence[str] = (),
+        temperature: float = 0.7,
+        seed: int = 0,
+        draw: int = 0,
+    ) -> Request | None:
+        """Return the request for ``k`` edits of a row; ``None`` where nothing may be edited."""
+        offered = menu(self.topic.rules, self.spelling, query, row)
+        if not offered:
+            return None
+        question = Question(
+            self.topic, self.spelling, query, row, offered, k, tuple(history), tuple(avoid)
+        )
+        output: Output = "json" if self.form == "json_schema" else "block"
+        prompt = render(question, self.style.template, output)
+        return Request(
+            messages=(Message("user", prompt),),
+            k=k,
+            temperature=temperature,
+            seed=seed,
+            max_tokens=_TOKENS_PER_CANDIDATE * k,
+            constraint=constraint(self.form, offered, k),
+            draw=draw,
+            menu=offered,
+        )
+
+    def read(self, reply: Reply, query: Row, row: Row, *, k: int = 5) -> Proposal:
+        """Return the edits of a reply, and what was wrong with the others."""
+        return read_reply(
+            reply.text,
+            rules=self.topic.rules,
+            spelling=self.spelling,
+            query=query,
+            row=row,
+            k=k,
+            cut=reply.finish != "stop",
+            strict=self.style.strict,
+        )
+
+
+@lru_cache(maxsize=256)
+def constraint(form: Form, offered: tuple[Editable, ...], k: int) -> Constraint | None:
+    """Return what holds a reply to the menu, in the form a backend knows."""
+    if form == "grammar":
+        return Constraint(grammar=block_grammar(offered, k))
+    if form == "json_schema":
+        return Constraint(json_schema=candidates_schema(offered, k))
+    return None

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from waysout.errors import InputError, LLMError, UnavailableError
+from waysout.llm.base import Backend, Constraint, Message, Reply, Request, Usage
+from waysout.llm.replay import Recorder, Replay
+
+REQUEST = Request((Message("user", "hello €"),), constraint=Constraint("root ::= [a-z]"))
+
+
+class Counting(Backend):
+    """Never says the same twice."""
+
+    name = "counting"
+    form = "grammar"
+    parallel = 3
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def complete(self, request: Request) -> Reply:
+        self.asked += 1
+        await asyncio.sleep(0)
+        return Reply(f"reply {self.asked} \ud800", Usage(7, 3, 2), 0.5, "length", self.name)
+
+
+def ask(backend: Backend, request: Request = REQUEST) -> Reply:
+    return asyncio.run(backend.complete(request))
+
+
+def test_what_was_recorded_is_answered_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "new folder" / "calls.jsonl"
+    recorder = Recorder(Counting(), path)
+    first = ask(recorder)
+    replay = Replay.load(path)
+    assert ask(replay).usage == first.usage == Usage(7, 3, 2)
+    assert ask(replay).text.startswith("reply 1")
+    assert ask(replay).finish == "length"
+    assert (replay.name, replay.form) == ("counting", "grammar")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(REQUEST, draw=1),
+        replace(REQUEST, seed=1),
+        replace(REQUEST, temperature=0.8),
+        replace(REQUEST, k=4),
+        replace(REQUEST, max_tokens=9),
+        replace(REQUEST, constraint=None),
+        replace(REQUEST, messages=(Message("system", "hello €"),)),
+        replace(REQUEST, messages=(Message("user", "hello"),)),
+    ],
+    ids=["draw", "seed", "temperature", "k", "max_tokens", "constraint", "role", "prompt"],
+)
+def test_whatever_differs_is_another_call(tmp_path: Path, other: Request) -> None:
+    path = tmp_path / "calls.jsonl"
+    ask(Recorder(Counting(), path))
+    with pytest.raises(LLMError, match="holds no reply of counting"):
+        ask(Replay.load(path), other)
+
+
+def test_nothing_on_file_is_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    backend = Counting()
+    first = ask(Recorder(backend, path))
+    again = Recorder(backend, path)
+    assert ask(again).text.split()[1] == first.text.split()[1]
+    ask(again, replace(REQUEST, draw=1))
+    assert backend.asked == 2
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_torn_line_is_skipped_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    backend = Counting()
+    ask(Recorder(backend, path))
+    ask(Recorder(backend, path), replace(REQUEST, draw=1))
+    whole = path.read_bytes()
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        recorder = Recorder(Counting(), path)
+        ask(recorder, replace(REQUEST, draw=2))
+        kept = whole[:size].count(b"\n")
+        readable = [line for line in path.read_bytes().splitlines() if _is_json(line)]
+        # A cut that leaves only the line break out loses nothing.
+        assert len(readable) in (kept + 1, kept + 2)
+        assert ask(Replay.load(path), replace(REQUEST, draw=2)).text.startswith("reply 1")
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def test_several_writers_do_not_mix_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+
+    def write(start: int) -> None:
+        recorder = Recorder(Counting(), path)
+        for draw in range(start, start + 50):
+            ask(recorder, replace(REQUEST, draw=draw))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(0, 200, 50)))
+    replay = Replay.load(path)
+    for draw in range(200):
+        assert ask(replay, replace(REQUEST, draw=draw)).text.startswith("reply")
+
+
+def test_a_file_that_is_no_recording_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    with pytest.raises(InputError, match="cannot read the recording"):
+        Replay.load(path)
+    path.write_text("hello\n[]\n{}\n")
+    with pytest.raises(InputError, match="no recorded call"):
+        Replay.load(path)
+
+
+def test_calls_to_two_models_do_not_make_one_recording(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    other = Counting()
+    other.name = "other"
+    ask(Recorder(Counting(), path))
+    ask(Recorder(other, path))
+    with pytest.raises(InputError, match="several models: counting, other"):
+        Replay.load(path)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnavailableError, match="cannot record to"):
+        ask(Recorder(Counting(), tmp_path / "file" / "calls.jsonl"))
