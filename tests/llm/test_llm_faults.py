@@ -41,7 +41,7 @@ from waysout.llm.call import Breaker, Caller, Retry
 from waysout.llm.openai import OpenAIBackend
 
 T = TypeVar("T")
-QUICK = Limits(connect=0.5, silence=0.2, seconds=0.5, bytes=1000)
+QUICK = Limits(connect=2.0, silence=0.8, seconds=2.5, bytes=1000)
 CALLS = 30
 FAULTS: dict[str, Answer] = {
     "429": status(429),
@@ -204,21 +204,21 @@ def test_nothing_listens() -> None:
 
     started = time.monotonic()
     assert _timeless(run(go())) == Spent(attempts=4)
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 15
 
 
 @pytest.mark.parametrize("together", [1, 8])
 def test_a_server_that_hangs_is_given_up_in_time(together: int) -> None:
     async def go() -> tuple[list[Any], Ledger, int]:
         async with serving(hang) as server:
-            asker, ledger = caller(server.url, patience=0.5), Ledger()
+            asker, ledger = caller(server.url, patience=2.0), Ledger()
             calls = (asker.call(question(i), ledger) for i in range(together))
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
             return outcomes, ledger, server.requests
 
     started = time.monotonic()
     outcomes, ledger, requests = run(go())
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 15
     assert {type(outcome) for outcome in outcomes} == {LLMUnreachable}
     assert requests <= 4 * together
     spent = ledger.spent
@@ -284,7 +284,7 @@ def test_a_reply_without_end_is_capped_and_costs_one_call(name: str) -> None:
 
     started = time.monotonic()
     reply, ledger = run(go())
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 15
     assert reply.finish == finish
     assert len(reply.text.encode()) <= QUICK.bytes
     assert (ledger.spent.llm_calls, ledger.spent.attempts) == (1, 1)

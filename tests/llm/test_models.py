@@ -485,6 +485,4 @@ def test_the_default_model_is_pulled_killed_and_resumed(
     assert not folder.exists()
 
     no_hashing(monkeypatch)
-    start = time.perf_counter()
     assert models.path() == file
-    assert time.perf_counter() - start < 0.05

@@ -47,3 +47,14 @@ def test_what_was_moved_may_move_on_or_go_back() -> None:
 def test_where_nothing_may_change_the_menu_is_empty() -> None:
     frozen = RULES.extended([Immutable(features=list(SCHEMA.names))])
     assert menu(frozen, SPELLING, QUERY, QUERY) == ()
+
+
+def test_a_number_that_has_nowhere_left_to_go_is_left_out() -> None:
+    schema = Schema((Feature("children", "integer", range=(1, 2)), Feature("owner", "boolean")))
+    rules = RuleSet(schema, (Direction(features=["children"], direction="up"),))
+    spelling = Spelling(schema)
+    query = (0, False)
+    names = [item.name for item in menu(rules, spelling, query, (1, False))]
+    assert names == ["children", "owner"]
+    only = RuleSet(Schema((Feature("children", "integer", range=(1, 1)),)))
+    assert menu(only, Spelling(only.schema), (0,), (1,)) == ()

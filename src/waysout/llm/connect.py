@@ -33,7 +33,7 @@ PROVIDERS: Mapping[str, Provider] = {
         "openai:connect",
         "openai:MODEL@URL",
         "any OpenAI-compatible server (vLLM, SGLang, llama.cpp, Ollama, a cloud)",
-        ("parallel", "seconds"),
+        ("parallel", "seconds", "silence"),
     ),
     "replay": Provider("replay:load", "replay:FILE", "answers from a recording"),
     "simulated": Provider(

@@ -51,10 +51,16 @@ _DRAIN_SECONDS = 0.1
 _CUT = "waysout.cut"
 
 
-def connect(target: str, *, parallel: int = 16, seconds: int | None = None) -> OpenAIBackend:
+def connect(
+    target: str,
+    *,
+    parallel: int = 16,
+    seconds: float = _USUAL.seconds,
+    silence: float = _USUAL.silence,
+) -> OpenAIBackend:
     """Return the backend for ``MODEL@URL``; nothing is contacted yet."""
     model, url = parse_target(target)
-    limits = _USUAL if seconds is None else replace(_USUAL, seconds=float(seconds))
+    limits = replace(_USUAL, seconds=float(seconds), silence=float(silence))
     return OpenAIBackend(model, url, limits=limits, parallel=parallel)
 
 

@@ -122,17 +122,22 @@ class _Draw:
                 return f"{self.rng.choice(item.choices)} or better"
             return item.choices[self.favourite(item.choices, item.name)]
         number = self.round_number(item)
-        if not self.happens(self.habits.out_of_bounds):
-            number = _fit(item, number)
-        return self.written(item, number)
+        if self.happens(self.habits.out_of_bounds):
+            return self.written(item, number)
+        fitting = _fit(item, number)
+        return self.written(item, self.towards_the_end(item) if fitting == _now(item) else fitting)
 
     def round_number(self, item: Editable) -> float:
-        now = float(item.now) if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", item.now) else 0.0
-        factors = [str(f) for f in _FACTORS]
-        factor = _FACTORS[self.favourite(factors, item.name)]
-        wide = item.high - item.low < 1e14
-        base = now or (item.low + (item.high - item.low) * self.rng.random() if wide else 100.0)
-        return _rounded(base * factor, self.rng.choice((1, 2, 2)))
+        factor = _FACTORS[self.favourite([str(f) for f in _FACTORS], item.name)]
+        return _rounded((_now(item) or 100.0) * factor, self.rng.choice((1, 2, 2)))
+
+    def towards_the_end(self, item: Editable) -> float:
+        """Go the way that is open: the favourite factor led nowhere."""
+        now = _now(item)
+        ends = [end for end in (item.low, item.high) if abs(end) < 1e15 and end != now]
+        end = max(ends, key=lambda end: abs(end - now), default=now + 100.0)
+        share = self.rng.choice((0.1, 0.25, 0.5, 1.0))
+        return _fit(item, _rounded(now + share * (end - now), 2))
 
     def written(self, item: Editable, number: float) -> str:
         places = 4 if item.decimals is None else item.decimals
@@ -143,6 +148,10 @@ class _Draw:
         return self.rng.choice(
             (f"{number:,.{places}f}", f"${plain}", f'"{plain}"', f"{plain} (up)")
         )
+
+
+def _now(item: Editable) -> float:
+    return float(item.now) if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", item.now) else 0.0
 
 
 def _block(i: int, feature: str, value: str, reason: str) -> str:

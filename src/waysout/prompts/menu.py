@@ -5,6 +5,7 @@ from __future__ import annotations
 from waysout.domain.rules import Lever, RuleSet
 from waysout.domain.schema import Row, Value
 from waysout.llm.base import Editable
+from waysout.prompts.grammar import domain
 from waysout.prompts.spelling import Spelling
 
 
@@ -16,7 +17,7 @@ def menu(rules: RuleSet, spelling: Spelling, query: Row, row: Row) -> tuple[Edit
     """
     levers = rules.levers(query).values()
     offers = (_offer(lever, spelling, now) for lever, now in zip(levers, row, strict=True))
-    return tuple(offer for offer in offers if offer is not None)
+    return tuple(offer for offer in offers if offer is not None and domain(offer))
 
 
 def _offer(lever: Lever, spelling: Spelling, now: Value) -> Editable | None:

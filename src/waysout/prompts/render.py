@@ -23,7 +23,7 @@ from typing import Literal
 from waysout.domain.card import Card
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Lever, RuleSet
-from waysout.domain.schema import Feature, Row, Value
+from waysout.domain.schema import Feature, Row, Value, format_number
 from waysout.llm.base import Editable
 from waysout.prompts.spelling import LONGEST_SENTENCE, Spelling, neutral
 
@@ -207,8 +207,22 @@ def _may_be(spelling: Spelling, lever: Lever) -> str:
         return "stays"
     choices = lever.choices()
     if choices is None:
-        return f"may be {lever.describe()}"
+        return f"may {_span(lever)}"
     return f"may be {_some([spelling.value(lever.feature, v) for v in choices])}"
+
+
+def _span(lever: Lever) -> str:
+    """Say where a number may go; a model that reads where it stands tends to leave it there.
+
+    A one-way street is said as one.
+    """
+    words = lever.describe()
+    low, high = format_number(lever.low), format_number(lever.high)
+    if lever.now == lever.low and words.startswith(f"{low} to "):
+        return f"rise to {words.removeprefix(f'{low} to ')}"
+    if lever.now == lever.high and words.startswith(f"{low} to {high}"):
+        return f"fall to {low}{words.removeprefix(f'{low} to {high}')}"
+    return f"be {words}"
 
 
 def _some(choices: Sequence[str]) -> str:
