@@ -24,6 +24,7 @@ from waysout.domain.schema import Row
 from waysout.llm.base import Backend, Reply
 from waysout.llm.call import Caller
 from waysout.llm.connect import DEFAULT, connect
+from waysout.llm.replay import Recorder
 from waysout.prompts.accept import Cause, Proposal
 from waysout.prompts.propose import Proposer, Style
 from waysout.prompts.render import Record, Tag, Topic
@@ -133,21 +134,23 @@ async def walk(
     return tally
 
 
-async def parse(llm: str, names: Sequence[str], calls: int) -> None:
+async def parse(llm: str, names: Sequence[str], calls: int, record: str | None) -> None:
     """Show how many of the edits asked for came back, with and without constraints."""
-    print("| LLM | data | format held | calls | accepted | well-formed | rejected for | s a call |")
+    print(
+        "| LLM | data | format held | calls | accepted | well-formed | rejected for | tokens out |"
+    )
     print("|---|---|---|---|---|---|---|---|")
-    async with connect(llm) as backend:
+    async with connect(llm) as answering:
+        backend = Recorder(answering, record) if record else answering
         for name in names:
             data = load_dataset(name)
             for held in (True, False):
                 style = Style(constrain=held)
-                started = time.perf_counter()
                 tally = await _two_each(backend, data, queries(name), calls, style)
-                each = (time.perf_counter() - started) / calls
+                each = sum(r.usage.tokens_out for r in tally.replies) / calls
                 print(f"| {backend.name} | {name} | {'yes' if held else 'no'} | {calls} | "
                       f"{tally.share(tally.accepted)} | {tally.share(tally.well_formed)} | "
-                      f"{tally.causes} | {each:.1f} |", flush=True)  # fmt: skip
+                      f"{tally.causes} | {each:.0f} |", flush=True)  # fmt: skip
 
 
 async def _two_each(
@@ -211,10 +214,11 @@ def main() -> None:
     parser.add_argument("--llm", default=DEFAULT)
     parser.add_argument("--data", action="append", help="data sets (default: loan, adult)")
     parser.add_argument("--calls", type=int, help="calls per figure (parse 20, prefix 30, else 6)")
+    parser.add_argument("--record", help="keep the replies; what is on file is not asked again")
     args = parser.parse_args()
     names = args.data or ["loan", "adult"]
     if args.what == "parse":
-        asyncio.run(parse(args.llm, names, args.calls or 20))
+        asyncio.run(parse(args.llm, names, args.calls or 20, args.record))
     elif args.what == "prefix":
         asyncio.run(prefix(args.llm, names[0], args.calls or 30))
     else:

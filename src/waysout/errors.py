@@ -26,6 +26,7 @@ traceback and leaves with the class's exit code.
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable, Sequence
 
 
@@ -119,7 +120,9 @@ class MissingExtra(UnavailableError):
     """An optional package is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"this needs the package {package!r}: pip install 'waysout[{extra}]'")
+        # The pip of this very Python: another one would install it where nobody looks.
+        pip = f"{sys.executable} -m pip"
+        super().__init__(f"this needs the package {package!r}: {pip} install 'waysout[{extra}]'")
         self.package = package
         self.extra = extra
 
@@ -147,10 +150,16 @@ class LLMError(WaysoutError):
 
 
 class LLMFailure(LLMError):
-    """No reply came this time; knows how long the server asked us to wait, if it did."""
+    """No reply came this time, and another attempt may help.
 
-    def __init__(self, reason: str, *, retry_after: float | None = None) -> None:
+    ``alive`` says that a server answered, if only to put us off; ``retry_after`` for how long.
+    """
+
+    def __init__(
+        self, reason: str, *, alive: bool = False, retry_after: float | None = None
+    ) -> None:
         super().__init__(reason)
+        self.alive = alive or retry_after is not None
         self.retry_after = retry_after
 
 

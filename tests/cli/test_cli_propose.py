@@ -16,6 +16,7 @@ def test_a_proposal_is_shown_with_its_cost(waysout: CommandLine) -> None:
     assert "Proposed by simulated:1" in out
     assert "simulated: " in out
     assert "of 5 edits kept" in out
+    assert "of them different" in out
 
 
 def test_json_holds_edits_rejections_and_the_ledger(waysout: CommandLine) -> None:
@@ -69,6 +70,34 @@ def test_what_is_wrong_is_said(
     assert left == code
     assert reason in err
     assert json.loads(out)["error"]["code"] == code
+
+
+def test_a_table_needs_its_card(waysout: CommandLine, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("a,b\n1,2\n")
+    code, _, err = waysout("propose", table, "--llm", "simulated:1")
+    assert (code, "needs its card" in err) == (3, True)
+    code, _, err = waysout("propose", "synthetc", "--llm", "simulated:1")
+    assert (code, "did you mean 'synthetic'" in err) == (3, True)
+
+
+def test_what_a_card_names_cannot_command_the_terminal(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    card = tmp_path / "c.toml"
+    card.write_text(
+        'card = 1\nname = "t"\n[outcome]\ntarget = "y"\npositive = 1\nyes = "y"\nno = "n"\n'
+        '[features.a]\nkind = "integer"\nrange = [0, 100]\n[features.b]\nkind = "integer"\n'
+        'range = [0, 100]\n[[rules.r]]\nkind = "linear"\nthat = "a + b <= 4"\n'
+        'name = "evil \\u001b]0;pwned\\u0007"\n'
+    )
+    table = tmp_path / "t.csv"
+    table.write_text("a,b,y\n1,2,0\n")
+    code, out, err = waysout("propose", table, "--card", card, "--llm", "simulated:1", "-k", "20")
+    assert code == 0, err
+    assert "breaks rule: evil" in out
+    assert "\x1b" not in out
+    assert "\x07" not in out
 
 
 def test_check_says_what_an_llm_can_do(waysout: CommandLine) -> None:

@@ -84,6 +84,8 @@ def test_waits_are_shortened_by_chance_and_lengthened_by_the_server() -> None:
     backend = Scripted(LLMFailure("x"), LLMFailure("x", retry_after=9.0), "ok")
     asyncio.run(caller_of(backend, clock, lambda: 0.0).call(REQUEST, Ledger()))
     assert clock.waits == [0.25, 9.0]
+    # Clients that were put off together do not come back together.
+    assert Retry().wait(1, 0.5, 9.0) == pytest.approx(9.45)
 
 
 def test_a_server_that_asks_for_an_hour_is_given_up_at_once() -> None:
@@ -144,14 +146,101 @@ def test_one_unlucky_call_does_not_open_the_circuit_while_others_are_answered() 
     assert (ledger.spent.llm_calls, ledger.spent.attempts) == (20, 24)
 
 
-def test_a_silent_server_is_given_up_when_patience_ends() -> None:
-    ledger = Ledger()
-    backend = Scripted(LLMFailure("refused"), *[5.0] * 9)
-    caller = Caller(backend, retry=Retry(first_wait=0.01), breaker=Breaker(patience=0.2))
-    with pytest.raises(LLMUnreachable, match="no reply in time"):
-        asyncio.run(caller.call(REQUEST, ledger))
-    assert ledger.spent.llm_calls == 0
-    assert ledger.seconds < 4
+class Slow(Backend):
+    """Takes its time, by the clock of the test: each step is (seconds, outcome)."""
+
+    name = "slow"
+
+    def __init__(self, clock: Clock, *script: tuple[float, Exception | str]) -> None:
+        self.clock = clock
+        self.script = list(script)
+
+    async def complete(self, request: Request) -> Reply:
+        seconds, outcome = self.script.pop(0)
+        self.clock.now += seconds
+        if isinstance(outcome, Exception):
+            raise outcome
+        return Reply(outcome, USAGE)
+
+
+def test_a_silent_server_is_given_up_within_a_minute() -> None:
+    clock, ledger = Clock(), Ledger()
+    silent = [(50.0, LLMFailure("no sign of life"))] * 9
+    with pytest.raises(LLMUnreachable, match="no sign of life"):
+        asyncio.run(caller_of(Slow(clock, *silent), clock).call(REQUEST, ledger))
+    assert clock.now < 60
+    assert (ledger.spent.llm_calls, ledger.spent.attempts) == (0, 1)
+
+
+@pytest.mark.parametrize("asked", [(57.0,), (30.0, 30.0), (20.0, 20.0, 20.0)])
+def test_a_server_that_puts_us_off_is_alive(asked: tuple[float, ...]) -> None:
+    clock = Clock()
+    busy = [(0.1, LLMFailure("429", retry_after=seconds)) for seconds in asked]
+    backend = Slow(clock, *busy, (1.0, "at last"))
+    assert asyncio.run(caller_of(backend, clock).call(REQUEST, Ledger())).text == "at last"
+
+
+def test_a_long_reply_after_a_failure_is_waited_for() -> None:
+    clock = Clock()
+    backend = Slow(clock, (0.1, LLMFailure("503", alive=True)), (200.0, "long"))
+    assert asyncio.run(caller_of(backend, clock).call(REQUEST, Ledger())).text == "long"
+
+
+def test_a_prompt_that_always_fails_does_not_close_the_door_to_others() -> None:
+    clock, ledger = Clock(), Ledger()
+    reply_now = asyncio.Event()
+
+    class Poisoned(Backend):
+        name = "poisoned"
+
+        async def complete(self, request: Request) -> Reply:
+            if request.draw == 0:
+                raise LLMFailure("500", alive=True)
+            await reply_now.wait()
+            return Reply("fine", USAGE)
+
+    caller = caller_of(Poisoned(), clock)
+
+    async def go() -> list[Reply | BaseException]:
+        good = [asyncio.create_task(caller.call(Request(REQUEST.messages, draw=i), ledger))
+                for i in range(1, 4)]  # fmt: skip
+        await asyncio.sleep(0)
+        with pytest.raises(LLMFailure):
+            await caller.call(REQUEST, ledger)
+        reply_now.set()
+        return await asyncio.gather(*good, return_exceptions=True)
+
+    assert [type(answer) for answer in asyncio.run(go())] == [Reply] * 3
+
+
+def test_after_a_rest_one_call_tries_and_the_others_wait() -> None:
+    clock, ledger = Clock(), Ledger()
+    backend = Scripted(*[LLMFailure("refused")] * 99)
+    caller = caller_of(backend, clock)
+
+    async def many() -> list[Reply | BaseException]:
+        calls = (caller.call(REQUEST, ledger) for _ in range(20))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    asyncio.run(many())
+    clock.now += caller.breaker.rest
+    asked = backend.asked
+    assert {type(answer) for answer in asyncio.run(many())} == {LLMUnreachable}
+    assert backend.asked == asked + 4
+    assert ledger.calls_left == 30
+
+
+def test_a_backend_that_does_not_count_is_charged_the_most() -> None:
+    class Careless(Backend):
+        name = "careless"
+
+        async def complete(self, request: Request) -> Reply:
+            return Reply("x" * 1000)
+
+    ledger = Ledger(Budget(tokens=185))
+    reply = asyncio.run(Caller(Careless()).call(REQUEST, ledger))
+    assert reply.usage == Usage(85, 100, estimated=True)
+    assert ledger.spent.tokens_in + ledger.spent.tokens_out == 185
 
 
 @pytest.mark.parametrize("error", [LLMError("no such model"), ValueError("a bug")])

@@ -47,6 +47,9 @@ def test_a_backend_that_keeps_the_protocol_passes(form: Form) -> None:
         ({"usage": Usage(1, -1)}, "usage"),
         ({"usage": Usage(1, 1, 5)}, "usage"),
         ({"usage": Usage(1, 9)}, "token limit"),
+        ({"usage": None}, "usage is None"),
+        ({"usage": Usage(True, False)}, "usage"),
+        ({"latency": "fast"}, "latency"),
         ({"latency": -1.0}, "latency"),
         ({"finish": "because"}, "finish is 'because'"),
     ],
@@ -86,6 +89,16 @@ def test_a_backend_bound_to_one_event_loop_is_found() -> None:
 
     with pytest.raises(LLMError, match="another event loop"):
         check_backend(Bound())
+
+
+def test_a_backend_that_never_answers_is_given_up() -> None:
+    class Mute(Parrot):
+        async def complete(self, request: Request) -> Reply:
+            await asyncio.sleep(3600)
+            raise AssertionError
+
+    with pytest.raises(LLMError, match=r"did not answer within 0\.1 seconds"):
+        check_backend(Mute(), seconds=0.1)
 
 
 def test_ours_without_a_model_pass(tmp_path: Path) -> None:

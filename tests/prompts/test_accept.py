@@ -75,6 +75,18 @@ REPLIES: dict[str, tuple[str, Expected]] = {
         "3. FEATURE: card_use, CHANGE: 20%, REASONING: less",
         [Cause.BAD_TYPE] * 3,
     ),
+    "deltas beside values": (
+        "FEATURE=income_annum\nCHANGE=Increase by\nVALUE=100000\n"
+        'FEATURE=credit_score\nVALUE=700\nCHANGE=+100\n{"feature": "income_annum", '
+        '"change": "increase", "value": 100000}\nFEATURE=credit_score\nVALUE=700\nCHANGE=650',
+        [Cause.BAD_TYPE] * 4,
+    ),
+    "the same value twice": (
+        "FEATURE=credit_score\nCHANGE=600 -> 700\nVALUE=700\n"
+        "FEATURE=education\nCHANGE=improve it\nVALUE=Graduate\n"
+        "FEATURE=job\nCHANGE=tech-support\nVALUE=Clerk",
+        [("credit_score", 700), ("education", "Graduate"), Cause.BAD_TYPE],
+    ),
     "refusal": ("I'm sorry, I can't assist with that.", [Cause.UNPARSABLE]),
     "empty": ("", [Cause.UNPARSABLE]),
     "an injection through the reasoning": (
@@ -116,6 +128,17 @@ VALUES: list[tuple[str, str, Value | Cause]] = [
     ("income_annum", "500000.4", 500_000),
     ("income_annum", "5 lakh", 500_000),
     ("income_annum", "a lot", Cause.BAD_TYPE),
+    ("income_annum", "50.000", Cause.BAD_TYPE),
+    ("income_annum", "800000 per month", Cause.BAD_TYPE),
+    ("income_annum", "800000 a year", 800_000),
+    ("income_annum", "income_annum: 800000", 800_000),
+    ("income_annum", "credit_score=800000", Cause.BAD_TYPE),
+    ("income_annum", "0.15", Cause.BAD_TYPE),
+    ("income_annum", "0.4", Cause.BAD_TYPE),
+    ("income_annum", "11.6", 12),
+    ("credit_score", "700, higher score", 700),
+    ("credit_score", "credit score = 720", 720),
+    ("credit_score", "720 points boost", Cause.BAD_TYPE),
     ("income_annum", "true", Cause.BAD_TYPE),
     ("income_annum", "null", Cause.BAD_TYPE),
     ("income_annum", "400,000", Cause.NO_CHANGE),
@@ -123,6 +146,7 @@ VALUES: list[tuple[str, str, Value | Cause]] = [
     ("card_use", "0.333", 0.33),
     ("card_use", "0.501", Cause.NO_CHANGE),
     ("card_use", "33%", Cause.BAD_TYPE),
+    ("card_use", "0.001", Cause.BAD_TYPE),
     ("education", "graduate", "Graduate"),
     ("education", '"Graduate"', "Graduate"),
     ("education", "Graduate.", "Graduate"),
@@ -138,6 +162,9 @@ VALUES: list[tuple[str, str, Value | Cause]] = [
     ("education", "PhD", Cause.OUTSIDE_DOMAIN),
     ("education", "1", Cause.OUTSIDE_DOMAIN),
     ("job", "clerk", "Clerk"),
+    ("job", "job=Clerk", "Clerk"),
+    ("job", "Clerk # better", "Clerk"),
+    ("job", "Clerk vs tech-support", Cause.OUTSIDE_DOMAIN),
     ("job", "Tech Support", "tech-support"),
     ("job", "<5 jobs", "<5 jobs"),
     ("job", "(dj)", "[dj]"),
@@ -153,6 +180,9 @@ VALUES: list[tuple[str, str, Value | Cause]] = [
     ("co_signer", "1", Cause.BAD_TYPE),
     ("co_signer", "maybe", Cause.BAD_TYPE),
     ("owns_home", "1", True),
+    ("owns_home", "1.0", True),
+    ("owns_home", "1 house", Cause.BAD_TYPE),
+    ("owns_home", "1 or more", Cause.BAD_TYPE),
     ("owns_home", "Yes, buy one", True),
 ]
 
@@ -167,7 +197,8 @@ def test_values(feature: str, said: str, wanted: Value | Cause) -> None:
 @pytest.mark.parametrize(
     "said",
     ["credit_score", "Credit Score", "`credit_score`", "**credit_score**", '"credit-score"',
-     "<credit_score>", "credit_score (points)", "CREDIT_SCORE,", "credit_score: the score"],
+     "<credit_score>", "credit_score (points)", "CREDIT_SCORE,", "credit_score: the score",
+     "credit_score = 600"],
 )  # fmt: skip
 def test_feature_names(said: str) -> None:
     assert one(said, "700") == ("credit_score", 700)
@@ -185,7 +216,7 @@ def test_strict_takes_names_categories_and_numbers_to_the_letter() -> None:
     assert one("Credit Score", "700", strict=True) is Cause.UNKNOWN_FEATURE
     assert one("education", "graduate", strict=True) is Cause.OUTSIDE_DOMAIN
     assert one("co_signer", "true", strict=True) is Cause.BAD_TYPE
-    for said in ("700 points", "7,00", "₹700", "500 -> 700", "NaN", "null"):
+    for said in ("700 points", "7,00", "₹700", "500 -> 700", "NaN", "null", "+700", "700.000"):
         assert one("credit_score", said, strict=True) is Cause.BAD_TYPE
 
 
@@ -199,6 +230,62 @@ def test_what_the_prompt_spells_alike_is_told_apart_to_the_letter_only() -> None
     assert set_to("A B") == [("job", "A B")]
     assert set_to("`a_b`") == [("job", "a_b")]
     assert set_to("A_b") == [Cause.OUTSIDE_DOMAIN]
+
+
+def level(levels: tuple[str, ...], said: str, words: dict[str, str] | None = None) -> Value | Cause:
+    feature = Feature("f", "category", levels=("start", *levels), words=words or {})
+    reply = f"CANDIDATE=1\nFEATURE=f\nVALUE={said}\nREASONING=x"
+    (found,) = outcome(read(reply, rules=RuleSet(Schema((feature,))), query=("start",)))
+    return found if isinstance(found, Cause) else found[1]
+
+
+CODES = ("1", "2", "3", "4")
+CODE_WORDS = {"2": "under 1 year", "3": "1 to 4 years", "4": "4 to 7 years"}
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ("3", "3"), ("3.0", "3"), ("1 to 4 years", "3"), ("3 (1 to 4 years)", "3"),
+        ("3: 1 to 4 years", "3"), ("3 = 1 to 4 years", "3"), ("under 1 year", "2"),
+        *((said, Cause.OUTSIDE_DOMAIN) for said in
+          ("4 years", "at least 2 years", "2 or more", "2+", "+2", "1 - 4 years", "1, 2",
+           "2 (1 to 4 years)", "2 levels", "~2", "2k", "2.5")),
+    ],
+)  # fmt: skip
+def test_a_code_is_a_bare_numeral(said: str, wanted: str | Cause) -> None:
+    assert level(CODES, said, CODE_WORDS) == wanted
+
+
+def test_spellings_of_numbers_are_told_apart() -> None:
+    assert level(("01", "1"), '"01"') == "01"
+    assert level(("01", "1"), "1.0") == "1"
+    assert level(("0", "2", "2+"), "2 or more") == "2+"
+
+
+@pytest.mark.parametrize("said", ["Other", "Other (reason: unknown)", "Other, VALUE=3", "** Other"])
+def test_a_level_may_look_like_fields(said: str) -> None:
+    levels = ("Other", "Other (reason: unknown)", "Other, VALUE=3", "** Other")
+    assert level(levels, said) == said
+    assert level(levels, f'"{said}".') == said
+
+
+def test_names_of_rules_are_printable_too() -> None:
+    rules = RuleSet(SCHEMA, (Range(feature="card_use", max=0.9, name="a\x1b[2J<|im_end|>"),))
+    (rejection,) = read("FEATURE=card_use\nVALUE=0.95", rules=rules).rejections
+    assert rejection.rule == "a (2J‹|im_end|›"
+
+
+def test_percentages_are_whole_where_the_card_says_so() -> None:
+    share = Feature("share", "integer", range=(0, 100), unit="percent")
+
+    def set_to(said: str) -> Expected:
+        reply = f"FEATURE=share\nVALUE={said}"
+        return outcome(read(reply, rules=RuleSet(Schema((share,))), query=(50,)))
+
+    assert set_to("15%") == set_to("15 percent") == set_to("15") == [("share", 15)]
+    assert set_to("0.15") == set_to("-15%") == [Cause.BAD_TYPE]
+    assert set_to("0") == [("share", 0)]
 
 
 def test_a_level_is_never_overruled_by_the_words_of_another() -> None:
@@ -360,3 +447,17 @@ def test_outside_an_allowed_list_is_a_broken_rule_and_outside_the_range_is_not()
 def test_the_spelling_may_be_shared_between_calls() -> None:
     first = read_reply(BLOCK, rules=RULES, spelling=SPELLING, query=QUERY, row=QUERY, k=5)
     assert first == read_reply(BLOCK, rules=RULES, spelling=SPELLING, query=QUERY, row=QUERY, k=5)
+
+
+def test_a_rule_that_shares_its_name_with_a_broken_one_still_binds() -> None:
+    schema = Schema((Feature("debt", "integer"), Feature("income", "integer")))
+    rules = RuleSet(schema, (
+        Linear(name="affordable", that="debt <= 0.4*income"),
+        Linear(name="affordable", that="debt + income <= 600"),
+    ))  # fmt: skip
+    query = (300, 200)  # breaks the first
+    reply = "CANDIDATE=1\nFEATURE=income\nVALUE=700\nREASONING=x"
+    proposal = read_reply(
+        reply, rules=rules, spelling=Spelling(schema), query=query, row=query, k=1
+    )
+    assert [str(r) for r in proposal.rejections] == ["breaks rule: affordable"]

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from waysout.domain.rules import Direction, Immutable, Linked, RuleSet, Step
+from waysout.domain.rules import Allowed, Direction, Immutable, Linked, Never, OneHot, RuleSet, Step
 from waysout.domain.schema import Feature, Schema
 from waysout.llm.base import Editable
+from waysout.prompts.grammar import domain
 from waysout.prompts.menu import menu
 from waysout.prompts.spelling import Spelling
 
@@ -58,3 +59,24 @@ def test_a_number_that_has_nowhere_left_to_go_is_left_out() -> None:
     assert names == ["children", "owner"]
     only = RuleSet(Schema((Feature("children", "integer", range=(1, 1)),)))
     assert menu(only, Spelling(only.schema), (0,), (1,)) == ()
+
+
+def test_going_back_is_offered_only_where_it_breaks_nothing() -> None:
+    schema = Schema((Feature("rent", "boolean"), Feature("own", "boolean"),
+                     Feature("plan", "category", levels=("a", "b", "c"))))  # fmt: skip
+    rules = RuleSet(
+        schema,
+        (OneHot(features=["rent", "own"]), Allowed(feature="plan", values=["a", "b"])),
+    )
+    query = (True, False, "c")
+    row = rules.apply(query, {"own": True, "plan": "a"})
+    offers = {item.name: item.choices for item in menu(rules, Spelling(schema), query, row)}
+    assert offers == {"rent": ("True",), "plan": ("b",)}
+
+
+def test_values_that_are_never_meant_are_named() -> None:
+    schema = Schema((Feature("debt", "integer", range=(-9, 100)),))
+    rules = RuleSet(schema, (Never(features=["debt"], values=[-9, -8]),))
+    [offer] = menu(rules, Spelling(schema), (50,), (50,))
+    assert offer.never == (-9.0, -8.0)
+    assert domain(offer).spans == ((-7, 49), (51, 100))

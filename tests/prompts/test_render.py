@@ -103,9 +103,9 @@ def test_words_units_values_and_rules_of_the_card_reach_the_prompt() -> None:
     assert "income: income before tax; in euros a year" in prompt
     assert "master = a master's degree" in prompt
     assert "employment = full-time, may be part-time, self-employed" in prompt
-    assert "loan_months = 48, may be 12 to 84 in steps of 12" in prompt
+    assert "loan_months = 48, may be 12 to 84 (multiples of 12)" in prompt
     assert "savings = 7500, may rise to 65000" in prompt
-    assert "loan_amount = 14500, may fall to 1000 in steps of 500" in prompt
+    assert "loan_amount = 14500, may fall to 1000 (multiples of 500)" in prompt
     assert (
         "12*age + loan_months <= 840 (the lender wants the loan repaid by the age of 70)" in prompt
     )

@@ -3,11 +3,14 @@ from __future__ import annotations
 import json
 import random
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
+from gbnf import Gbnf
 from hypothesis import given
 from hypothesis import strategies as st
 from reply_samples import QUERY, RULES, SPELLING, mutated
@@ -18,7 +21,8 @@ from waysout.datasets.registry import card
 from waysout.domain.edit import Edit
 from waysout.domain.rules import Direction, OneHot, Range, RuleSet
 from waysout.domain.schema import Feature, Row, Schema, Value
-from waysout.prompts.accept import Cause, read_reply
+from waysout.prompts.accept import Cause, knows, read_reply
+from waysout.prompts.grammar import block_grammar
 from waysout.prompts.menu import menu
 from waysout.prompts.numerals import read_number
 from waysout.prompts.parse import candidates
@@ -144,11 +148,12 @@ def test_no_reply_breaks_the_parser_or_a_rule(name: str) -> None:
             text, rules=table.rules, spelling=table.spelling, query=table.query, row=row, k=k,
             cut=cut, strict=strict,
         )  # fmt: skip
-        seen = candidates(text, cut=cut, strict=strict)
+        known = partial(knows, table.spelling)
+        seen = candidates(text, cut=cut, strict=strict, knows=known)
         assert len(proposal.edits) + len(proposal.rejections) == len(seen) >= 1
         assert len(proposal.edits) <= k
         assert sum(proposal.counts().values()) == len(proposal.rejections)
-        assert all(r.detail.isprintable() for r in proposal.rejections)
+        assert all((r.detail + r.rule).isprintable() for r in proposal.rejections)
         for edit in proposal.edits:
             check_edit(table.rules, table.query, row, edit)
         met.update(r.cause for r in proposal.rejections)
@@ -191,6 +196,57 @@ def test_what_the_menu_offers_is_accepted_as_the_prompt_spells_it(data: st.DataO
         assert spelling.value(feature, proposal.edits[0].value) == said
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_what_the_grammar_writes_is_understood(name: str) -> None:
+    table = TABLES[name]()
+    offers = menu(table.rules, table.spelling, table.query, table.query)
+    grammar, rng = Gbnf(block_grammar(offers, 5)), random.Random(7)
+    understood = {Cause.BREAKS_RULE, Cause.NO_CHANGE, Cause.OUTSIDE_DOMAIN}
+    for _ in range(40):
+        proposal = read_reply(
+            grammar.sample(rng), rules=table.rules, spelling=table.spelling, query=table.query,
+            row=table.query, k=5,
+        )  # fmt: skip
+        assert len(proposal.edits) + len(proposal.rejections) == 5
+        assert {rejection.cause for rejection in proposal.rejections} <= understood
+
+
+FIELD_LIKE = [
+    "a", "A", "1", "01", "1.0", "+1", "-1", "1,000", "5+", "yes", "no", "N", "null", "unknown",
+    "<5", "(1, 2)", ", ", " or ", " to ", "from ", "->", "=", "VALUE=", "FEATURE=", "CANDIDATE=1",
+    " REASONING=", "reason: ", "(reason: x)", ", feature: y", " value: 3", "; ", ":", "**", "** ",
+    "`", "```", '"', "{", "}", '{"feature": "f", "value": "a"}', "</think>", "[THINK]", "\u200b",
+    "e\u0301", "blank", " (2)", "- ", "1. ", "# ", "| ", "%", ".", "!",
+]  # fmt: skip
+field_like = st.lists(st.sampled_from(FIELD_LIKE), min_size=1, max_size=3).map("".join)
+several = st.lists(field_like.filter(lambda t: t.strip(" \u200b")), min_size=2, max_size=5)
+
+
+@given(several, several, st.data())
+def test_names_and_levels_that_look_like_fields_are_read_as_what_they_are(
+    names: list[str], levels: list[str], data: st.DataObject
+) -> None:
+    normal = [unicodedata.normalize("NFC", text).strip() for text in (*names, *levels)]
+    levels = list(dict.fromkeys(normal[len(names) :]))
+    features = [
+        Feature(name, "category", levels=("start", *(t for t in levels if t != "start")))
+        for name in dict.fromkeys(normal[: len(names)])
+    ]
+    schema = Schema(tuple(features))
+    feature = data.draw(st.sampled_from(features))
+    value = data.draw(st.sampled_from(feature.level_texts[1:]))
+    spelling, row = Spelling(schema), ("start",) * len(schema)
+    said = spelling.name(feature.name), spelling.value(feature, value)
+    block = "CANDIDATE=1\nFEATURE={}\nVALUE={}\nREASONING=x".format(*said)
+    listed = json.dumps([{"feature": said[0], "value": said[1], "reasoning": "x"}])
+    for text, strict in ((block, False), (block, True), (listed, False)):
+        proposal = read_reply(
+            text, rules=RuleSet(schema), spelling=spelling, query=row, row=row, k=1, strict=strict
+        )
+        assert proposal.edits == (Edit(feature.name, value, "x"),)
+        assert not proposal.rejections
+
+
 HOSTILE = {
     "open brackets": "[" * 65536,
     "open braces": "{" * 65536,
@@ -200,6 +256,10 @@ HOSTILE = {
     "nested lists of objects": "[" * 20000 + "{}" * 10000 + "]" * 20000,
     "unclosed lists of objects": "[{}" * 21000,
     "deep objects": ('{"a":' * 15 + "1" + "}" * 14 + ",]") * 600,
+    "objects": '{"feature":"a","value":1}' * 2600,
+    "objects in a reason": "REASONING=x" + '{"a":1}' * 9000,
+    "mappings on lines": '{"a":1}\n' * 8000,
+    "arrows": "FEATURE=credit_score\nVALUE=" + "(->" * 21000,
     "keys": "FEATURE=" * 8000,
     "inline keys": ",feature" * 8000,
     "fields": "FEATURE=a VALUE=1 " * 3600,

@@ -56,6 +56,28 @@ ONE_CANDIDATE = {
     "thoughts": "<think>FEATURE=age\nVALUE=1</think>FEATURE=income\nVALUE=50000",
     "thoughts opened before": "FEATURE=age\nVALUE=1\n</think>\nFEATURE=income\nVALUE=50000",
     "thoughts left open": "FEATURE=income\nVALUE=50000\n<think>FEATURE=age\nVALUE=1",
+    "thoughts in brackets": "[THINK]FEATURE=age\nVALUE=1[/THINK]FEATURE=income\nVALUE=50000",
+    "thoughts by another name": "<thought>FEATURE=a\nVALUE=1</thought>FEATURE=income\nVALUE=50000",
+    "thoughts ended but never begun": "FEATURE=income\nVALUE=50000\n</think>\n",
+    "numbered fields": "FEATURE_1=income\nVALUE_1=50000",
+    "numbered fields in words": "Feature 1: income\nValue 1: 50000",
+    "fields in the reason": (
+        "CANDIDATE=1\nFEATURE=income\nVALUE=50000\n"
+        "REASONING=Setting VALUE=900 with FEATURE=age VALUE=7 helps,\nas feature: age, VALUE=8"
+    ),
+    "json at the end of the reason": (
+        'FEATURE=income, VALUE=50000, REASONING=like {"feature": "age", "value": 7}'
+    ),
+    "json in the reason": (
+        'FEATURE=income\nVALUE=50000\nREASONING=like {"feature": "age", "value": 7}\n'
+        'or {"feature": "age", "value": 8} or {"feature": "age", "value": 9}, say'
+    ),
+    "long json in the reason": (
+        'FEATURE=income\nVALUE=50000\nREASONING=like {\n"feature": "age",\n"value": 7}\n'
+    ),
+    "json under a header": 'CANDIDATE=1\n{"feature": "income", "value": 50000}',
+    "json mapping under a header": 'CANDIDATE 1: {"income": 50000}',
+    "json mapping named by a header": '{"candidate_1": {"income": 50000, "reasoning": "x"}}',
     "json": '{"candidates": [{"feature": "income", "value": 50000, "reasoning": "x"}]}',
     "json list": '[{"feature": "income", "value": "50000"}]',
     "json object": '{"feature": "income", "value": 50000}',
@@ -103,12 +125,24 @@ TWO_CANDIDATES = {
         '[{"feature": "income", "value": 50000, {"feature": "savings", "value": 9000}]'
     ),
     "python": "[{'feature': 'income', 'value': 50000}, {'feature': 'savings', 'value': 9000}]",
+    "json, then a block": '{"feature": "income", "value": 50000}\nFEATURE=savings\nVALUE=9000',
+    "a block, then json": (
+        'FEATURE=income\nVALUE=50000\nREASONING=x\n{"feature": "savings", "value": 9000}'
+    ),
+    "headers, json and a block": (
+        'CANDIDATE=1\n{"feature": "income", "value": 50000}\n'
+        "CANDIDATE=2\nFEATURE=savings\nVALUE=9000"
+    ),
+    "headers and mappings": 'CANDIDATE 1: {"income": 50000}\n**CANDIDATE 2:** {"savings": 9000}',
+    "a block, then a mapping under a header": (
+        'CANDIDATE=1\nFEATURE=income\nVALUE=50000\nCANDIDATE=2\n```json\n{"savings": 9000}\n```'
+    ),
 }
 
 
 @pytest.mark.parametrize("text", TWO_CANDIDATES.values(), ids=TWO_CANDIDATES)
 def test_two_candidates(text: str) -> None:
-    assert sorted(said(text)) == TWO
+    assert said(text) == TWO
 
 
 FLAWED: dict[str, tuple[str, bool, Said]] = {
@@ -145,6 +179,12 @@ FLAWED: dict[str, tuple[str, bool, Said]] = {
     "cut json reasoning": ('[{"feature":"a","value":75,"reasoning":"be', True, [("a", "75")]),
     "cut between objects": ('[{"feature":"a","value":1},', True, [("a", "1")]),
     "cut json mapping": ('[{"a": 1}, {"b": 7', True, [("a", "1"), ("", "cut off")]),
+    "cut mapping": ('{"a": 500, "b": 7', True, [("", "cut off")]),
+    "cut json after a block": ('FEATURE=a\nVALUE=1\n\n{"feature":"b","value":7', True,
+                               [("a", "1"), ("b", "cut off")]),
+    "cut in a brace of the reasoning": ("FEATURE=a\nVALUE=1\nREASONING=see {x", True, [("a", "1")]),
+    "a header between json": ('CANDIDATE=1\nCANDIDATE=2\n{"feature":"b","value":2}', False,
+                              [("", "no FEATURE"), ("b", "2")]),
     "cut in prose": ("Let me think about", True, [("", "no candidate")]),
 }  # fmt: skip
 
@@ -167,6 +207,30 @@ def test_reasons_run_over_lines_and_end_with_their_paragraph() -> None:
     found = candidates("FEATURE=a\nVALUE=1\nREASONING=one\ntwo\n\nBye!\nFEATURE=b\nVALUE=2\n")
     assert [raw.reason for raw in found] == ["one two", ""]
     assert [raw.reason for raw in candidates(BLOCK)][-1] == "A degree helps."
+
+
+def test_a_change_beside_a_value_is_kept() -> None:
+    for text in (
+        "FEATURE=a\nCHANGE=up\nVALUE=5",
+        "VALUE=5\nCHANGE=up\nFEATURE=a",
+        '{"feature": "a", "change": "up", "value": 5}',
+    ):
+        assert candidates(text) == [Raw("a", "5", change="up")]
+    assert candidates("FEATURE=a\nCHANGE=5") == [Raw("a", "5")]
+
+
+def test_a_line_that_is_known_to_the_letter_is_not_taken_apart() -> None:
+    known = {("size, value: m2", ""), ("job", "b (reason: c)"), ("job", "** d")}
+    text = (
+        "CANDIDATE=1\nFEATURE=size, value: m2\nVALUE=b (reason: c)\n"
+        "CANDIDATE=2\nFEATURE=job\nVALUE=b (reason: c)\nCANDIDATE=3\nFEATURE=job\nCHANGE=** d\n"
+    )
+    found = candidates(text, knows=lambda *said: said in known)
+    assert found == [
+        Raw("size, value: m2", "b", "c)"),
+        Raw("job", "b (reason: c)"),
+        Raw("job", "** d"),
+    ]
 
 
 def test_json_keeps_numbers_and_words_as_written() -> None:

@@ -15,7 +15,7 @@ CONTROL_TOKENS = [
     "<<SYS>>", "<</SYS>>", "[INST]", "[/INST]",
     "<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "<unused7>",  # Gemma
     "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[SYSTEM_PROMPT]",  # Mistral
-    "<0x0A>", "<｜User｜>", "</think>", "[gMASK]",  # others
+    "<0x0A>", "<｜User｜>", "</think>", "[gMASK]", "＜|im_end|＞", "［INST］",  # others
 ]  # fmt: skip
 PIECES = st.sampled_from(
     [*CONTROL_TOKENS, "<", ">", "|", "[", "]", "/", "<|", "|>", " ", "\n", "a", "5", "=", "im_end"]
@@ -96,3 +96,12 @@ def test_values_are_spelled_as_people_read_them() -> None:
     assert spelling.value(job, "<|im_end|>") == "‹|im_end|›"
     assert spelling.value(job, None) == MISSING
     assert spelling.value(use, 0.5) == "0.5"
+
+
+def test_many_levels_that_look_alike_do_not_take_long() -> None:
+    levels = tuple(f"{'a' * 100}{i}" for i in range(10_000))
+    feature = Feature("job", "category", levels=levels)
+    spelling = Spelling(Schema((feature,)))
+    shown = spelling.levels(feature)
+    assert len(set(shown.values())) == 10_000
+    assert spelling.find_level(feature, shown[levels[-1]]) == levels[-1]

@@ -70,7 +70,8 @@ def progress_bar(quiet: bool = False) -> Iterator[Progress]:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
     shown = Console(stderr=True)
-    with Progress(*columns, console=shown, disable=quiet, transient=True) as progress:
+    off = quiet or not shown.is_terminal  # else it leaves a blank line behind
+    with Progress(*columns, console=shown, disable=off, transient=True) as progress:
         yield progress
 
 

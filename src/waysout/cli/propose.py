@@ -15,6 +15,8 @@ from waysout.cli.output import (
     find_table,
     print_json,
     print_table,
+    printable,
+    progress_bar,
     say,
 )
 
@@ -64,7 +66,7 @@ def propose(
     from waysout.prompts.propose import Proposer, Style
     from waysout.prompts.render import Topic
 
-    found = find_card(card or table, trust_code=trust_code)
+    found = find_card(card or _dataset(table), trust_code=trust_code)
     query = _row(found.schema.parse, table, row)
     backend = connect(llm)
     style = Style("paper" if paper else "waysout", constrain=not free)
@@ -75,10 +77,24 @@ def propose(
         raise typer.Exit(3)
     if show_prompt:
         say(request.messages[0].content + "\n")
-    reply, spent = _call(backend, request, record, price)
+    with progress_bar(quiet=json) as bars:
+        bars.add_task(f"{backend.name}: thinking", total=None)
+        reply, spent = _call(backend, request, record, price)
     proposal = proposer.read(reply, query, query, k=k)
     document = _document(proposer, query, request, reply, proposal, spent)
     print_json(document) if json else _print(document)
+
+
+def _dataset(table: str) -> str:
+    """Return the name of a data set, which has a card of its own; any other table needs one."""
+    from waysout.datasets import registry
+    from waysout.errors import InputError, unknown
+
+    if table in registry.DATASETS:
+        return table
+    if Path(table).exists():
+        raise InputError(f"the table {table} needs its card: --card CARD.toml")
+    raise InputError(f"{unknown('data set', table, registry.DATASETS)}, or a table file")
 
 
 def _row(parse: Callable[[Mapping[str, Any]], Row], table: str, row: int) -> Row:
@@ -117,11 +133,12 @@ def _document(
     return {
         "llm": reply.model,
         "edits": [
-            {"feature": e.feature, "from": query[schema.index(e.feature)], "to": e.value,
-             "reason": e.reason}
+            {"feature": e.feature, "from": schema[e.feature].raw(query[schema.index(e.feature)]),
+             "to": schema[e.feature].raw(e.value), "reason": e.reason}
             for e in proposal.edits
         ],
         "asked": request.k,
+        "different": len({(e.feature, e.value) for e in proposal.edits}),
         "rejected": proposal.counts(),
         "finish": reply.finish,
         "latency": round(reply.latency, 3),
@@ -132,13 +149,18 @@ def _document(
 
 def _print(document: dict[str, Any]) -> None:
     rows = [(e["feature"], e["from"], e["to"], e["reason"]) for e in document["edits"]]
-    print_table(f"Proposed by {document['llm']}", ["feature", "now", "to", "its reason"], rows)
+    if rows:
+        print_table(f"Proposed by {document['llm']}", ["feature", "now", "to", "its reason"], rows)
+    else:
+        typer.echo(
+            printable(f"Nothing to use in what {document['llm']} said:\n{document['reply']}\n")
+        )
     for cause, count in document["rejected"].items():
-        typer.echo(f"rejected, {cause}: {count}")
+        typer.echo(printable(f"rejected, {cause}: {count}"))
     spent = document["spent"]
     money = f", {spent['money']:.6f} in money" if spent["money"] else ""
     typer.echo(
-        f"{len(rows)} of {document['asked']} edits kept; {spent['tokens_in']} tokens in "
-        f"({spent['cached_tokens']} cached), {spent['tokens_out']} out{money}, "
-        f"{document['latency']:.1f} s"
+        f"{len(rows)} of {document['asked']} edits kept, {document['different']} of them "
+        f"different; {spent['tokens_in']} tokens in ({spent['cached_tokens']} cached), "
+        f"{spent['tokens_out']} out{money}, {document['latency']:.1f} s"
     )

@@ -10,7 +10,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
 from waysout.errors import InputError, shown
@@ -51,7 +51,8 @@ class Editable:
 
     It is spelled as the prompt spells it. ``choices`` are the values it may be set to; where there
     are none it is a number between ``low`` and ``high``, with at most ``decimals`` decimals
-    (``None``: any), on the grid of ``step`` from ``start`` if there is one. ``now`` is its value.
+    (``None``: any), on the grid of ``step`` from ``start`` if there is one, and none of ``never``.
+    ``now`` is its value.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Editable:
     step: float | None = None
     start: float = 0.0
     decimals: int | None = None
+    never: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,8 @@ class Request:
                 raise InputError(
                     f"{name} is a whole number of at least {least}, not {shown(value)}"
                 )
-        if not 0.0 <= self.temperature <= 5.0:
+        number = isinstance(self.temperature, (int, float))
+        if not (number and 0.0 <= self.temperature <= 5.0):
             raise InputError(f"temperature is a number from 0 to 5, not {shown(self.temperature)}")
         if not self.messages:
             raise InputError("a request needs at least one message")
@@ -115,6 +118,14 @@ class Request:
         template = _TEMPLATE_TOKENS + _MESSAGE_TOKENS * len(self.messages)
         return self.prompt_bytes + asked + template
 
+    def most_usage(self, text: str, unseen: int = 0) -> Usage:
+        """Return the most that a reply can have used, where nobody counted.
+
+        ``unseen`` are bytes that were written and are no part of the text, such as thoughts.
+        """
+        written = len(text.encode(errors="replace")) + unseen
+        return Usage(self.most_tokens_in, min(written, self.max_tokens), estimated=True)
+
     def key(self, model: str) -> str:
         """Return what tells this request to this model from all others (for recordings).
 
@@ -122,7 +133,10 @@ class Request:
         """
         parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "menu"}
         parts["messages"] = [[m.role, m.content] for m in self.messages]
-        parts["constraint"] = None if self.constraint is None else asdict(self.constraint)
+        parts["temperature"] = float(self.temperature)
+        held = self.constraint
+        schema = held and held.json_schema and dict(held.json_schema)
+        parts["constraint"] = held and {"grammar": held.grammar, "json_schema": schema}
         return _digest([model, parts])
 
 
@@ -143,6 +157,11 @@ class Usage:
     tokens_out: int = 0
     cached_tokens: int = 0
     estimated: bool = False
+
+    @property
+    def counted(self) -> bool:
+        """Whether anybody counted at all: no prompt is without tokens."""
+        return self.tokens_in > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from waysout.domain.budget import Ledger
 from waysout.errors import BudgetSpent, InputError, LLMFailure, LLMUnreachable, shown
@@ -35,70 +35,76 @@ class Retry:
     def wait(self, failures: int, chance: float, asked: float | None = None) -> float:
         """Return the seconds to wait after so many failures; ``chance`` lies between 0 and 1.
 
-        >>> Retry().wait(1, 1.0), Retry().wait(3, 1.0), Retry().wait(3, 0.0), Retry().wait(1, 1, 7)
-        (0.5, 2.0, 1.0, 7)
+        >>> Retry().wait(1, 1.0), Retry().wait(3, 1.0), Retry().wait(3, 0.0), Retry().wait(1, 0, 7)
+        (0.5, 2.0, 1.0, 7.0)
         """
         backoff: float = min(self.longest_wait, self.first_wait * 2 ** (failures - 1))
-        return max(backoff * (0.5 + chance / 2), asked or 0.0)
+        return max(backoff * (0.5 + chance / 2), (asked or 0.0) * (1 + chance / 10))
 
 
 class Breaker:
     """Gives a dead server up, so that a run ends instead of waiting for ever.
 
-    The circuit opens when nothing has come back for ``patience`` seconds of trying, or when a call
-    has failed for good and no other was answered meanwhile. After ``rest`` seconds one more call
-    may try.
+    The circuit opens when a call has failed for good, or nothing was heard for ``patience``
+    seconds, and nobody else is waiting for a reply or was given one meanwhile. While it is open
+    nothing is sent; after ``rest`` seconds one call may try.
     """
 
     def __init__(
         self,
-        patience: float = 55.0,
+        patience: float = 45.0,
         rest: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.patience = patience
         self.rest = rest
         self.clock = clock
-        self.failing_since: float | None = None
-        self._last_answer = float("-inf")
+        self.waiting = 0
+        """How many attempts are under way."""
+        self._last_reply = self._last_heard = float("-inf")
         self._opened: float | None = None
+        self._trying = False
         self._reason = ""
 
-    def check(self) -> None:
-        """Raise `LLMUnreachable` while the circuit is open."""
+    def admit(self) -> bool:
+        """Let a call begin, or raise `LLMUnreachable`; true for the one that tries after a rest."""
         if self._opened is None:
-            return
-        if self.clock() - self._opened < self.rest:
+            return False
+        if self._trying or self.clock() - self._opened < self.rest:
             raise LLMUnreachable(self._reason)
-        self._opened = None
-        self.failing_since = None
+        self._trying = True
+        return True
 
-    def time_left(self) -> float | None:
-        """Return how long an attempt may take before the circuit opens; ``None``: no end."""
-        if self.failing_since is None:
-            return None
-        return max(0.0, self.failing_since + self.patience - self.clock())
+    def leave(self, tried: bool) -> None:
+        """Note that a call has ended; ``tried`` is what `admit` said."""
+        if tried:
+            self._trying = False
+
+    def check(self) -> None:
+        """Raise `LLMUnreachable` if the circuit was opened while a call was waiting."""
+        if self._opened is not None and not self._trying:
+            raise LLMUnreachable(self._reason)
 
     def answered(self) -> None:
-        """Note that somebody answered."""
-        self._last_answer = self.clock()
-        self.failing_since = None
+        """Note that a reply came."""
+        self._last_reply = self._last_heard = self.clock()
         self._opened = None
 
-    def failed(self, started: float, reason: str) -> None:
-        """Note an attempt that failed; open the circuit when patience is at an end."""
-        if self.failing_since is None:
-            self.failing_since = started
-        if self.clock() - self.failing_since >= self.patience:
-            self.open(reason)
+    def failed(self, began: float, failure: LLMFailure, reason: str) -> None:
+        """Note an attempt that failed, of a call that began then."""
+        now = self.clock()
+        if failure.alive:
+            self._last_heard = now
+        silent = now - max(began, self._last_heard) >= self.patience
+        if silent and not self.waiting:
+            self._open(reason)
 
-    def gave_up(self, started: float, reason: str) -> None:
-        """Note a call that failed for good; open the circuit unless another was answered."""
-        if self._last_answer < started:
-            self.open(reason)
+    def gave_up(self, began: float, reason: str) -> None:
+        """Note a call that failed for good."""
+        if self._last_reply < began and not self.waiting:
+            self._open(reason)
 
-    def open(self, reason: str) -> None:
-        """Open the circuit and raise."""
+    def _open(self, reason: str) -> None:
         self._opened = self.clock()
         self._reason = reason
         raise LLMUnreachable(reason)
@@ -177,7 +183,13 @@ class Caller:
                 f"a limit in money needs the prices of {self.backend.name} (--price IN/OUT, "
                 "per million tokens)"
             )
-        self.breaker.check()
+        tried = self.breaker.admit()
+        try:
+            return await self._paid(request, ledger)
+        finally:
+            self.breaker.leave(tried)
+
+    async def _paid(self, request: Request, ledger: Ledger) -> Reply:
         most_money = self.price.most(request) if self.price else 0.0
         most_tokens = request.most_tokens_in + request.max_tokens
         reserved = ledger.reserve_call(most_tokens, most_money)
@@ -186,19 +198,20 @@ class Caller:
         except BaseException:
             reserved.release()
             raise
+        # A backend that does not count would never spend anything.
+        usage = reply.usage if reply.usage.counted else request.most_usage(reply.text)
         reserved.settle(
-            tokens_in=reply.usage.tokens_in,
-            tokens_out=reply.usage.tokens_out,
-            cached_tokens=reply.usage.cached_tokens,
-            money=self.price.of(reply.usage) if self.price else 0.0,
+            tokens_in=usage.tokens_in,
+            tokens_out=usage.tokens_out,
+            cached_tokens=usage.cached_tokens,
+            money=self.price.of(usage) if self.price else 0.0,
         )
-        return reply
+        return replace(reply, usage=usage)
 
     async def _try(self, request: Request, ledger: Ledger) -> Reply:
-        first = self.breaker.clock()
+        began = self.breaker.clock()
         for failures in range(1, self.retry.attempts + 1):
             self.breaker.check()
-            started = self.breaker.clock()
             try:
                 reply = await self._attempt(request, ledger)
             except LLMFailure as error:
@@ -206,24 +219,26 @@ class Caller:
             else:
                 self.breaker.answered()
                 return reply
-            self.breaker.failed(started, self._given_up(failure))
+            self.breaker.failed(began, failure, self._given_up(failure))
             if failures == self.retry.attempts or self._asks_too_much(failure):
                 break
             await self._pause(failures, failure, ledger)
-        self.breaker.gave_up(first, self._given_up(failure))
+        self.breaker.gave_up(began, self._given_up(failure))
         raise LLMFailure(self._given_up(failure), retry_after=failure.retry_after)
 
     async def _attempt(self, request: Request, ledger: Ledger) -> Reply:
         ledger.check_deadline()
         ledger.count_attempt()
-        patience, deadline = self.breaker.time_left(), ledger.seconds_left
-        within = deadline if patience is None else min(patience, deadline)
+        left = ledger.seconds_left
+        self.breaker.waiting += 1
         try:
-            async with asyncio.timeout(None if within == float("inf") else within):
+            async with asyncio.timeout(None if left == float("inf") else left):
                 return await self.backend.complete(request)
         except TimeoutError:
             ledger.check_deadline()
             raise LLMFailure("no reply in time") from None
+        finally:
+            self.breaker.waiting -= 1
 
     async def _pause(self, failures: int, failure: LLMFailure, ledger: Ledger) -> None:
         wait = self.retry.wait(failures, self._chance(), failure.retry_after)

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Coroutine
 from typing import get_args
 
 from waysout.errors import LLMError, shown
-from waysout.llm.base import FINISHES, Backend, Constraint, Editable, Form, Message, Reply, Request
+from waysout.llm.base import (
+    FINISHES,
+    Backend,
+    Constraint,
+    Editable,
+    Form,
+    Message,
+    Reply,
+    Request,
+    Usage,
+)
 
 _YES_NO = Constraint(
     grammar='root ::= "yes" | "no"',
@@ -26,16 +37,24 @@ def _question(text: str, **settings: object) -> Request:
     return Request((Message("user", text),), **filled)  # type: ignore[arg-type]
 
 
-def check_backend(backend: Backend) -> None:
+def check_backend(backend: Backend, *, seconds: float = 300.0) -> None:
     """Raise `LLMError` unless the backend keeps its protocol. Asks about ten short questions.
 
     It must answer with well-formed replies, one or several at a time, keep to the token limit and
     to a constraint in the form it claims, go on after a cancelled request, and work again in
-    another event loop, as when a script calls it twice.
+    another event loop, as when a script calls it twice; all within ``seconds``.
     """
     _check_describes_itself(backend)
-    asyncio.run(_check_answers(backend))
-    asyncio.run(_check_goes_on(backend))
+    for check in (_check_answers, _check_goes_on):
+        asyncio.run(_in_time(backend, check(backend), seconds))
+
+
+async def _in_time(backend: Backend, check: Coroutine[None, None, None], seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await check
+    except TimeoutError:
+        _demand(False, backend, f"it did not answer within {seconds:g} seconds")
 
 
 def _demand(holds: bool, backend: Backend, reason: str) -> None:
@@ -65,12 +84,19 @@ async def _check_answers(backend: Backend) -> None:
 
 
 async def _check_constraint(backend: Backend) -> None:
-    if backend.form == "none":
+    if _form(backend) == "none":
         return
     asked = _question("Is the sky blue? Answer yes or no.", constraint=_YES_NO)
     text = (await _ask(backend, asked)).text.strip()
+    if _form(backend) == "none":
+        return  # the server has just refused it, and the backend says so
     _demand(_is_yes_or_no(backend.form, text), backend,
             f"it claims the form {backend.form!r} and answered {shown(text)}")  # fmt: skip
+
+
+def _form(backend: Backend) -> Form:
+    """Return the form of the moment: a backend may learn that its server cannot do it."""
+    return backend.form
 
 
 def _is_yes_or_no(form: Form, text: str) -> bool:
@@ -95,12 +121,17 @@ async def _check_goes_on(backend: Backend) -> None:
 async def _ask(backend: Backend, request: Request) -> Reply:
     reply = await backend.complete(request)
     _demand(isinstance(reply, Reply), backend, f"it answered {shown(reply)}, not a Reply")
-    usage = reply.usage
-    counts = (usage.tokens_in, usage.tokens_out, usage.cached_tokens)
-    whole = all(isinstance(n, int) and n >= 0 for n in counts)
-    _demand(whole and usage.cached_tokens <= usage.tokens_in, backend, f"its usage is {usage}")
     _demand(isinstance(reply.text, str), backend, f"the text is {shown(reply.text)}")
-    _demand(reply.latency >= 0, backend, f"the latency is {shown(reply.latency)}")
+    _demand(_is_sound(reply.usage), backend, f"its usage is {reply.usage}")
+    latency = isinstance(reply.latency, (int, float)) and reply.latency >= 0
+    _demand(latency, backend, f"the latency is {shown(reply.latency)}")
     finish = f"finish is {shown(reply.finish)}, not one of {FINISHES}"
     _demand(reply.finish in FINISHES, backend, finish)
     return reply
+
+
+def _is_sound(usage: object) -> bool:
+    if not isinstance(usage, Usage):
+        return False
+    counts = (usage.tokens_in, usage.tokens_out, usage.cached_tokens)
+    return all(type(n) is int and n >= 0 for n in counts) and counts[2] <= counts[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -51,10 +52,9 @@ def connect(name: str) -> Backend:
     scheme, colon, rest = name.partition(":")
     provider = PROVIDERS.get(scheme)
     if provider is None:
-        raise InputError(
-            f"{unknown('LLM backend', scheme, PROVIDERS)}. An LLM is named "
-            + ", ".join(p.usage for p in PROVIDERS.values())
-        )
+        hint = f"; did you mean llamacpp:{name}?" if _is_model(name) else ""
+        known = ", ".join(p.usage for p in PROVIDERS.values())
+        raise InputError(f"{unknown('LLM backend', scheme, PROVIDERS)}{hint} Write {known}")
     target, options = _options(rest, provider)
     if not colon or not target:
         raise InputError(f"{shown(name)} is incomplete: write {provider.usage}")
@@ -65,15 +65,22 @@ def connect(name: str) -> Backend:
     return made
 
 
+def _is_model(name: str) -> bool:
+    from waysout.llm.models import MODELS
+
+    return name in MODELS or name.endswith(".gguf")
+
+
 def _options(rest: str, provider: Provider) -> tuple[str, dict[str, Any]]:
     target, mark, query = rest.rpartition("?")
-    if not mark or not provider.options:
+    # A question mark may also be part of a file's name.
+    if not mark or not provider.options or "=" not in query:
         return rest, {}
     options = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key not in provider.options:
             raise InputError(f"{provider.usage}: {unknown('option', key, provider.options)}")
-        if not (value.isascii() and value.isdigit() and 0 < int(value) < 1_000_000):
+        if not re.fullmatch("[1-9][0-9]{0,5}", value):
             raise InputError(f"{key} is a whole number of at least 1, not {shown(value)}")
         options[key] = int(value)
     return target, options

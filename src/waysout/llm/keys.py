@@ -18,7 +18,7 @@ SERVICE = "waysout"  # under which the keyring files our keys, with the host as 
 
 
 def parse_target(text: str) -> tuple[str, str]:
-    """Split ``MODEL@URL``; without an address it is OpenAI's.
+    """Split ``MODEL@URL``. The address is never guessed: rows of people go there.
 
     >>> parse_target("qwen2.5:7b@http://localhost:11434")
     ('qwen2.5:7b', 'http://localhost:11434/v1')
@@ -26,14 +26,15 @@ def parse_target(text: str) -> tuple[str, str]:
     ('@cf/meta/llama', 'https://llm.example/v1')
     """
     marks = list(re.finditer(r"@(?=https?://)", text, re.IGNORECASE))
-    model, url = (text[: marks[-1].start()], text[marks[-1].end() :]) if marks else (text, "")
-    if not model.strip() or "://" in model or (not marks and "@" in model):
+    model, url = (text[: marks[-1].start()], text[marks[-1].end() :]) if marks else ("", "")
+    if not model.strip() or "://" in model:
         # What was given is not repeated: a password may be in it.
         raise InputError(
             "an LLM server is named MODEL@URL, with an address that starts with http:// or "
-            "https://, such as openai:qwen2.5:7b@http://localhost:8000/v1"
+            "https://, such as openai:qwen2.5:7b@http://localhost:8000/v1 or "
+            f"openai:MODEL@{OPENAI_URL}"
         )
-    return model, check_url(url) if marks else OPENAI_URL
+    return model, check_url(url)
 
 
 def check_url(url: str) -> str:

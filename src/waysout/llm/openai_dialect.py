@@ -18,6 +18,8 @@ from waysout.llm.base import Request
 PARTS = ("n", "json_schema", "json_object", "stream_options", "seed", "max_tokens",
          "max_completion_tokens", "temperature", "stream")  # fmt: skip
 
+_LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
+
 _FORMAT = "response_format|json_schema|json_object|guided|grammar|structured.?output"
 _LIMIT = "max_(?:completion_)?tokens"
 _NAMES = {
@@ -90,8 +92,10 @@ class Dialect:
     def blame(self, parts: tuple[str, ...], param: str, message: str, *, guess: bool) -> str | None:
         """Return the part that a refusal is about: the one it names, else the next to try.
 
-        What this server took before is not to blame unless it is named.
+        What this server took before is not to blame unless it is named. The last way to limit a
+        reply's length is never left out: without one a reply could cost anything.
         """
+        parts = tuple(p for p in parts if p not in _LIMITS or not self.refused & _LIMITS)
         for text in (f"'{param}'" if param else "", message):
             found = {part: re.search(_NAMES[part], text, re.IGNORECASE) for part in parts}
             at = {part: match.start() for part, match in found.items() if match}

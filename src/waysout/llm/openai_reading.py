@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 from waysout.llm.base import Finish, Reply, Request, Usage
 
@@ -137,16 +137,15 @@ class Reading:
         ]
 
     def _usages(self, choices: list[Choice]) -> list[Usage]:
-        """Charge the prompt to the first, and share out what the server does not tell apart."""
-        tokens_in, tokens_out = self.usage.get("prompt_tokens"), self.usage.get("completion_tokens")
-        if not (_is_count(tokens_in) and _is_count(tokens_out)):
-            most_in = self.request.most_tokens_in
-            out = [len(_bytes(c.text)) + c.unseen for c in choices]
-            return [Usage(0 if i else most_in, o, estimated=True) for i, o in enumerate(out)]
-        each, left = divmod(tokens_out, len(choices))
-        shares = [each + (i < left) for i in range(len(choices))]
-        cached = min(self.cached or 0, tokens_in)
-        return [Usage(tokens_in, shares[0], cached), *(Usage(0, share) for share in shares[1:])]
+        """Share out what the server counted for all choices together."""
+        tokens_in = _count(self.usage.get("prompt_tokens"))
+        tokens_out = _count(self.usage.get("completion_tokens"))
+        wrote = any(c.text or c.unseen for c in choices)
+        if not tokens_in or tokens_out is None or (wrote and not tokens_out):
+            return [self.request.most_usage(c.text, c.unseen) for c in choices]
+        counts = (tokens_in, tokens_out, min(self.cached or 0, tokens_in))
+        shares = zip(*(_shared(count, len(choices)) for count in counts), strict=True)
+        return [Usage(*share) for share in shares]
 
     @property
     def cached(self) -> int | None:
@@ -154,7 +153,7 @@ class Reading:
         details = self.usage.get("prompt_tokens_details")
         told = details.get("cached_tokens") if isinstance(details, dict) else None
         told = self.usage.get("prompt_cache_hit_tokens") if told is None else told
-        return told if _is_count(told) else None
+        return _count(told)
 
     def _line(self, line: bytes) -> None:
         name, _, value = line.strip().partition(b":")
@@ -178,8 +177,8 @@ class Reading:
                 self._take(part)
 
     def _take(self, part: Mapping[str, Any]) -> None:
-        index = part.get("index", 0)
-        if not (_is_count(index) and index < self.n):
+        index = _count(part.get("index", 0))
+        if index is None or index >= self.n:
             return
         choice = self._choice(index)
         said = part.get("delta") or part.get("message")
@@ -201,8 +200,14 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+def _shared(total: int, among: int) -> list[int]:
+    each, left = divmod(total, among)
+    return [each + (i < left) for i in range(among)]
+
+
+def _count(value: object) -> int | None:
+    sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+    return value if isinstance(value, int) and sound else None
 
 
 def _bytes(text: str) -> bytes:

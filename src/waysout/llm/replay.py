@@ -7,6 +7,7 @@ line it may leave behind is skipped.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from waysout.errors import InputError, LLMError, UnavailableError
 from waysout.llm.base import Backend, Form, Reply, Request, Usage
 
 VERSION = 1
+_HEAD = b'{"waysout_call"'
 
 
 def _line(model: str, form: Form, request: Request, reply: Reply) -> bytes:
@@ -34,13 +36,18 @@ def _calls(path: Path) -> Iterator[dict[str, Any]]:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read the recording {path}: {error.strerror}") from None
-    for line in data.splitlines():
+    for number, line in enumerate(data.splitlines(), start=1):
         try:
             call = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # torn by a kill
-        if isinstance(call, dict) and call.get("waysout_call") == VERSION:
-            yield call
+        if not (isinstance(call, dict) and call.get("waysout_call") == VERSION):
+            continue
+        try:
+            yield call | {"reply": _reply(call["reply"]), "key": str(call["key"]),
+                          "model": str(call["model"]), "form": call["form"]}  # fmt: skip
+        except (KeyError, TypeError):
+            raise InputError(f"{path}, line {number}: not a whole call; take it out") from None
 
 
 def _reply(table: dict[str, Any]) -> Reply:
@@ -50,7 +57,7 @@ def _reply(table: dict[str, Any]) -> Reply:
 def _first_replies(calls: Iterable[dict[str, Any]]) -> dict[str, Reply]:
     found: dict[str, Reply] = {}
     for call in calls:
-        found.setdefault(call["key"], _reply(call["reply"]))
+        found.setdefault(call["key"], call["reply"])
     return found
 
 
@@ -95,14 +102,22 @@ class Recorder(Backend):
         self.backend = backend
         self.name, self.form, self.parallel = backend.name, backend.form, backend.parallel
         self.path = Path(path)
+        self._asking: dict[str, asyncio.Lock] = {}
+        self._full: UnavailableError | None = None
 
     @cached_property
     def _replies(self) -> dict[str, Reply]:
+        """What is on file. The file is tried now, before anybody is asked and paid for it."""
         if not self.path.exists():
+            self._append(b"")
             return {}
-        if self.path.read_bytes()[-1:] != b"\n":
-            self._append(b"\n")  # ends a torn line, so that the next one does not become part of it
-        return _first_replies(_calls(self.path))
+        calls = list(_calls(self.path))
+        data = self.path.read_bytes()
+        if data[: len(_HEAD)] != _HEAD[: len(data)]:
+            raise InputError(f"{self.path} is no recording: give another file")
+        # A torn line is ended, so that the next one does not become part of it.
+        self._append(b"" if data.endswith(b"\n") or not data else b"\n")
+        return _first_replies(calls)
 
     def _append(self, data: bytes) -> None:
         try:
@@ -121,11 +136,23 @@ class Recorder(Backend):
     async def complete(self, request: Request) -> Reply:
         """Return the reply on file, else ask and file it."""
         key = request.key(self.name)
-        if key not in self._replies:
-            reply = await self.backend.complete(request)
+        try:
+            async with self._asking.setdefault(key, asyncio.Lock()):
+                if key not in self._replies:
+                    if self._full is not None:
+                        raise self._full
+                    self._file(key, request, await self.backend.complete(request))
+                return self._replies[key]
+        finally:
+            self._asking.pop(key, None)
+
+    def _file(self, key: str, request: Request, reply: Reply) -> None:
+        """Keep a reply. One that cannot be written was paid for and counts; no other is asked."""
+        self._replies[key] = reply
+        try:
             self._append(_line(self.name, self.form, request, reply))
-            self._replies.setdefault(key, reply)
-        return self._replies[key]
+        except UnavailableError as error:
+            self._full = error
 
     async def aclose(self) -> None:
         """Let go of the backend."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from waysout.errors import InputError, shown
 from waysout.llm.base import Backend, Editable, Finish, Reply, Request, Usage
 
+_LETTERS = 4  # to a token, as in English
 _FACTORS = (1.1, 1.2, 1.25, 1.5, 2.0, 3.0, 0.9, 0.8, 0.75, 0.5, 0.1)
 _REASONS = (
     "a common way to improve the outcome",
@@ -62,9 +63,11 @@ class Simulated(Backend):
         """Make a reply up from the request's menu."""
         draw = _Draw(random.Random(request.key(self.name)), self.seed, self.habits, request)
         text, finish = draw.reply()
-        # About four letters make a token of English.
-        usage = Usage(request.prompt_bytes // 4, len(text) // 4, estimated=True)
-        return Reply(text, usage, finish=finish, model=self.name)
+        if len(text) > request.max_tokens * _LETTERS:
+            text, finish = text[: request.max_tokens * _LETTERS], "length"
+        written = -(-len(text) // _LETTERS)
+        read = 1 + request.prompt_bytes // _LETTERS
+        return Reply(text, Usage(read, written, estimated=True), finish=finish, model=self.name)
 
 
 @dataclass(frozen=True, slots=True)

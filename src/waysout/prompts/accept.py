@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 from waysout.domain.edit import Edit
@@ -20,7 +20,7 @@ from waysout.domain.rules import Lever, RuleSet, Violation
 from waysout.domain.rules.ruleset import DOMAIN
 from waysout.domain.schema import Feature, Row, Value, text_of
 from waysout.errors import RowError
-from waysout.prompts.numerals import read_number
+from waysout.prompts.numerals import Measure, before_comment, last_of_a_move, read_number
 from waysout.prompts.parse import Raw, candidates, unwrap
 from waysout.prompts.spelling import LONGEST_SENTENCE, Spelling, folded, neutral
 
@@ -90,7 +90,8 @@ def read_reply(
     judge = _Judge(rules, spelling, query, row, strict)
     edits: list[Edit] = []
     rejections: list[Rejection] = []
-    for position, raw in enumerate(candidates(text, cut=cut, strict=strict)):
+    found = candidates(text, cut=cut, strict=strict, knows=partial(knows, spelling))
+    for position, raw in enumerate(found):
         if position >= k:
             detail = f"candidate {position + 1}, but {k} were asked for"
             rejections.append(Rejection(Cause.BEYOND_K, detail))
@@ -102,9 +103,18 @@ def read_reply(
     return Proposal(tuple(edits), tuple(rejections))
 
 
+def knows(spelling: Spelling, feature: str, value: str) -> bool:
+    """Whether a text spells a feature or (with a value) one of its levels as the prompt does."""
+    found = spelling.find(feature, strict=True) if not value else _look(feature, spelling.find)
+    if found is None or not value:
+        return found is not None
+    return any(spelling.find_level(found, said) is not None for said in _readings(value))
+
+
 class _Refused(Exception):
     def __init__(self, cause: Cause, detail: str, rule: str = "") -> None:
-        self.rejection = Rejection(cause, neutral(detail, LONGEST_SENTENCE), rule)
+        detail, rule = neutral(detail, LONGEST_SENTENCE), neutral(rule, LONGEST_SENTENCE)
+        self.rejection = Rejection(cause, detail, rule)
 
 
 @dataclass
@@ -125,7 +135,7 @@ class _Judge:
         return self.rules.levers(self.query)
 
     @cached_property
-    def _standing(self) -> frozenset[tuple[str, tuple[str, ...]]]:
+    def _standing(self) -> frozenset[tuple[int, tuple[str, ...]]]:
         """What the row breaks already: leaving that behind may take several edits."""
         return frozenset(map(_identity, self.rules.violations(self.query, self.row)))
 
@@ -136,7 +146,7 @@ class _Judge:
         lever = self._levers[feature.name]
         if lever.blocked:
             raise _Refused(Cause.NOT_ACTIONABLE, f"{feature.name}: {lever.blocked}")
-        value = self._value(feature, raw.value)
+        value = self._value(feature, raw)
         self._check(feature, value)
         return Edit(feature.name, value, neutral(unwrap(raw.reason), LONGEST_SENTENCE))
 
@@ -147,41 +157,62 @@ class _Judge:
             raise _Refused(Cause.UNKNOWN_FEATURE, f"no feature is called {neutral(text)!r}")
         return found
 
-    def _value(self, feature: Feature, text: str) -> Value:
-        value = self._number(feature, text) if feature.is_numeric else self._level(feature, text)
+    def _value(self, feature: Feature, raw: Raw) -> Value:
+        value = self._understood(feature, raw.value)
         if value is None:
             cause = Cause.OUTSIDE_DOMAIN if feature.kind == "category" else Cause.BAD_TYPE
-            raise _Refused(cause, f"{feature.name} cannot be {neutral(text)!r}")
+            raise _Refused(cause, f"{feature.name} cannot be {neutral(raw.value)!r}")
+        if raw.change:
+            change = self._understood(feature, raw.change)
+            # A number beside "increase" is how far to go.
+            if change != value and (feature.is_numeric or change is not None):
+                detail = f"{feature.name}: {neutral(raw.value)!r} and {neutral(raw.change)!r}"
+                raise _Refused(Cause.BAD_TYPE, detail)
+        return value
+
+    def _understood(self, feature: Feature, text: str) -> Value:
+        read = self._number if feature.is_numeric else self._level
+        value = read(feature, text)
+        name, equals, rest = _split_name(text)
+        if value is None and equals and not self.strict and self.spelling.find(name) is feature:
+            return read(feature, rest)
         return value
 
     def _number(self, feature: Feature, text: str) -> Value:
-        if self.strict:
-            return _coerced(feature, text)
-        number = read_number(text)
-        value = None if number is None else _coerced(feature, number)
-        if number is not None and value is None:
+        if self.strict and _coerced(feature, text) is None:
+            return None
+        number = read_number(text, Measure.of(feature))
+        if number is None:
+            return None
+        value = _coerced(feature, number)
+        if not isinstance(value, (int, float)):
             raise _Refused(Cause.OUTSIDE_DOMAIN, f"{feature.name} cannot be {number:g}")
-        return value
+        return value if abs(value - number) <= _MOST_ROUNDED * abs(number) else None
 
     def _level(self, feature: Feature, text: str) -> Value:
         if self.strict:
             level = self.spelling.find_level(feature, text)
         else:
-            level = _look(text, lambda said: self._find_level(feature, said))
+            level = _look(text, partial(self._find_level, feature)) or self._coded(feature, text)
         if level is None or feature.kind == "category":
             return level
         return bool(feature.level_texts.index(level))
 
     def _find_level(self, feature: Feature, text: str) -> str | None:
         exact = self.spelling.find_level(feature, text)
-        if exact is not None:
-            return exact
+        return exact if exact is not None else self._sayings(feature).get(folded(text))
+
+    def _coded(self, feature: Feature, text: str) -> str | None:
+        """Return the level that is a whole number, however that is written: "2.0" is "2"."""
+        code = unwrap(text)
+        if not _WHOLE.fullmatch(code):
+            return None
+        return self._sayings(feature).get(folded(text_of(float(code))))
+
+    def _sayings(self, feature: Feature) -> dict[str, str | None]:
         if feature.name not in self._levels:
             self._levels[feature.name] = _sayings(feature, self.spelling)
-        known = self._levels[feature.name]
-        found = known.get(folded(text))
-        number = read_number(text) if found is None else None
-        return found if number is None else known.get(folded(text_of(number)))
+        return self._levels[feature.name]
 
     def _check(self, feature: Feature, value: Value) -> None:
         if value == self.row[self.rules.schema.index(feature.name)]:
@@ -198,8 +229,9 @@ class _Judge:
                 raise _Refused(cause, violation.reason, "" if domain else violation.rule)
 
 
-def _identity(violation: Violation) -> tuple[str, tuple[str, ...]]:
-    return violation.rule, violation.features
+def _identity(violation: Violation) -> tuple[int, tuple[str, ...]]:
+    """Tell which rule is broken; names do not, for two may have the same."""
+    return violation.part, violation.features
 
 
 def _coerced(feature: Feature, raw: str | float) -> Value:
@@ -209,38 +241,54 @@ def _coerced(feature: Feature, raw: str | float) -> Value:
         return None
 
 
-_MOVE = re.compile(
-    r"(?:(?:[a-z_]{1,40} ){0,3}?from \S.*?|(?:set|change|switch|move|upgrade|increase|raise|improve"
-    r"|go|become)(?:e?d)?(?: [a-z_]{1,40}){0,3}?) to (?P<to>.+)",
-    re.IGNORECASE,
-)
-_ARROW = re.compile(r"[-=]+>|[→⇒➔➜⟶]")
-_CLAUSE = re.compile(r"[(,;:—]|\.(?= )| [-–]+ | (?:because|since|as|which|so)\b")
-_SEVERAL = re.compile(r"[,;/|()]| or | and ")
+# 11.6 years are 12; 0.4 are not none at all, and 0.15 may have been meant as a share.
+_MOST_ROUNDED = 0.1
+_WHOLE = re.compile(r"-?\d{1,15}(?:\.0*)?", re.ASCII)
+_RANGE = re.compile(r"\d+\W+\d.*")
+_QUOTES = " \"'`“”‘’«».!"
+_SEVERAL = re.compile(r"[,;/|()]| (?:or|and|vs\.?) ")
+
+
+def _split_name(text: str) -> tuple[str, str, str]:
+    """Split "income = 500" where the name ends."""
+    found = re.search(r"[=:]", text)
+    if found is None:
+        return text, "", ""
+    return unwrap(text[: found.start()]), found[0], text[found.end() :]
 
 
 def _look(text: str, find: Callable[[str], T | None]) -> T | None:
     """Find what a text names: to the letter, else without what models write around a name."""
-    line = unicodedata.normalize("NFC", " ".join(text.split()))[:LONGEST_SENTENCE]
-    for attempt in (text, *_readings(line)):
+    for attempt in _readings(text):
         found = find(attempt)
         if found is not None:
             return found
-    head = find(unwrap(_CLAUSE.split(line, maxsplit=1)[0]))
+    line = _one_line(text)
+    said, comment = before_comment(line)
+    head = find(unwrap(said))
+    if _RANGE.fullmatch(line) and find(unwrap(comment).rstrip(")")) != head:
+        return None  # "1 - 4 years" is not the code 1
     others = (find(unwrap(part)) for part in _SEVERAL.split(line))
     # "Private, State-gov" names two: neither is meant more than the other.
     return head if all(other is None or other == head for other in others) else None
 
 
-def _readings(line: str) -> Iterator[str]:
+def _one_line(text: str) -> str:
+    return unicodedata.normalize("NFC", " ".join(text.split()))[:LONGEST_SENTENCE]
+
+
+def _readings(text: str) -> Iterator[str]:
+    """Yield what a text may name, from the letter to the end of a move."""
+    line = _one_line(text)
     bare = unwrap(line)
+    yield text
+    yield line.strip(_QUOTES)
     yield bare
-    yield bare.rstrip(".! ")
-    last = unwrap(_ARROW.split(bare)[-1])
-    move = _MOVE.fullmatch(last)
-    yield unwrap(last if move is None else move["to"]).rstrip(".! ")
+    yield unwrap(bare.rstrip(".! "))
+    yield unwrap(last_of_a_move(bare)).rstrip(".! ")
 
 
+_AND_MORE = re.compile(r"\d+\+")
 _TRUE, _FALSE = ("true", "yes", "y"), ("false", "no", "n")
 
 
@@ -251,6 +299,7 @@ def _sayings(feature: Feature, spelling: Spelling) -> dict[str, str | None]:
         [*((said, level) for level, said in shown.items()), *((level, level) for level in shown)],
         feature.synonyms.items(),
         [(said, level) for level, said in feature.words.items()],
+        [(f"{level[:-1]} or more", level) for level in shown if _AND_MORE.fullmatch(level)],
         _yes_and_no(feature),
     )
     known: dict[str, str | None] = {}

@@ -91,7 +91,7 @@ def domain(offer: Editable) -> Domain:
     if grid is not None:
         return grid
     decimals = _decimals(offer, high - low)
-    return Domain(spans=_spans(low, high, offer.now, decimals), decimals=decimals)
+    return Domain(spans=_spans(low, high, offer, decimals), decimals=decimals)
 
 
 def _limits(offer: Editable) -> tuple[Decimal, Decimal]:
@@ -117,12 +117,19 @@ def _grid(offer: Editable, low: Decimal, high: Decimal) -> Domain | None:
         return Domain(points=tuple(p for p in points if _may_be(p, offer)))
     if step != int(step) or start != int(start):
         return None
-    return Domain(spans=_spans(low, high, offer.now, 0), step=int(step), start=int(start))
+    return Domain(spans=_spans(low, high, offer, 0), step=int(step), start=int(start))
 
 
 def _may_be(point: Decimal, offer: Editable) -> bool:
     held = offer.decimals is None or round(point, offer.decimals) == point
-    return held and point != _number(offer.now)
+    return held and point not in _barred(offer)
+
+
+def _barred(offer: Editable) -> set[Decimal]:
+    present = _number(offer.now)
+    return {_exact(number) for number in offer.never} | (
+        {present} if present is not None else set()
+    )
 
 
 def _number(text: str) -> Decimal | None:
@@ -138,16 +145,17 @@ def _decimals(offer: Editable, width: Decimal) -> int:
     return next((d for d in range(FINE_DECIMALS, 15) if width.scaleb(d) >= 1000), 15)
 
 
-def _spans(low: Decimal, high: Decimal, now: str, decimals: int) -> tuple[tuple[int, int], ...]:
-    """Return the numbers between the limits, but for the present one."""
+def _spans(
+    low: Decimal, high: Decimal, offer: Editable, decimals: int
+) -> tuple[tuple[int, int], ...]:
+    """Return the numbers between the limits, but for the present one and those never meant."""
     first, last = math.ceil(low.scaleb(decimals)), math.floor(high.scaleb(decimals))
-    present = _number(now)
-    barred = None if present is None else present.scaleb(decimals)
-    if barred is None or barred != int(barred) or not first <= barred <= last:
-        spans = [(first, last)]
-    else:
-        spans = [(first, int(barred) - 1), (int(barred) + 1, last)]
-    return tuple((a, b) for a, b in spans if a <= b)
+    scaled = (number.scaleb(decimals) for number in _barred(offer))
+    spans = []
+    for barred in sorted(int(n) for n in scaled if n == int(n) and first <= n <= last):
+        spans.append((first, barred - 1))
+        first = barred + 1
+    return tuple((a, b) for a, b in [*spans, (first, last)] if a <= b)
 
 
 def short_lists(values: Mapping[str, Domain], together: int) -> frozenset[str]:
@@ -173,15 +181,16 @@ def block_grammar(menu: Sequence[Editable], k: int) -> str:
     feature ::= "job" "\nVALUE=" value-1 | "age" "\nVALUE=" value-2
     value-1 ::= "clerk"
     value-2 ::= ([3-6] | [8-9])
-    reason ::= [^\x00-\x20\x7F<>\[\]] [^\x00-\x1F\x7F<>\[\]]{0,119}
+    reason ::= [^\x00-\x20\x7F<>\[\]{}=] [^\x00-\x1F\x7F<>\[\]{}=]{0,119}
     """
     blocks = (f"{_literal(_heading(i))} edit" for i in range(1, k + 1))
     rules = {
         "root": " ".join(blocks),
         "edit": r'"FEATURE=" feature "\nREASONING=" reason',
         **_feature_rules(domains(menu)),
-        # Brackets could spell a chat template's control token, which no prompt should ever hold.
-        "reason": _line(LONGEST_REASON, r"<>\[\]"),
+        # Brackets could spell a chat template's control token, which no prompt should ever hold;
+        # braces and equals signs could be taken for another candidate.
+        "reason": _line(LONGEST_REASON, r"<>\[\]{}="),
     }
     return "\n".join(f"{name} ::= {rule}" for name, rule in rules.items())
 

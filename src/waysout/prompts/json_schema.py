@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from waysout.llm.base import Editable
-from waysout.prompts.grammar import LONGEST_REASON, MOST_FEATURES, Domain, domains, short_lists
+from waysout.prompts.grammar import MOST_FEATURES, Domain, domains, short_lists
 
 MOST_LISTED = 1000
 """Names and values listed in the whole schema; beyond it the longest lists give way."""
@@ -46,8 +46,8 @@ def _object(properties: JsonSchema) -> JsonSchema:
 
 
 def _edit(feature: JsonSchema, value: JsonSchema) -> JsonSchema:
-    reasoning = {"type": "string", "maxLength": LONGEST_REASON}
-    return _object({"feature": feature, "value": value, "reasoning": reasoning})
+    # No length: some servers refuse the keyword, and long reasons are cut when they are read.
+    return _object({"feature": feature, "value": value, "reasoning": {"type": "string"}})
 
 
 def _any_of(schemas: Iterable[JsonSchema]) -> JsonSchema:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waysout.domain.rules import Lever, RuleSet
+from waysout.domain.rules import Lever, RuleSet, Violation
 from waysout.domain.schema import Row, Value
 from waysout.llm.base import Editable
 from waysout.prompts.grammar import domain
@@ -13,23 +13,38 @@ def menu(rules: RuleSet, spelling: Spelling, query: Row, row: Row) -> tuple[Edit
     """Return the features that may be edited in ``row`` on the way from ``query``.
 
     As far as rules about one feature alone tell; the others are checked on the edited row. A
-    feature that was moved may go back to the query's value.
+    feature that was moved may go back to the query's value where that breaks nothing.
     """
     levers = rules.levers(query).values()
-    offers = (_offer(lever, spelling, now) for lever, now in zip(levers, row, strict=True))
-    return tuple(offer for offer in offers if offer is not None and domain(offer))
+    broken = frozenset(rules.violations(query, row))
+    offers = []
+    for lever, now in zip(levers, row, strict=True):
+        back = lever.now != now and _may_go_back(rules, query, row, lever, broken)
+        offer = _offer(lever, spelling, now, back=back)
+        if offer is not None and domain(offer):
+            offers.append(offer)
+    return tuple(offers)
 
 
-def _offer(lever: Lever, spelling: Spelling, now: Value) -> Editable | None:
-    if not lever.is_open:
-        return None
+def _may_go_back(
+    rules: RuleSet, query: Row, row: Row, lever: Lever, broken: frozenset[Violation]
+) -> bool:
+    if lever.blocked or lever.now is None:
+        return False
+    there = rules.apply(row, {lever.feature.name: lever.now})
+    return broken.issuperset(rules.violations(query, there))
+
+
+def _offer(lever: Lever, spelling: Spelling, now: Value, *, back: bool) -> Editable | None:
     feature = lever.feature
     name, shown = spelling.name(feature.name), spelling.value(feature, now)
-    choices = lever.choices()
+    choices = lever.choices() if lever.is_open else ()
     if choices is None:
         decimals = 0 if feature.kind == "integer" else feature.decimals
-        return Editable(name, shown, (), lever.low, lever.high, lever.step, lever.start, decimals)
-    offered = [v for v in (*choices, lever.now) if v is not None and v != now]
-    if not offered:
-        return None
-    return Editable(name, shown, tuple(spelling.value(feature, v) for v in offered))
+        never = sorted(float(v) for v in lever.never if isinstance(v, (int, float)))
+        return Editable(
+            name, shown, (), lever.low, lever.high, lever.step, lever.start, decimals, tuple(never)
+        )
+    offered = [*choices, lever.now] if back else choices
+    texts = tuple(spelling.value(feature, v) for v in offered if v != now)
+    return Editable(name, shown, texts) if texts else None

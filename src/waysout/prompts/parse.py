@@ -2,7 +2,8 @@
 
 The format asked for is a block of ``CANDIDATE=1``, ``FEATURE=…``, ``VALUE=…`` (or ``CHANGE=…``) and
 ``REASONING=…``, or the same in JSON. Models add prose, Markdown, headings and thoughts, lose line
-ends and stop in the middle. Nothing here knows the table: names and values are still bare text.
+ends and stop in the middle. Names and values are still bare text; all that is asked about the table
+is whether a line spells one of them to the letter, for a name may well look like a field.
 
 Any text is read in time linear in its length and without an error. What looks like a candidate but
 is not one has a ``flaw``, so that it can be counted.
@@ -12,11 +13,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["header", "feature", "value", "change", "reason", "other"]
+
+# Whether a text names a feature (the value is empty), or a value of a feature, to the letter.
+Knows = Callable[[str, str], bool]
 
 # Deeper than any answer, shallower than Python's patience.
 DEEPEST = 16
@@ -36,32 +40,39 @@ _KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """One candidate as the reply words it. A ``flaw`` says why nothing can be made of it."""
+    """One candidate as the reply words it. A ``flaw`` says why nothing can be made of it.
+
+    ``change`` is what a ``CHANGE=`` says beside a ``VALUE=``; on its own it is the value.
+    """
 
     feature: str = ""
     value: str = ""
     reason: str = ""
+    change: str = ""
     flaw: str = ""
     truncated: bool = False
 
 
-def candidates(text: str, *, cut: bool = False, strict: bool = False) -> list[Raw]:
+def _nothing(feature: str, value: str) -> bool:
+    return False
+
+
+def candidates(
+    text: str, *, cut: bool = False, strict: bool = False, knows: Knows = _nothing
+) -> list[Raw]:
     """Return every candidate in a reply; one with a flaw where there is none at all.
 
     ``cut`` says that the reply was stopped at a limit, so that its last value may lack digits.
     ``strict`` reads the paper's format to the letter and nothing else.
 
-    >>> candidates("Sure!\\n**Feature:** income\\n**Value:** 50,000")
-    [Raw(feature='income', value='50,000', reason='', flaw='', truncated=False)]
+    >>> [raw] = candidates("Sure!\\n**Feature:** income\\n**Value:** 50,000")
+    >>> raw.feature, raw.value
+    ('income', '50,000')
     >>> candidates("CANDIDATE=1\\nFEATURE=income\\nVALUE=75", cut=True)[0].flaw
     'cut off'
     """
     answer = _without_thoughts(text).replace("\r\n", "\n").replace("\r", "\n")
-    if strict:
-        found = _strictly(answer, cut)
-    else:
-        pieces = _json_pieces(answer)
-        found = _stated(pieces, cut) or _written(answer, cut) or _mapped(pieces, cut)
+    found = _strictly(answer, cut) if strict else _Reader(answer, knows).read(cut)
     return found or [Raw(flaw="no candidate" if answer.strip() else "empty", truncated=cut)]
 
 
@@ -75,21 +86,26 @@ def unwrap(text: str) -> str:
     return bare[1:-1].strip() if bare[:1] == "<" and bare[-1:] == ">" else bare
 
 
-_THOUGHT = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
+_THOUGHT = re.compile(r"<(/?)(?:think(?:ing)?|thought)>|\[(/?)think\]", re.IGNORECASE)
 
 
 def _without_thoughts(text: str) -> str:
     """Leave out what a model thinks aloud before it answers: drafts are not proposals.
 
-    Some chat templates open the thought themselves, so that a reply begins inside one.
+    Some chat templates open the thought themselves, so that a reply begins inside one. Where
+    nothing follows its end, there was no thought but an answer with a stray mark.
     """
     kept: list[str] = []
-    start, thinking = 0, False
+    start, thinking, answered = 0, False, ""
     for mark in _THOUGHT.finditer(text):
-        if not (mark[1] or thinking):
-            kept.append(text[start : mark.start()])
-        thinking, start = not mark[1], mark.end()
-    return "".join(kept if thinking else [*kept, text[start:]])
+        closes = bool(mark[1] or mark[2])
+        if not thinking:
+            said = text[start : mark.start()]
+            answered = said if closes and said.strip() else answered
+            kept += [] if closes else [said]
+        thinking, start = not closes, mark.end()
+    answer = "".join(kept if thinking else [*kept, text[start:]])
+    return answer if answer.strip() else answered
 
 
 class _Collector:
@@ -97,60 +113,76 @@ class _Collector:
 
     def __init__(self) -> None:
         self.found: list[Raw] = []
-        self._opener: Kind | None = None
+        self._opener: str | None = None
         self._clear()
 
     def _clear(self) -> None:
         self._headed = False
         self._fields: dict[str, str] = {}
         self._open: Kind | None = None
-        self._valued_by: Kind | None = None
         self._whole = False
+
+    @property
+    def feature(self) -> str:
+        """The feature that the begun candidate names."""
+        return self._fields.get("feature", "")
+
+    @property
+    def is_bare_header(self) -> bool:
+        """Whether a candidate was announced and nothing else said of it."""
+        return self._headed and not self._fields
+
+    @property
+    def is_reasoning(self) -> bool:
+        """Whether a reason was begun, which may go on."""
+        return self._open == "reason"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a candidate under a header is reasoned about, and lacks nothing."""
+        return self._headed and self.is_reasoning and bool(self._role("value") and self.feature)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a name or a value was announced but has not come yet."""
+        return self._open in ("feature", "value", "change")
+
+    def _role(self, role: str) -> list[str]:
+        return [kind for kind in self._fields if _role_of(kind) == role]
+
+    def lacks(self, kind: Kind) -> bool:
+        """Whether a candidate has been begun that could do with such a field."""
+        return bool(self._fields) and not self._role(_role_of(kind))
 
     def header(self) -> None:
         """Begin a candidate that counts even if nothing follows."""
         self.close()
         self._headed = True
 
-    def lacks(self, kind: Kind) -> bool:
-        """Whether a candidate has been begun that could do with such a field."""
-        return bool(self._fields) and _slot(kind) not in self._fields
-
-    def waits(self) -> bool:
-        """Whether a name or a value was announced but has not come yet."""
-        return self._open in ("feature", "value")
-
     def start(self, kind: Kind) -> None:
         """Open a field; its text is fed next."""
         if kind == "header":
             self.header()
             return
-        slot = _slot(kind)
-        if kind == "change" and self._valued_by == "value":
-            slot = "other"  # CHANGE= beside VALUE= says the same in other words
-        if slot in ("feature", "value"):
-            self._start_of_edit(kind, slot)
-        self._open = None if slot == "other" else slot
+        if kind in ("feature", "value", "change"):
+            if self._begins(kind):
+                self.close()
+            self._opener = self._opener or _role_of(kind)
+            self._fields[kind] = ""
+        self._open = None if kind == "other" else kind
 
-    def _start_of_edit(self, kind: Kind, slot: Kind) -> None:
-        if self._begins(kind, slot):
-            self.close()
-        self._opener = self._opener or slot
-        self._fields[slot] = ""
-        self._valued_by = kind if slot == "value" else self._valued_by
-
-    def _begins(self, kind: Kind, slot: Kind) -> bool:
+    def _begins(self, kind: Kind) -> bool:
         """Whether a field belongs to the next candidate: it is there already, or comes first."""
-        if slot in self._fields:
-            return not (kind == "value" and self._valued_by == "change")
-        return bool(self._fields) and slot == self._opener and not self._headed
+        role = _role_of(kind)
+        first = bool(self._fields) and role == self._opener and not self._headed
+        return kind in self._fields or (first and not self._role(role))
 
     def feed(self, text: str, *, ended: bool = True) -> None:
         """Give the open field its text; ``ended`` says that there cannot be more of it."""
         text = text.strip()[:LONGEST_FIELD]
         if self._open is None or not text:
             return
-        if self._open == "reason":
+        if self.is_reasoning:
             before = self._fields.get("reason", "")
             self._fields["reason"] = f"{before} {text}".strip()[:LONGEST_FIELD]
             return
@@ -159,25 +191,32 @@ class _Collector:
 
     def pause(self) -> None:
         """End a reasoning at an empty line: what follows is no longer part of it."""
-        if self._open == "reason":
+        if self.is_reasoning:
             self._open = None
+
+    def take(self, raws: list[Raw]) -> None:
+        """Take candidates found otherwise in the place of the header before them."""
+        self.found += raws
+        self._clear()
 
     def close(self, *, cut: bool = False) -> None:
         """End the candidate, if one was begun."""
-        if self._headed or {"feature", "value"} & self._fields.keys():
+        if self._headed or self._fields.keys() - {"reason"}:
             self.found.append(self._raw(cut))
         self._clear()
 
     def _raw(self, cut: bool) -> Raw:
-        feature, value = self._fields.get("feature", ""), self._fields.get("value", "")
-        reason = self._fields.get("reason", "")
+        feature, reason = self.feature, self._fields.get("reason", "")
+        value, change = self._fields.get("value", ""), self._fields.get("change", "")
+        if not value:
+            value, change = change, ""
         if cut and not (feature and value and self._whole):
-            return Raw(feature, value, reason, flaw="cut off", truncated=True)
+            return Raw(feature, value, reason, change, flaw="cut off", truncated=True)
         flaw = "" if feature and value else "no VALUE" if feature else "no FEATURE"
-        return Raw(feature, value, reason, flaw)
+        return Raw(feature, value, reason, change, flaw)
 
 
-def _slot(kind: Kind) -> Kind:
+def _role_of(kind: str) -> str:
     return "value" if kind == "change" else kind
 
 
@@ -213,8 +252,8 @@ _HEADER = re.compile(
 )
 _WORDS = "|".join(w.replace("_", "[ _]?") for w in sorted(_KINDS, reverse=True) if w != "candidate")
 _KEY = re.compile(
-    rf"(?:^|[,;|{{(])[ \t]{{0,4}}[\"'`*_]{{0,4}}(?P<key>{_WORDS})[\"'`*_]{{0,4}}[ \t]{{0,4}}"
-    r"[=:](?:\*{2,3}[ \t])?"
+    rf"(?:^|[,;|{{(])[ \t]{{0,4}}[\"'`*_]{{0,4}}(?P<key>{_WORDS})(?:[ _]?\d{{1,2}})?[\"'`*_]{{0,4}}"
+    r"[ \t]{0,4}(?P<mark>[=:])(?:\*{2,3}[ \t])?"
     # Only capitals and a "=" make a field where nothing but a space stands before it.
     r"|(?<=[\s.*`\"'])(?P<loud>(?-i:CANDIDATE|FEATURE|CHANGE|REASONING"
     r"|(?:(?:CURRENT|OLD|ORIGINAL|PREVIOUS|PRESENT|EXISTING)[ _])?VALUE"
@@ -222,51 +261,141 @@ _KEY = re.compile(
     re.IGNORECASE,
 )
 _SPACES = re.compile(r"[\s_\-]+")
+# Without these nothing is a field.
+_MUTE = str.maketrans("=:\n", "   ")
 
 
 def _kind(key: str) -> Kind | None:
     return _KINDS.get(_SPACES.sub("_", key[:40].strip().lower()))
 
 
-def _written(text: str, cut: bool) -> list[Raw]:
-    collector = _Collector()
-    _collect(collector, text)
-    collector.close(cut=cut)
-    return collector.found
+class _Reader:
+    """Reads a text line by line; JSON that stands among the lines is read as JSON."""
 
+    def __init__(self, text: str, knows: Knows) -> None:
+        self._text = text
+        self._knows = knows
+        self._collector = _Collector()
+        self._mapped: list[Raw] = []
+        self._pieces: list[_Piece] = []
 
-def _collect(collector: _Collector, text: str) -> None:
-    lines = text.split("\n")
-    for number, line in enumerate(lines, start=1):
+    def read(self, cut: bool) -> list[Raw]:
+        """Return the candidates; those of objects that just map names if there are no others."""
+        self._pieces = _Scan(self._text).pieces(cut)[::-1]
+        start = 0
+        while start < len(self._text):
+            start = self._read_from(start)
+        self._collector.close(cut=cut)
+        found = self._collector.found
+        return found if any(raw.feature or raw.value for raw in found) else self._mapped + found
+
+    def _read_from(self, start: int) -> int:
+        """Read a line, or what stands on it up to the end of a JSON value; return where to go on.
+
+        A line goes on where JSON in one of its fields does.
+        """
+        end = self._line_end(start)
+        piece = self._next_piece(end)
+        place = "open" if piece is None else self._place(self._text[start : piece.start])
+        if piece is not None and place == "open":
+            before = self._text[start : piece.start]
+            self._read_line(before, before)
+            self._read_piece(piece)
+            return piece.end
+        line: list[str] = []
+        read = start
+        while piece is not None:
+            said = self._text[piece.start : piece.end]
+            quiet = said.translate(_MUTE) if place == "reason" else said
+            line += [self._text[read : piece.start], quiet]
+            read, end = piece.end, self._line_end(piece.end)
+            piece = self._next_piece(end)
+        line.append(self._text[read:end])
+        self._read_line(self._text[start:end], "".join(line), ended=end < len(self._text))
+        return end + 1
+
+    def _line_end(self, start: int) -> int:
+        end = self._text.find("\n", start)
+        return len(self._text) if end < 0 else end
+
+    def _next_piece(self, before: int) -> _Piece | None:
+        return self._pieces.pop() if self._pieces and self._pieces[-1].start < before else None
+
+    def _place(self, before: str) -> Literal["open", "field", "reason"]:
+        """Tell where on a line JSON stands: in a field, in a reason, or on its own."""
+        _, body = _split_header(before)
+        kinds = [_kind(key["key"] or key["loud"]) for key in _KEY.finditer(body)]
+        if kinds:
+            return "reason" if kinds[-1] == "reason" else "field"
+        return "reason" if self._collector.is_reasoning and body.strip() else "open"
+
+    def _read_line(self, line: str, quiet: str, *, ended: bool = True) -> None:
+        """Read a line; for its fields, as it is with the JSON of a reason made quiet."""
         if not line.strip() or _FENCE.match(line):
-            collector.pause()
-        else:
-            _collect_line(collector, line, ended=number < len(lines))
+            self._collector.pause()
+            return
+        headed, body = _split_header(line)
+        if headed:
+            self._collector.header()
+        if self._read_to_the_letter(body, ended):
+            return
+        _, body = _split_header(quiet)
+        read = self._read_fields(body)
+        # A value on a line of its own keeps what looks like a bullet: it may be a minus.
+        bare = self._collector.waits and not headed and read == 0
+        self._collector.feed(line if bare else body[read:], ended=ended)
+
+    def _read_to_the_letter(self, body: str, ended: bool) -> bool:
+        """Read a line that is one field and spells a name or a value, even if it looks like two."""
+        key = _KEY.match(body)
+        kind = None if key is None else _kind(key["key"])
+        if key is None or kind not in ("feature", "value", "change"):
+            return False
+        said = body[key.end("mark") :].strip()
+        feature, value = (said, "") if kind == "feature" else (self._collector.feature, said)
+        if not (said and feature and self._knows(feature, value)):
+            return False
+        self._collector.start(kind)
+        self._collector.feed(said, ended=ended)
+        return True
+
+    def _read_fields(self, body: str) -> int:
+        """Read the fields of a line but for the text of the last; return where that begins."""
+        read = 0
+        for key in _KEY.finditer(body):
+            kind = _kind(key["key"] or key["loud"])
+            if kind is not None and self._is_field(key, kind):
+                self._collector.feed(body[read : key.start()])
+                self._collector.start(kind)
+                read = key.end()
+        return read
+
+    def _is_field(self, key: re.Match[str], kind: Kind) -> bool:
+        """Tell a field from a word of the prose, such as "…, value: high"."""
+        if key.start() == 0:
+            return True
+        if self._collector.is_done:
+            return kind == "header"
+        return key["loud"] is not None or kind == "feature" or self._collector.lacks(kind)
+
+    def _read_piece(self, piece: _Piece) -> None:
+        collector = self._collector
+        if piece.value is None:
+            collector.header()  # an object that was cut counts, even before its first field
+        for name, found in _objects(piece.value):
+            if _states_an_edit(name, found):
+                _collect_object(collector, name, found)
+            elif (pairs := list(_pairs(found))) and collector.is_bare_header:
+                collector.take(pairs)
+            else:
+                self._mapped += pairs
 
 
-def _collect_line(collector: _Collector, line: str, *, ended: bool) -> None:
-    line = line.strip()
-    body = _DECORATION.sub("", line, count=1)
+def _split_header(line: str) -> tuple[bool, str]:
+    """Return whether a line begins with a header, and what follows that."""
+    body = _DECORATION.sub("", line.strip(), count=1)
     header = _HEADER.match(body)
-    if header is not None:
-        collector.header()
-        body = body[header.end() :]
-    read = 0
-    for key in _KEY.finditer(body):
-        kind = _kind(key["key"] or key["loud"])
-        if kind is not None and _is_field(key, kind, collector):
-            collector.feed(body[read : key.start()])
-            collector.start(kind)
-            read = key.end()
-    # A value on a line of its own keeps what looks like a bullet: it may be a minus.
-    bare = collector.waits() and header is None and read == 0
-    collector.feed(line if bare else body[read:], ended=ended)
-
-
-def _is_field(key: re.Match[str], kind: Kind, collector: _Collector) -> bool:
-    """Tell a field from a word of the prose, such as "…, value: high"."""
-    at_start_or_loud = key.start() == 0 or key["loud"] is not None
-    return at_start_or_loud or kind == "feature" or collector.lacks(kind)
+    return header is not None, body if header is None else body[header.end() :]
 
 
 # JSON, whole or in pieces, wherever it stands in the text.
@@ -284,18 +413,16 @@ class _Frame:
     start: int
     end: int = 0
     height: int = 1
-    first_inner: int | None = None
     inner: list[_Frame] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A JSON value, or the text of what should have been an object."""
+    """A JSON value, or nothing: the start of an object that has no end."""
 
     start: int
+    end: int
     value: object = None
-    broken: str | None = None
-    last: bool = False
 
 
 _CLOSES = {"}": "{", "]": "["}
@@ -311,7 +438,7 @@ class _Scan:
     def __init__(self, text: str) -> None:
         self.text = text
         self.whole: list[_Frame] = []
-        self.broken: list[_Frame] = []
+        self._tail: list[_Piece] = []
         self._stack: list[_Frame] = []
         self._depth = {"{": 0, "[": 0}
         self._run()
@@ -324,12 +451,13 @@ class _Scan:
                 self._open(found[0], found.start())
             elif found[0] in _CLOSES:
                 self._close(_CLOSES[found[0]], found.end())
+        if self._stack and self._stack[-1].bracket == "{" and not self._stack[-1].inner:
+            start = self._stack[-1].start
+            self._tail = [_Piece(start, start)]
         while self._stack:
             self._break(len(self.text))
 
     def _open(self, bracket: str, start: int) -> None:
-        if self._stack and self._stack[-1].first_inner is None:
-            self._stack[-1].first_inner = start
         self._stack.append(_Frame(bracket, start))
         self._depth[bracket] += 1
 
@@ -353,34 +481,20 @@ class _Scan:
             (self._stack[-1].inner if self._stack else self.whole).append(frame)
 
     def _break(self, end: int) -> None:
-        frame = self._pop(end)
-        self.whole += frame.inner
-        self.broken.append(frame)
+        self.whole += self._pop(end).inner
 
-    def pieces(self) -> list[_Piece]:
-        """Return the values and the broken objects, in order."""
+    def pieces(self, cut: bool) -> list[_Piece]:
+        """Return the values that hold an object, in order, and the object that was cut off."""
         found = [piece for frame in self.whole for piece in self._load(frame)]
-        found += [self._shard(frame, broken=True) for frame in self.broken if frame.bracket == "{"]
-        return sorted(found, key=lambda piece: piece.start)
+        return sorted([*found, *(self._tail if cut else [])], key=lambda piece: piece.start)
 
     def _load(self, frame: _Frame) -> Iterator[_Piece]:
         value = _loads(self.text[frame.start : frame.end])
-        if value is not None:
-            yield _Piece(frame.start, value)
-            return
-        if frame.bracket == "{":
-            yield self._shard(frame)
-        for inner in frame.inner:
-            yield from self._load(inner)
-
-    def _shard(self, frame: _Frame, *, broken: bool = False) -> _Piece:
-        end = frame.end if frame.first_inner is None else frame.first_inner
-        last = broken and end == len(self.text)
-        return _Piece(frame.start, broken=self.text[frame.start : end], last=last)
-
-
-def _json_pieces(text: str) -> list[_Piece]:
-    return _Scan(text).pieces()
+        if value is None:
+            for inner in frame.inner:
+                yield from self._load(inner)
+        elif any(_objects(value)):
+            yield _Piece(frame.start, frame.end, value)
 
 
 def _loads(text: str) -> object:
@@ -412,32 +526,11 @@ def _states_an_edit(name: str, found: _Object) -> bool:
     return "feature" in kinds or (bool(name) and not kinds.isdisjoint({"value", "change"}))
 
 
-def _stated(pieces: list[_Piece], cut: bool) -> list[Raw]:
-    """Return candidates given as objects that say which feature and which value."""
-    whole = (named for piece in pieces for named in _objects(piece.value))
-    if not any(_states_an_edit(*named) for named in whole):
-        return []
-    collector = _Collector()
-    for piece in pieces:
-        for name, found in _objects(piece.value):
-            if _states_an_edit(name, found):
-                _collect_object(collector, name, found)
-        if piece.broken is not None:
-            _collect_shard(collector, piece.broken, cut and piece.last)
-    return collector.found
-
-
-def _collect_shard(collector: _Collector, text: str, cut: bool) -> None:
-    if cut:
-        collector.header()  # it counts even if it was cut before its first field
-    _collect(collector, text)
-    collector.close(cut=cut)
-
-
 def _collect_object(collector: _Collector, name: str, found: _Object) -> None:
     named = any(_kind(key) == "feature" for key, _ in found)
     fields = found if named else (("feature", name), *found)
-    collector.header()
+    if not collector.is_bare_header:
+        collector.header()
     for key, item in fields:
         kind = _kind(key)
         if kind is not None and kind != "header":
@@ -446,17 +539,8 @@ def _collect_object(collector: _Collector, name: str, found: _Object) -> None:
     collector.close()
 
 
-def _mapped(pieces: list[_Piece], cut: bool) -> list[Raw]:
-    """Return candidates given as objects that map features to values."""
-    found = [
-        raw for piece in pieces for _, mapping in _objects(piece.value) for raw in _pairs(mapping)
-    ]
-    if found and cut and any(piece.last for piece in pieces):
-        found.append(Raw(flaw="cut off", truncated=True))
-    return found
-
-
 def _pairs(found: _Object) -> Iterator[Raw]:
+    """Yield candidates given as an object that maps features to values."""
     reason = next((_text(item) for key, item in found if _kind(key) == "reason"), "")
     for key, item in found:
         if _kind(key) is None and not isinstance(item, (list, _Object)):

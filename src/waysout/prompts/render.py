@@ -2,8 +2,8 @@
 
 Both templates are text files beside this one. ``paper`` is the paper's, in its order. ``waysout``
 puts first what never changes (the task, the format, the features), then the person, then what was
-tried, in the order of time, and the node itself last: each call begins like the one before it, and
-a backend that remembers prompts computes only what is new.
+tried, in the order of time, and the node itself last: each call begins like the one before it, as
+far as the two remember the same, and a backend that keeps prompts computes only what is new.
 
 ``{name}`` in a template is filled in; a paragraph that begins with ``{?name}`` is left out where
 there is nothing to fill in.
@@ -217,6 +217,11 @@ def _span(lever: Lever) -> str:
     A one-way street is said as one.
     """
     words = lever.describe()
+    if lever.step:
+        # "In steps" would be counted from where the number stands.
+        grid = format_number(lever.step)
+        base = "" if lever.start % lever.step == 0 else f"{format_number(lever.start)} plus "
+        words = words.replace(f" in steps of {grid}", f" ({base}multiples of {grid})")
     low, high = format_number(lever.low), format_number(lever.high)
     if lever.now == lever.low and words.startswith(f"{low} to "):
         return f"rise to {words.removeprefix(f'{low} to ')}"

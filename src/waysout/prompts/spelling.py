@@ -15,11 +15,12 @@ from waysout.domain.schema import Feature, Schema, Value
 
 LONGEST = 80
 LONGEST_SENTENCE = 300
-MISSING = "unknown"
+MISSING = "(not known)"
 
 # "<5" and ">= b" at the start of a word compare; any other bracket could open or close a token.
-_BRACKET = re.compile(r"((?<!\S)[<>](?==?[\s\d.]))|[<>\[\]]")
-_TAME = str.maketrans({"<": "‹", ">": "›", "[": "(", "]": ")"})
+# Look-alikes count too: some tokenizers bring them to the plain form first.
+_BRACKET = re.compile(r"((?<!\S)[<>](?==?[\s\d.]))|[<>\[\]＜＞﹤﹥［］]")
+_TAME = str.maketrans("<>[]＜＞﹤﹥［］", "‹›()‹›‹›()")
 
 
 def neutral(text: str, longest: int = LONGEST) -> str:
@@ -101,12 +102,12 @@ class Spelling:
 def _apart(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each text with its own neutral spelling."""
     taken: set[str] = set()
+    counts: dict[str, int] = {}
     for text in texts:
         plain = shown = neutral(text) or "blank"
-        count = 1
         while shown in taken:
-            count += 1
-            shown = f"{plain} ({count})"
+            counts[plain] = counts.get(plain, 1) + 1
+            shown = f"{plain} ({counts[plain]})"
         taken.add(shown)
         yield shown, text
 

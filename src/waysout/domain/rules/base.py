@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 from waysout.domain.schema import LARGEST, Feature, Row, Schema, Value, format_number
@@ -16,11 +16,15 @@ ROUNDING = 16 * sys.float_info.epsilon
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that a candidate breaks, and how."""
+    """A rule that a candidate breaks, and how.
+
+    ``part`` tells rules of the same name apart: it is the place of the broken part in its set.
+    """
 
     rule: str
     features: tuple[str, ...]
     reason: str
+    part: int = field(default=-1, compare=False)
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.reason}"

@@ -78,10 +78,10 @@ class RuleSet:
         if outside:
             return outside
         found = []
-        for label, part in self._bound:
+        for i, (label, part) in enumerate(self._bound):
             reason = part.check(query, candidate)
             if reason is not None:
-                found.append(Violation(label, part.features, reason))
+                found.append(Violation(label, part.features, reason, i))
         return tuple(found)
 
     def _outside_domain(self, query: Row, candidate: Row) -> Iterator[Violation]:
