@@ -467,6 +467,21 @@ def test_only_what_stood_in_the_way_is_dropped_when_it_is_not_named() -> None:
     assert backend.capabilities.json_object is True
 
 
+def test_a_length_within_the_schema_goes_before_the_schema_does() -> None:
+    schema = {"type": "object", "properties": {"why": {"type": "string", "maxLength": 9}}}
+    held = replace(REQUEST, constraint=Constraint(json_schema=schema))
+
+    async def no_lengths(exchange: Exchange) -> None:
+        there = "maxLength" in json.dumps(exchange.body)
+        await (status(400, "'maxLength' is not permitted") if there else echo)(exchange)
+
+    seen, backend = asked(no_lengths, held, held)
+    sent = [e.body["response_format"]["json_schema"]["schema"] for e in seen]
+    assert sent[0] == schema
+    assert sent[1] == sent[2] == {"type": "object", "properties": {"why": {"type": "string"}}}
+    assert backend.capabilities.json_schema is True
+
+
 def test_the_limit_on_tokens_has_two_names() -> None:
     hint = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
     seen, backend = asked(unless({"max_tokens": status(400, hint, "max_tokens")}, echo), REQUEST)

@@ -15,7 +15,7 @@ from waysout.llm.base import Request
 
 # Without a hint which part was meant they are left out in this order: those that cost the least to
 # lose, and that servers refuse most, first.
-PARTS = ("n", "json_schema", "json_object", "stream_options", "seed", "max_tokens",
+PARTS = ("n", "max_length", "json_schema", "json_object", "stream_options", "seed", "max_tokens",
          "max_completion_tokens", "temperature", "stream")  # fmt: skip
 
 _LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
@@ -24,6 +24,7 @@ _FORMAT = "response_format|json_schema|json_object|guided|grammar|structured.?ou
 _LIMIT = "max_(?:completion_)?tokens"
 _NAMES = {
     "n": r"['\"`]n['\"`]|\bn\s*[=<>!]|\bn must\b|(?:only|just|exactly) one (?:choice|completion)",
+    "max_length": "maxLength",
     "json_schema": _FORMAT,
     "json_object": _FORMAT,
     "stream_options": "stream_options|include_usage",
@@ -67,6 +68,9 @@ class Dialect:
         formats = ("json_schema", "json_object") if _schema(request) is not None else ()
         for rivals in (formats, ("max_tokens", "max_completion_tokens")):
             wanted |= set([part for part in rivals if part not in self.refused][:1])
+        schema = _schema(request)
+        if "json_schema" in wanted and _without_lengths(schema) != schema:
+            wanted.add("max_length")
         wanted -= self.refused
         if "stream" not in wanted:
             wanted.discard("stream_options")
@@ -76,8 +80,9 @@ class Dialect:
         """Return the body of a request, as JSON has it."""
         messages = [{"role": m.role, "content": m.content} for m in request.messages]
         body: dict[str, Any] = {"model": model, "messages": messages}
-        for part in self.parts(request, n):
-            body |= _fragment(part, request, n)
+        parts = self.parts(request, n)
+        for part in parts:
+            body |= _fragment(part, request, n, lengths="max_length" in parts)
         return body
 
     def without(self, part: str) -> Dialect:
@@ -117,19 +122,27 @@ def first_dialect(openai: bool) -> Dialect:
     """Return what to begin with.
 
     Small servers ignore ``max_completion_tokens`` in silence, and then nothing bounds a reply;
-    OpenAI's own models refuse ``max_tokens``.
+    OpenAI's own models refuse ``max_tokens``, and some of them the length of a text in a schema.
     """
-    return Dialect(frozenset({"max_tokens"} if openai else ()))
+    return Dialect(frozenset({"max_tokens", "max_length"} if openai else ()))
 
 
 def _schema(request: Request) -> Mapping[str, Any] | None:
     return request.constraint.json_schema if request.constraint else None
 
 
-def _fragment(part: str, request: Request, n: int) -> dict[str, Any]:
-    schema = {"name": "candidates", "strict": True, "schema": _schema(request)}
+def _without_lengths(schema: Any) -> Any:
+    if isinstance(schema, Mapping):
+        return {k: _without_lengths(v) for k, v in schema.items() if k != "maxLength"}
+    return [_without_lengths(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def _fragment(part: str, request: Request, n: int, *, lengths: bool) -> dict[str, Any]:
+    wanted = _schema(request) if lengths else _without_lengths(_schema(request))
+    schema = {"name": "candidates", "strict": True, "schema": wanted}
     fragments: dict[str, dict[str, Any]] = {
         "n": {"n": n},
+        "max_length": {},  # within the schema
         "json_schema": {"response_format": {"type": "json_schema", "json_schema": schema}},
         "json_object": {"response_format": {"type": "json_object"}},
         "stream_options": {"stream_options": {"include_usage": True}},

@@ -1,8 +1,9 @@
 """A JSON schema for replies as JSON, made from what may be edited.
 
 It keeps to what OpenAI's strict mode takes: an object at the root, everything required, nothing
-else allowed, at most a thousand listed values. Other servers skip, without a word, what they do not
-know (llama.cpp skips the limits of numbers with decimals), so a reply is validated all the same.
+else allowed, at most a thousand listed values (the length of a reason is left out for OpenAI by the
+backend). Other servers skip, without a word, what they do not know (llama.cpp skips the limits of
+numbers with decimals), so a reply is validated all the same.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from waysout.llm.base import Editable
-from waysout.prompts.grammar import MOST_FEATURES, Domain, domains, short_lists
+from waysout.prompts.grammar import LONGEST_REASON, MOST_FEATURES, Domain, domains, short_lists
 
 MOST_LISTED = 1000
 """Names and values listed in the whole schema; beyond it the longest lists give way."""
@@ -46,8 +47,9 @@ def _object(properties: JsonSchema) -> JsonSchema:
 
 
 def _edit(feature: JsonSchema, value: JsonSchema) -> JsonSchema:
-    # No length: some servers refuse the keyword, and long reasons are cut when they are read.
-    return _object({"feature": feature, "value": value, "reasoning": {"type": "string"}})
+    # A small model without this limit writes one reason until its tokens are spent.
+    reasoning = {"type": "string", "maxLength": LONGEST_REASON}
+    return _object({"feature": feature, "value": value, "reasoning": reasoning})
 
 
 def _any_of(schemas: Iterable[JsonSchema]) -> JsonSchema:
