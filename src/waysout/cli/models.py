@@ -130,6 +130,7 @@ def _shown_in(bars: Bars, name: str) -> Progress:
     def advance(done: int, total: int | None) -> None:
         speed = bars.tasks[bar].speed
         came = f"{size(done)} of {size(total)}" + (f", {size(speed)}/s" if speed else "")
+        came = came if done or total else "downloading with pip"
         bars.update(bar, completed=done, total=total, description=f"{name}: {came}")
 
     return advance

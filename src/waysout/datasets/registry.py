@@ -100,6 +100,7 @@ _ALL = (
             version="0.2.0",
             member="mglearn/data/adult.data",
             sha256="5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+            archive_sha256="8d1c57c0beb176b62f27897a1f68dbcaa2cb357f84e8a4924c57f56306b7ebb5",
         ),
     ),
     DatasetInfo(
@@ -118,6 +119,7 @@ _ALL = (
             version="1.2.1",
             member="mercury/robust/tutorials/data/credit/UCI_Credit_card.csv",
             sha256="9e5c04a4331d1e7b7d11b5ce881f550d55c1932292eacfe3734dd4546888ddec",
+            archive_sha256="0e9b48f03968ac07ccafa068a57e6cd78275de5bd117f355ec4a45081d293fb6",
         ),
     ),
     DatasetInfo(

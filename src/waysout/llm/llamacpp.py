@@ -208,7 +208,8 @@ class _Answer:
         error = self.error or (returned.get("error") if isinstance(returned, dict) else None)
         if error:
             message = str(error.get("message", error) if isinstance(error, dict) else error)
-            raise LLMError(f"{name}: {message[:300]}")
+            more = " (llamacpp:NAME?context=8192)" if "context size" in message else ""
+            raise LLMError(f"{name}: {message[:300]}{more}")
         if self.finish is None:
             raise LLMFailure(f"{name} ended without a reply")
         text = "".join(self.pieces)
