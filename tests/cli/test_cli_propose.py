@@ -100,6 +100,21 @@ def test_what_a_card_names_cannot_command_the_terminal(
     assert "\x07" not in out
 
 
+def test_a_row_in_which_nothing_may_change_is_no_question(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    card = tmp_path / "c.toml"
+    card.write_text(
+        'card = 1\nname = "t"\n[outcome]\ntarget = "y"\npositive = 1\nyes = "y"\nno = "n"\n'
+        '[features.a]\nkind = "integer"\n[[rules.r]]\nkind = "immutable"\nfeatures = ["a"]\n'
+    )
+    table = tmp_path / "t.csv"
+    table.write_text("a,y\n1,0\n")
+    code, out, _ = waysout("propose", table, "--card", card, "--llm", "simulated:1", "--json")
+    assert code == 3
+    assert "nothing may be changed" in json.loads(out)["error"]["message"]
+
+
 def test_check_says_what_an_llm_can_do(waysout: CommandLine) -> None:
     code, out, _ = waysout("models", "check", "simulated:3")
     assert code == 0

@@ -14,12 +14,22 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 7}
 LONGEST = 10.0  # seconds any one connection may live
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -294,3 +304,13 @@ def serving_apart(*answers: Answer) -> Iterator[ScriptedServer]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(LONGEST)
         loop.close()
+
+
+def run(work: Coroutine[Any, Any, T], seconds: float = 20) -> T:
+    """Run some work to its end, or fail when that takes too long."""
+
+    async def bounded() -> T:
+        async with asyncio.timeout(seconds):
+            return await work
+
+    return asyncio.run(bounded())

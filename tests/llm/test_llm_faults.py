@@ -7,8 +7,7 @@ import itertools
 import random
 import sys
 import time
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from scripted_server import (
@@ -29,6 +28,7 @@ from scripted_server import (
     raw,
     refuse,
     reset,
+    run,
     serving,
     status,
     stream,
@@ -40,7 +40,6 @@ from waysout.llm.base import Limits, Message, Reply, Request
 from waysout.llm.call import Breaker, Caller, Retry
 from waysout.llm.openai import OpenAIBackend
 
-T = TypeVar("T")
 QUICK = Limits(connect=2.0, silence=0.8, seconds=2.5, bytes=1000)
 CALLS = 30
 FAULTS: dict[str, Answer] = {
@@ -60,14 +59,6 @@ FAULTS: dict[str, Answer] = {
 def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WAYSOUT_API_KEY", raising=False)
     monkeypatch.setitem(sys.modules, "keyring", None)
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    async def bounded() -> T:
-        async with asyncio.timeout(20):
-            return await work
-
-    return asyncio.run(bounded())
 
 
 class Waits:

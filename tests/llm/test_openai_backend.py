@@ -5,11 +5,10 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,6 +32,7 @@ from scripted_server import (
     raw,
     refusing,
     reset,
+    run,
     serving,
     serving_apart,
     status,
@@ -46,7 +46,6 @@ from waysout.llm.check import check_backend
 from waysout.llm.openai import OpenAIBackend, connect
 from waysout.llm.openai_reading import Reading
 
-T = TypeVar("T")
 SECRET = "sk-very-secret-0123456789"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 REQUEST = Request((Message("system", "be brief"), Message("user", "hi")), max_tokens=50)
@@ -59,14 +58,6 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "WAYSOUT_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(sys.modules, "keyring", None)
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    async def bounded() -> T:
-        async with asyncio.timeout(10):
-            return await work
-
-    return asyncio.run(bounded())
 
 
 def ask(answer: Answer, request: Request = REQUEST, limits: Limits = QUICK) -> Reply:

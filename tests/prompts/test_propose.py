@@ -6,10 +6,12 @@ import json
 import pytest
 
 from waysout.datasets.load import load_dataset
+from waysout.domain.problem import Problem
 from waysout.domain.rules import Immutable, RuleSet
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.llm.base import Finish, Reply
 from waysout.llm.simulated import Simulated
+from waysout.oracles.adapt import as_oracle
 from waysout.prompts.accept import Cause
 from waysout.prompts.propose import Proposer, Style
 from waysout.prompts.render import Record, Tag, Template, Topic
@@ -75,6 +77,12 @@ def test_a_reply_that_was_cut_does_not_lose_digits_unnoticed(topic: Topic, query
     for finish in finishes:
         proposal = Proposer(topic).read(Reply(torn, finish=finish), query, query)
         assert [r.cause for r in proposal.rejections] == [Cause.TRUNCATED]
+
+
+def test_a_problem_and_its_card_are_one_topic(topic: Topic) -> None:
+    card = load_dataset("synthetic").card
+    oracle = as_oracle(lambda frame: [0.0] * len(frame), card)
+    assert Topic.of_problem(Problem.from_card(card, oracle)) == topic
 
 
 def test_nothing_is_asked_where_nothing_may_change() -> None:

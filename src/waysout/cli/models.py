@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from waysout.cli.output import JsonFlag, print_json, print_table, progress_bar, say
+from waysout.llm.connect import DEFAULT
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -89,7 +90,7 @@ def path(name: Name = None, json: JsonFlag = False) -> None:
 def check(
     llm: Annotated[
         str, typer.Argument(help="llamacpp:NAME, llamacpp:FILE.gguf, openai:MODEL@URL, …")
-    ] = "llamacpp:smollm2-135m",
+    ] = DEFAULT,
     json: JsonFlag = False,
 ) -> None:
     """Ask an LLM about ten short questions and say whether it keeps to what Waysout needs.

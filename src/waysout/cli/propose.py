@@ -19,6 +19,7 @@ from waysout.cli.output import (
     progress_bar,
     say,
 )
+from waysout.llm.connect import DEFAULT
 
 if TYPE_CHECKING:
     from waysout.domain.budget import Spent
@@ -39,7 +40,7 @@ def propose(
             help="Who is asked: llamacpp:NAME, llamacpp:FILE.gguf, openai:MODEL@URL, replay:FILE "
             "or simulated:SEED."
         ),
-    ] = "llamacpp:smollm2-135m",
+    ] = DEFAULT,
     k: Annotated[int, typer.Option("-k", help="How many edits to ask for.", min=1, max=50)] = 5,
     temperature: Annotated[float, typer.Option(min=0.0, max=5.0)] = 0.7,
     seed: Annotated[int, typer.Option(min=0)] = 0,
@@ -62,6 +63,7 @@ def propose(
     Nothing is put to a model yet: this shows what the LLM says, which of it keeps the rules, and
     what it cost. Try `waysout propose synthetic --row 828 --llm simulated:1`.
     """
+    from waysout.errors import InputError
     from waysout.llm.connect import connect
     from waysout.prompts.propose import Proposer, Style
     from waysout.prompts.render import Topic
@@ -73,8 +75,7 @@ def propose(
     proposer = Proposer(Topic.of_card(found, rules or None), backend.form, style)
     request = proposer.request(query, query, k=k, temperature=temperature, seed=seed)
     if request is None:
-        say("nothing may be changed in this row under these rules")
-        raise typer.Exit(3)
+        raise InputError(f"row {row} of {table}: nothing may be changed under these rules")
     if show_prompt:
         say(request.messages[0].content + "\n")
     with progress_bar(quiet=json) as bars:

@@ -119,7 +119,6 @@ _ALL = (
         source=HubFile(
             repo="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
             file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-            sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         ),
     ),
     ModelInfo(
@@ -140,7 +139,6 @@ _ALL = (
         source=HubFile(
             repo="Qwen/Qwen2.5-1.5B-Instruct-GGUF",
             file="qwen2.5-1.5b-instruct-q4_k_m.gguf",
-            sha256="6a1a2eb6d15622bf3c96857206351ba97e1af16c30d7a74ee38970e434e9407e",
         ),
     ),
     ModelInfo(

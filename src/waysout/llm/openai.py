@@ -10,30 +10,29 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from waysout.errors import LLMError, LLMFailure, MissingExtra
+from waysout.errors import LLMError, LLMFailure
 from waysout.llm.base import Backend, Form, Limits, Reply, Request
 from waysout.llm.keys import (
     OPENAI_URL,
     check_key,
     check_url,
     find_key,
-    is_loopback,
     is_openai,
     key_variable,
     parse_target,
 )
 from waysout.llm.openai_dialect import Capabilities, Dialect, first_dialect
 from waysout.llm.openai_reading import Reading
+from waysout.llm.openai_wire import CUT, new_client, packages, sent, wire_errors
 
 if TYPE_CHECKING:
     import httpx2
@@ -45,11 +44,8 @@ _USUAL = Limits()
 _WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
 _NEGOTIABLE = frozenset({400, 404, 422, 501})
 _TOO_LONG = re.compile(r"context.?(?:length|size|window)|maximum context|reduce the length", re.I)
-# A token of four letters travels in some 250 bytes of JSON.
-_WIRE_BYTES = 64
 _DRAIN_SECONDS = 0.1
 _HEAR_SECONDS = 5.0
-_CUT = "waysout.cut"
 
 
 def connect(
@@ -140,7 +136,7 @@ class OpenAIBackend(Backend):
             self._key = find_key(self.url) or ""
         elif self._key:
             check_key(self._key, self.url)
-        return _Wire(_client(self.url, self._key, self.limits))
+        return _Wire(new_client(self.url, self._key, self.limits))
 
     async def _answer(self, wire: _Wire, alike: str, group: _Group) -> list[Reply | BaseException]:
         """Answer all who ask the same: together where the server can, the rest one by one."""
@@ -200,13 +196,13 @@ class OpenAIBackend(Backend):
         problem: Exception | None = None
         body = asked.dialect.body(self.model, asked.request, asked.n)
         try:
-            async with asyncio.timeout(self.limits.seconds), _sent(wire.client, body) as response:
+            async with asyncio.timeout(self.limits.seconds), sent(wire.client, body) as response:
                 self._heard(asked)
                 await self._read(response, reading)
         except TimeoutError:
             problem = LLMFailure(f"no answer in {self.limits.seconds:g} s")
             reading.stop("time")
-        except _wire_errors() as error:
+        except wire_errors() as error:
             problem = self._explained(error, asked)
         # Raised here and not above: the SDK's errors hold the request, and with it the key.
         if problem is not None and not reading.complete:
@@ -228,7 +224,7 @@ class OpenAIBackend(Backend):
                 if reading.enough:
                     break
             await _let_end(chunks, reading)
-        if _CUT in response.extensions:
+        if CUT in response.extensions:
             reading.stop("bytes")
         reading.end()
         if reading.error is not None:
@@ -252,7 +248,7 @@ class OpenAIBackend(Backend):
             self._dialect = self._spoken.without("n")
 
     def _explained(self, error: Exception, asked: _Asked) -> Exception:
-        openai, httpx2 = _packages()
+        openai, httpx2 = packages()
         if isinstance(error, openai.APIStatusError):
             return self._status_problem(error, asked)
         # The SDK wraps what happens before the answer begins; after that it comes as it is.
@@ -363,108 +359,6 @@ class _Refusal(Exception):
         super().__init__(str(error))
         self.error = error
         self.part = part
-
-
-def _packages() -> tuple[Any, Any]:
-    try:
-        import httpx2
-        import openai
-    except ImportError as error:
-        raise MissingExtra("openai", "openai") from error
-    return openai, httpx2
-
-
-def _wire_errors() -> tuple[type[Exception], ...]:
-    openai, httpx2 = _packages()
-    return (openai.OpenAIError, httpx2.HTTPError, httpx2.StreamError, OSError)
-
-
-def _client(url: str, key: str, limits: Limits) -> openai.AsyncOpenAI:
-    sdk, http = _packages()
-    client = sdk.AsyncOpenAI(
-        # The SDK never learns the key, so it cannot log it or send it elsewhere.
-        api_key="unused",
-        base_url=url,
-        max_retries=0,
-        timeout=http.Timeout(limits.silence, connect=limits.connect, pool=limits.seconds),
-        http_client=_http_client(url, key, limits.bytes * _WIRE_BYTES + 64 * 1024),
-    )
-    return cast("openai.AsyncOpenAI", client)
-
-
-def _http_client(url: str, key: str, most: int) -> httpx2.AsyncClient:
-    """Return a client that sends only our own headers, follows nothing and reads so many bytes."""
-    import httpx2
-
-    class Capped(httpx2.AsyncByteStream):
-        def __init__(self, response: httpx2.Response) -> None:
-            self.response = response
-            self.stream = cast(httpx2.AsyncByteStream, response.stream)
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = most
-            async for chunk in self.stream:
-                yield chunk[:left]
-                left -= len(chunk)
-                if left < 0:
-                    self.response.extensions[_CUT] = True
-                    return
-
-        async def aclose(self) -> None:
-            await self.stream.aclose()
-
-    class Client(httpx2.AsyncClient):
-        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-            sent = httpx2.Request(
-                request.method,
-                request.url,
-                headers=_headers(url, key, request.headers),
-                content=request.content,
-                extensions=request.extensions,
-            )
-            response = await super().send(sent, stream=True)
-            if response.headers.get("content-encoding", "identity") != "identity":
-                await response.aclose()  # it could unfold to any size
-                raise httpx2.DecodingError("it compresses its answers, though asked not to")
-            response.request = request
-            response.stream = Capped(response)
-            return response
-
-    # Loading all authorities takes longer than asking a server next door; there is none to check.
-    plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http:") else True
-    # llama.cpp's server promises to keep a connection and then closes it, which a request sent in
-    # the same moment does not survive. Without TLS a new one costs next to nothing.
-    kept = httpx2.Limits(max_keepalive_connections=0 if url.startswith("http:") else None)
-    return Client(
-        verify=plain,
-        limits=kept,
-        # What goes to this machine must not take the way over somebody's proxy.
-        trust_env=not is_loopback(url),
-        follow_redirects=False,
-    )
-
-
-def _headers(url: str, key: str, sdk: Mapping[str, str]) -> dict[str, str]:
-    """Return what is sent; of the SDK's headers, which the environment can set, nearly nothing."""
-    headers = {
-        "Accept": "text/event-stream, application/json",
-        "Accept-Encoding": "identity",
-        "Content-Type": "application/json",
-        "User-Agent": "waysout",
-    }
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    own = ("openai-organization", "openai-project") if is_openai(url) else ()
-    return headers | {name: sdk[name] for name in own if name in sdk}
-
-
-@asynccontextmanager
-async def _sent(
-    client: openai.AsyncOpenAI, body: Mapping[str, Any]
-) -> AsyncIterator[httpx2.Response]:
-    create = cast(Any, client.chat.completions.with_streaming_response.create)
-    async with create(**body) as response:
-        yield response.http_response
 
 
 async def _let_end(chunks: AsyncIterator[bytes], reading: Reading) -> None:

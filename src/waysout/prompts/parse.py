@@ -11,19 +11,18 @@ is not one has a ``flaw``, so that it can be counted.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
+
+from waysout.prompts.json_pieces import JsonObject, Piece, json_pieces, objects
 
 Kind = Literal["header", "feature", "value", "change", "reason", "other"]
 
 # Whether a text names a feature (the value is empty), or a value of a feature, to the letter.
 Knows = Callable[[str, str], bool]
 
-# Deeper than any answer, shallower than Python's patience.
-DEEPEST = 16
 LONGEST_FIELD = 2000
 
 _KINDS: dict[str, Kind] = {
@@ -277,11 +276,11 @@ class _Reader:
         self._knows = knows
         self._collector = _Collector()
         self._mapped: list[Raw] = []
-        self._pieces: list[_Piece] = []
+        self._pieces: list[Piece] = []
 
     def read(self, cut: bool) -> list[Raw]:
         """Return the candidates; those of objects that just map names if there are no others."""
-        self._pieces = _Scan(self._text).pieces(cut)[::-1]
+        self._pieces = json_pieces(self._text, cut)[::-1]
         start = 0
         while start < len(self._text):
             start = self._read_from(start)
@@ -318,7 +317,7 @@ class _Reader:
         end = self._text.find("\n", start)
         return len(self._text) if end < 0 else end
 
-    def _next_piece(self, before: int) -> _Piece | None:
+    def _next_piece(self, before: int) -> Piece | None:
         return self._pieces.pop() if self._pieces and self._pieces[-1].start < before else None
 
     def _place(self, before: str) -> Literal["open", "field", "reason"]:
@@ -378,11 +377,11 @@ class _Reader:
             return kind == "header"
         return key["loud"] is not None or kind == "feature" or self._collector.lacks(kind)
 
-    def _read_piece(self, piece: _Piece) -> None:
+    def _read_piece(self, piece: Piece) -> None:
         collector = self._collector
         if piece.value is None:
             collector.header()  # an object that was cut counts, even before its first field
-        for name, found in _objects(piece.value):
+        for name, found in objects(piece.value):
             if _states_an_edit(name, found):
                 _collect_object(collector, name, found)
             elif (pairs := list(_pairs(found))) and collector.is_bare_header:
@@ -398,135 +397,12 @@ def _split_header(line: str) -> tuple[bool, str]:
     return header is not None, body if header is None else body[header.end() :]
 
 
-# JSON, whole or in pieces, wherever it stands in the text.
-
-
-class _Object(tuple[tuple[str, object], ...]):
-    """A JSON object with all its keys, also those that occur twice."""
-
-
-@dataclass(slots=True)
-class _Frame:
-    """What stands between a bracket and its counterpart (or where that is missed)."""
-
-    bracket: str
-    start: int
-    end: int = 0
-    height: int = 1
-    inner: list[_Frame] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A JSON value, or nothing: the start of an object that has no end."""
-
-    start: int
-    end: int
-    value: object = None
-
-
-_CLOSES = {"}": "{", "]": "["}
-_OUTSIDE = re.compile(r"[{\[]")
-# Inside, brackets in strings do not count. A string ends with its line, so that a stray quotation
-# mark hides one line and not the rest.
-_INSIDE = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"?|[{}\[\]]")
-
-
-class _Scan:
-    """One pass over the brackets of a text."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.whole: list[_Frame] = []
-        self._tail: list[_Piece] = []
-        self._stack: list[_Frame] = []
-        self._depth = {"{": 0, "[": 0}
-        self._run()
-
-    def _run(self) -> None:
-        position = 0
-        while found := (_INSIDE if self._stack else _OUTSIDE).search(self.text, position):
-            position = found.end()
-            if found[0] in self._depth:
-                self._open(found[0], found.start())
-            elif found[0] in _CLOSES:
-                self._close(_CLOSES[found[0]], found.end())
-        if self._stack and self._stack[-1].bracket == "{" and not self._stack[-1].inner:
-            start = self._stack[-1].start
-            self._tail = [_Piece(start, start)]
-        while self._stack:
-            self._break(len(self.text))
-
-    def _open(self, bracket: str, start: int) -> None:
-        self._stack.append(_Frame(bracket, start))
-        self._depth[bracket] += 1
-
-    def _pop(self, end: int) -> _Frame:
-        frame = self._stack.pop()
-        frame.end = end
-        self._depth[frame.bracket] -= 1
-        if self._stack:
-            self._stack[-1].height = max(self._stack[-1].height, frame.height + 1)
-        return frame
-
-    def _close(self, bracket: str, end: int) -> None:
-        if not self._depth[bracket]:
-            return
-        while self._stack[-1].bracket != bracket:
-            self._break(end - 1)
-        frame = self._pop(end)
-        if frame.height > DEEPEST:
-            self.whole += frame.inner
-        else:
-            (self._stack[-1].inner if self._stack else self.whole).append(frame)
-
-    def _break(self, end: int) -> None:
-        self.whole += self._pop(end).inner
-
-    def pieces(self, cut: bool) -> list[_Piece]:
-        """Return the values that hold an object, in order, and the object that was cut off."""
-        found = [piece for frame in self.whole for piece in self._load(frame)]
-        return sorted([*found, *(self._tail if cut else [])], key=lambda piece: piece.start)
-
-    def _load(self, frame: _Frame) -> Iterator[_Piece]:
-        value = _loads(self.text[frame.start : frame.end])
-        if value is None:
-            for inner in frame.inner:
-                yield from self._load(inner)
-        elif any(_objects(value)):
-            yield _Piece(frame.start, frame.end, value)
-
-
-def _loads(text: str) -> object:
-    for attempt in (text, re.sub(r",\s*(?=[}\]])", "", text)):
-        try:
-            # Numbers stay as they were written; the table decides what they are.
-            return json.loads(
-                attempt, strict=False, parse_int=str, parse_float=str, parse_constant=str,
-                object_pairs_hook=_Object,
-            )  # fmt: skip
-        except (ValueError, RecursionError):
-            continue
-    return None
-
-
-def _objects(value: object, name: str = "") -> Iterator[tuple[str, _Object]]:
-    """Yield all objects in a value, each with the key it stands under."""
-    if isinstance(value, _Object):
-        yield name, value
-        for key, item in value:
-            yield from _objects(item, key)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _objects(item)
-
-
-def _states_an_edit(name: str, found: _Object) -> bool:
+def _states_an_edit(name: str, found: JsonObject) -> bool:
     kinds = {_kind(key) for key, _ in found}
     return "feature" in kinds or (bool(name) and not kinds.isdisjoint({"value", "change"}))
 
 
-def _collect_object(collector: _Collector, name: str, found: _Object) -> None:
+def _collect_object(collector: _Collector, name: str, found: JsonObject) -> None:
     named = any(_kind(key) == "feature" for key, _ in found)
     fields = found if named else (("feature", name), *found)
     if not collector.is_bare_header:
@@ -539,11 +415,11 @@ def _collect_object(collector: _Collector, name: str, found: _Object) -> None:
     collector.close()
 
 
-def _pairs(found: _Object) -> Iterator[Raw]:
+def _pairs(found: JsonObject) -> Iterator[Raw]:
     """Yield candidates given as an object that maps features to values."""
     reason = next((_text(item) for key, item in found if _kind(key) == "reason"), "")
     for key, item in found:
-        if _kind(key) is None and not isinstance(item, (list, _Object)):
+        if _kind(key) is None and not isinstance(item, (list, JsonObject)):
             value = _text(item)[:LONGEST_FIELD]
             yield Raw(key[:LONGEST_FIELD], value, reason[:LONGEST_FIELD])
 
@@ -551,6 +427,6 @@ def _pairs(found: _Object) -> Iterator[Raw]:
 def _text(item: object) -> str:
     if isinstance(item, str):
         return item
-    if isinstance(item, (list, _Object)):
+    if isinstance(item, (list, JsonObject)):
         return "(several values)"
     return "null" if item is None else str(item).lower()
