@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: demo test lint types clean
 
-demo: $(VENV)/.installed-train
+demo: $(VENV)/.installed-demo
 	$(BIN)/waysout demo
 
 test: $(VENV)/.installed-dev

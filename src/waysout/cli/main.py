@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from waysout import __version__
-from waysout.cli import card, data, demo, doctor, models, oracle, propose
+from waysout.cli import card, data, demo, doctor, find, models, oracle, propose, runs
 from waysout.cli.output import say
 from waysout.errors import WaysoutError
 
@@ -27,6 +27,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(name="demo")(demo.demo)
+app.command(name="find")(find.find)
+app.command(name="methods")(find.methods)
+app.add_typer(runs.app, name="runs")
 app.add_typer(card.app, name="card")
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")

@@ -109,6 +109,11 @@ class Ledger:
         return self._left("oracle_rows")
 
     @property
+    def setup_rows_left(self) -> float:
+        """How many rows of the allowance for probing and checking are left."""
+        return self._left("setup_rows")
+
+    @property
     def calls_left(self) -> float:
         """How many calls may still be sent, those in flight counted as spent."""
         return self._left("llm_calls") - len(self._in_flight)

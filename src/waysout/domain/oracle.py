@@ -82,6 +82,20 @@ class Goal:
             return self
         return Goal(at_least=min(1.0, probability + self.rise))
 
+    def threshold(self, usual: float) -> float:
+        """Return the probability from which on it is a yes, where the goal names one."""
+        return usual if self.at_least is None else self.at_least
+
+    def worth(self, probability: float) -> float:
+        """Return how good a probability is for this goal: beyond ``at_most`` it falls again.
+
+        >>> Goal(at_most=0.6).worth(0.9), Goal().worth(0.9)
+        (0.3, 0.9)
+        """
+        if self.at_most is None or probability <= self.at_most:
+            return probability
+        return round(max(0.0, 2 * self.at_most - probability), 12)
+
     def met(self, answers: Answers) -> NDArray[np.bool_]:
         """Return which of the answers are a yes."""
         if not self.needs_probability:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from waysout.domain.budget import Spent
 from waysout.domain.rules import Violation
@@ -89,7 +89,11 @@ class Option:
 
 @dataclass(frozen=True)
 class Result:
-    """All that a search has to tell about one query."""
+    """All that a search has to tell about one query.
+
+    ``index`` is the query's place among those asked together. ``rejections`` counts what was
+    proposed and never became a candidate, by cause.
+    """
 
     query: Mapping[str, Value]
     outcome: Outcome
@@ -97,7 +101,9 @@ class Result:
     near_misses: Sequence[Option] = ()
     ledger: Spent = field(default_factory=Spent)
     metrics: Mapping[str, float | int | None] = field(default_factory=dict)
+    rejections: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    index: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, in the documented order of the JSON contract."""
@@ -115,7 +121,9 @@ class Result:
             "near_misses": [option.as_dict() for option in self.near_misses],
             "ledger": self.ledger.as_dict(),
             "metrics": dict(self.metrics),
+            "rejections": dict(self.rejections),
             "settings": dict(self.settings),
+            "index": self.index,
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
@@ -123,7 +131,7 @@ class Result:
         return json.dumps(plain(self.as_dict()), ensure_ascii=False, indent=indent, allow_nan=False)
 
     @classmethod
-    def from_dict(cls, table: Mapping[str, Any]) -> Result:
+    def from_dict(cls, table: Mapping[str, Any]) -> Self:
         """Read what `as_dict` wrote."""
         if table.get("waysout") != VERSION:
             raise InputError(
@@ -144,11 +152,13 @@ class Result:
             near_misses=tuple(Option.from_dict(o) for o in table["near_misses"]),
             ledger=Spent.from_dict(table["ledger"]),
             metrics=dict(table["metrics"]),
+            rejections=dict(table["rejections"]),
             settings=dict(table["settings"]),
+            index=table["index"],
         )
 
     @classmethod
-    def from_json(cls, text: str) -> Result:
+    def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote, or raise `InputError` saying what is wrong."""
         try:
             table = json.loads(text)

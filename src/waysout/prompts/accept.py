@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
@@ -131,7 +131,7 @@ class _Judge:
         self._levels: dict[str, dict[str, str | None]] = {}
 
     @cached_property
-    def _levers(self) -> dict[str, Lever]:
+    def _levers(self) -> Mapping[str, Lever]:
         return self.rules.levers(self.query)
 
     @cached_property

@@ -9,7 +9,7 @@ validated all the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from itertools import accumulate
@@ -171,8 +171,14 @@ def short_lists(values: Mapping[str, Domain], together: int) -> frozenset[str]:
     )
 
 
-def block_grammar(menu: Sequence[Editable], k: int) -> str:
+Slots = Sequence[Collection[str]]
+"""For each candidate of a reply, the features it may edit."""
+
+
+def block_grammar(menu: Sequence[Editable], k: int, slots: Slots | None = None) -> str:
     r"""Return the GBNF of a reply of exactly ``k`` candidates, in blocks.
+
+    With ``slots``, each candidate has features of its own to choose from.
 
     >>> job, age = Editable("job", "cook", ("clerk",)), Editable("age", "7", (), 3, 9, decimals=0)
     >>> print(block_grammar([job, age], 2))
@@ -183,16 +189,33 @@ def block_grammar(menu: Sequence[Editable], k: int) -> str:
     value-2 ::= ([3-6] | [8-9])
     reason ::= [^\x00-\x20\x7F<>\[\]{}=] [^\x00-\x1F\x7F<>\[\]{}=]{0,119}
     """
-    blocks = (f"{_literal(_heading(i))} edit" for i in range(1, k + 1))
-    rules = {
-        "root": " ".join(blocks),
-        "edit": r'"FEATURE=" feature "\nREASONING=" reason',
-        **_feature_rules(domains(menu)),
-        # Brackets could spell a chat template's control token, which no prompt should ever hold;
-        # braces and equals signs could be taken for another candidate.
-        "reason": _line(LONGEST_REASON, r"<>\[\]{}="),
-    }
+    edits, values = _feature_rules(domains(menu))
+    rules = _alike(edits, k) if slots is None else _spread(edits, slots)
+    # Brackets could spell a chat template's control token, which no prompt should ever hold;
+    # braces and equals signs could be taken for another candidate.
+    rules |= values | {"reason": _line(LONGEST_REASON, r"<>\[\]{}=")}
     return "\n".join(f"{name} ::= {rule}" for name, rule in rules.items())
+
+
+_EDIT = r'"FEATURE=" {feature} "\nREASONING=" reason'
+
+
+def _alike(edits: Mapping[str, str], k: int) -> dict[str, str]:
+    """Return the rules of a reply whose candidates may all edit the same features."""
+    return {
+        "root": " ".join(f"{_literal(_heading(i))} edit" for i in range(1, k + 1)),
+        "edit": _EDIT.format(feature="feature"),
+        "feature": " | ".join(edits.values()),
+    }
+
+
+def _spread(edits: Mapping[str, str], slots: Slots) -> dict[str, str]:
+    """Return the rules of a reply whose candidates each have features of their own."""
+    numbered = range(1, len(slots) + 1)
+    rules = {"root": " ".join(f"{_literal(_heading(i))} edit-{i}" for i in numbered)}
+    for i, names in zip(numbered, slots, strict=True):
+        rules[f"edit-{i}"] = _EDIT.format(feature=f"({' | '.join(edits[n] for n in names)})")
+    return rules
 
 
 def _heading(i: int) -> str:
@@ -203,16 +226,16 @@ def _line(longest: int, barred: str = "") -> str:
     return rf"[^\x00-\x20\x7F{barred}] [^\x00-\x1F\x7F{barred}]{{0,{longest - 1}}}"
 
 
-def _feature_rules(values: Mapping[str, Domain]) -> dict[str, str]:
-    """Return the rules for a feature and its value; features with the same values share one."""
+def _feature_rules(values: Mapping[str, Domain]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return how each feature is edited, and the rules for values, shared where they are alike."""
     short = short_lists(values, MOST_LISTED)
     names: dict[str, str] = {}
-    features = []
+    edits = {}
     for feature, one in values.items():
         rule = _value(one) if feature in short else _line(LONGEST_TEXT)
         name = names.setdefault(rule, f"value-{len(names) + 1}")
-        features.append(f'{_literal(feature)} "\\nVALUE=" {name}')
-    return {"feature": " | ".join(features)} | {name: rule for rule, name in names.items()}
+        edits[feature] = f'{_literal(feature)} "\\nVALUE=" {name}'
+    return edits, {name: rule for rule, name in names.items()}
 
 
 def _value(one: Domain) -> str:

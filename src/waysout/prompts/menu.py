@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waysout.domain.rules import Lever, RuleSet, Violation
+from waysout.domain.rules import Lever, RuleSet
 from waysout.domain.schema import Row, Value
 from waysout.llm.base import Editable
 from waysout.prompts.grammar import domain
@@ -13,35 +13,33 @@ def menu(rules: RuleSet, spelling: Spelling, query: Row, row: Row) -> tuple[Edit
     """Return the features that may be edited in ``row`` on the way from ``query``.
 
     As far as rules about one feature alone tell; the others are checked on the edited row. A
-    feature that was moved may go back to the query's value where that breaks nothing.
+    feature that was moved may go back to the query's value where that breaks nothing and does not
+    lead back to the query itself.
     """
     levers = rules.levers(query).values()
     broken = frozenset(rules.violations(query, row))
     offers = []
     for lever, now in zip(levers, row, strict=True):
-        back = lever.now != now and _may_go_back(rules, query, row, lever, broken)
-        offer = _offer(lever, spelling, now, back=back)
+        moved = lever.now != now and not lever.blocked and lever.now is not None
+        there = rules.apply(row, {lever.feature.name: lever.now}) if moved else row
+        home = moved and there == query
+        back = moved and not home and broken.issuperset(rules.violations(query, there))
+        offer = _offer(lever, spelling, now, back=back, home=home)
         if offer is not None and domain(offer):
             offers.append(offer)
     return tuple(offers)
 
 
-def _may_go_back(
-    rules: RuleSet, query: Row, row: Row, lever: Lever, broken: frozenset[Violation]
-) -> bool:
-    if lever.blocked or lever.now is None:
-        return False
-    there = rules.apply(row, {lever.feature.name: lever.now})
-    return broken.issuperset(rules.violations(query, there))
-
-
-def _offer(lever: Lever, spelling: Spelling, now: Value, *, back: bool) -> Editable | None:
+def _offer(
+    lever: Lever, spelling: Spelling, now: Value, *, back: bool, home: bool
+) -> Editable | None:
     feature = lever.feature
     name, shown = spelling.name(feature.name), spelling.value(feature, now)
     choices = lever.choices() if lever.is_open else ()
     if choices is None:
         decimals = 0 if feature.kind == "integer" else feature.decimals
-        never = sorted(float(v) for v in lever.never if isinstance(v, (int, float)))
+        barred = {*lever.never, lever.now} if home else lever.never
+        never = sorted(float(v) for v in barred if isinstance(v, (int, float)))
         return Editable(
             name, shown, (), lever.low, lever.high, lever.step, lever.start, decimals, tuple(never)
         )

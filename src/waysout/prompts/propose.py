@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,11 +26,14 @@ class Style:
 
     ``constrain`` holds the model to the format where the backend can. ``strict`` reads names and
     categories to the letter, as the paper does. ``Style("paper", False, True)`` is the paper's.
+    ``spread`` gives each candidate of a reply other features to choose from, dealt anew for each
+    call, where the backend takes a grammar: a small model would name the same one five times.
     """
 
     template: Template = "waysout"
     constrain: bool = True
     strict: bool = False
+    spread: bool = True
 
 
 class Proposer:
@@ -68,10 +72,17 @@ class Proposer:
             temperature=temperature,
             seed=seed,
             max_tokens=_TOKENS_PER_CANDIDATE * k,
-            constraint=constraint(self.form, offered, k),
+            constraint=constraint(self.form, offered, k, self._slots(offered, k, seed, draw)),
             draw=draw,
             menu=offered,
         )
+
+    def _slots(
+        self, offered: tuple[Editable, ...], k: int, seed: int, draw: int
+    ) -> tuple[tuple[str, ...], ...] | None:
+        if self.form != "grammar" or not self.style.spread:
+            return None
+        return deal([item.name for item in offered], k, random.Random(f"{seed} {draw}"))
 
     def read(self, reply: Reply, query: Row, row: Row, *, k: int = 5) -> Proposal:
         """Return the edits of a reply, and what was wrong with the others."""
@@ -87,11 +98,28 @@ class Proposer:
         )
 
 
+def deal(names: Sequence[str], k: int, rng: random.Random) -> tuple[tuple[str, ...], ...]:
+    """Deal features to candidates, at random; where there are too few, some get the same.
+
+    >>> deal(["a", "b", "c", "d", "e"], 2, random.Random(1))
+    (('b', 'e', 'c'), ('a', 'd'))
+    """
+    shuffled = rng.sample(names, len(names))
+    if len(shuffled) < k:
+        return tuple((shuffled[i % len(shuffled)],) for i in range(k))
+    return tuple(tuple(shuffled[i::k]) for i in range(k))
+
+
 @lru_cache(maxsize=256)
-def constraint(form: Form, offered: tuple[Editable, ...], k: int) -> Constraint | None:
+def constraint(
+    form: Form,
+    offered: tuple[Editable, ...],
+    k: int,
+    slots: tuple[tuple[str, ...], ...] | None = None,
+) -> Constraint | None:
     """Return what holds a reply to the menu, in the form a backend knows."""
     if form == "grammar":
-        return Constraint(grammar=block_grammar(offered, k))
+        return Constraint(grammar=block_grammar(offered, k, slots))
     if form == "json_schema":
         return Constraint(json_schema=candidates_schema(offered, k))
     return None

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from waysout.domain.schema import LARGEST, Feature, Row, Schema, Value, format_number
 
 # A sum such as 0.1 + 0.2 may miss 0.3 by the last bits of a float, and by no more.
@@ -159,6 +161,24 @@ class Lever:
         last = math.floor((high - self.start) / step + ROUNDING)
         wanted = (first + (last - first) * i // max(1, count - 1) for i in range(count))
         return [self.start + step * k for k in wanted if first <= k <= last]
+
+    def draw(self, rng: np.random.Generator) -> Value:
+        """Draw a value from all that the lever spans, each equally likely.
+
+        Of an interval, the present value and those barred by name are among them: ask `admits`. An
+        interval without an end reaches as far as `sample` does.
+        """
+        choices = self.choices()
+        if choices is not None:
+            return choices[int(rng.integers(len(choices)))]
+        low, high = self._bounds()
+        step = self.step or self.feature.resolution
+        if step is None:
+            return self.feature.coerce(rng.uniform(low, high))
+        first = math.ceil((low - self.start) / step - ROUNDING)
+        last = math.floor((high - self.start) / step + ROUNDING)
+        steps = min(last, math.floor(rng.uniform(first, last + 1)))
+        return self.feature.coerce(self.start + step * steps)
 
     def _bounds(self) -> tuple[float, float]:
         """Return the interval, where it has no end so far as the present value suggests."""

@@ -15,6 +15,7 @@ from waysout.domain.schema import Row, Schema, Value
 from waysout.errors import RuleError, shown
 
 DOMAIN = "domain"
+_QUERIES_REMEMBERED = 256
 
 
 @dataclass(frozen=True)
@@ -123,15 +124,37 @@ class RuleSet:
             found[target] = {source} | found.get(source, set())
         return found
 
+    def moved(self, query: Row, candidate: Row) -> frozenset[str]:
+        """Return the levers a person would say they moved.
+
+        What follows another change is none; a one-hot group is one, named by its first feature.
+        """
+        changed = set(self.schema.changed(query, candidate))
+        levers = {name for name in changed if not self._sources.get(name, set()) & changed}
+        for group in self._groups:
+            if levers.intersection(group):
+                levers = levers.difference(group) | {group[0]}
+        return frozenset(levers)
+
     def count_changes(self, query: Row, candidate: Row) -> int:
         """Count the changes a person would count: what follows another change is not one."""
-        changed = set(self.schema.changed(query, candidate))
-        following = {name for name in changed if self._sources.get(name, set()) & changed}
-        spare = sum(max(0, len(changed.intersection(group)) - 1) for group in self._groups)
-        return len(changed) - len(following) - spare
+        return len(self.moved(query, candidate))
 
-    def levers(self, query: Row) -> dict[str, Lever]:
+    def levers(self, query: Row) -> Mapping[str, Lever]:
         """Return for each feature what it may be set to, as far as rules about it alone tell."""
+        found = self._recent.get(query)
+        if found is None:
+            if len(self._recent) >= _QUERIES_REMEMBERED:
+                self._recent.clear()
+            found = self._recent[query] = self._narrowed(query)
+        return found
+
+    @cached_property
+    def _recent(self) -> dict[Row, Mapping[str, Lever]]:
+        """The levers of queries asked of late: a search asks for the same ones at every step."""
+        return {}
+
+    def _narrowed(self, query: Row) -> Mapping[str, Lever]:
         levers = {f.name: Lever.of(f, v) for f, v in zip(self.schema, query, strict=True)}
         for _, part in self._bound:
             if part.narrow is not None:

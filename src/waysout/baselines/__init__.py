@@ -1,0 +1,1 @@
+"""Methods to be compared with: they ask the oracle and no LLM."""

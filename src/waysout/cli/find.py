@@ -1,0 +1,255 @@
+"""``waysout find``: ways out for one row of a table, with a model of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from waysout.cli.output import JsonFlag, TrustCode, print_json, print_table, say
+from waysout.llm.connect import DEFAULT as DEFAULT_LLM
+
+if TYPE_CHECKING:
+    from waysout.run.find import Options
+
+MODEL, SEARCH, OUTPUT = "The model and the table", "The search", "Output"
+
+
+def find(
+    data: Annotated[
+        str,
+        typer.Option(
+            help="The table: a file, or a data set's name. Also what distances are measured by.",
+            rich_help_panel=MODEL,
+        ),
+    ],
+    model: Annotated[
+        str,
+        typer.Option(help="The model that decides; a data set has its own.", rich_help_panel=MODEL),
+    ] = "",
+    card: Annotated[
+        str,
+        typer.Option(help="The table's card; a data set has its own.", rich_help_panel=MODEL),
+    ] = "",
+    row: Annotated[
+        int | None,
+        typer.Option(help="Whose case: a row of the table, counted from 0.", min=0,
+                     rich_help_panel=MODEL),
+    ] = None,
+    where: Annotated[
+        str,
+        typer.Option(help="Or a condition that one row meets, such as 'loan_id == 7'.",
+                     rich_help_panel=MODEL),
+    ] = "",
+    json_row: Annotated[
+        Path | None,
+        typer.Option(help="Or a JSON file of {column: value} (- reads stdin).",
+                     rich_help_panel=MODEL),
+    ] = None,
+    rules: Annotated[
+        str,
+        typer.Option(help="A rule set of the card; the default: its own.", rich_help_panel=MODEL),
+    ] = "",
+    positive_class: Annotated[
+        str,
+        typer.Option(help="The model's class that means yes, where the card cannot tell.",
+                     rich_help_panel=MODEL),
+    ] = "",
+    inputs: Annotated[
+        str, typer.Option(help="How the model gets rows; auto finds out.", rich_help_panel=MODEL)
+    ] = "auto",
+    trust_pickle: Annotated[
+        bool,
+        typer.Option("--trust-pickle", help="Unpickle the model: this runs its code.",
+                     rich_help_panel=MODEL),
+    ] = False,
+    trust_types: Annotated[
+        list[str] | None,
+        typer.Option(help="A type a skops file may hold; may be repeated.", rich_help_panel=MODEL),
+    ] = None,
+    trust_code: TrustCode = False,
+    at_least: Annotated[
+        float | None,
+        typer.Option(help="Ask for this probability instead of the model's own yes.", min=0, max=1,
+                     rich_help_panel=SEARCH),
+    ] = None,
+    rise: Annotated[
+        float | None,
+        typer.Option(help="Or for a probability that much above the present one.", min=0, max=1,
+                     rich_help_panel=SEARCH),
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="See `waysout methods`.", rich_help_panel=SEARCH)
+    ] = "comp-mcts",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of the method, NAME=VALUE; may be repeated.",
+                     rich_help_panel=SEARCH),
+    ] = None,
+    llm: Annotated[
+        str,
+        typer.Option(help="Who proposes: llamacpp:NAME, llamacpp:FILE.gguf, openai:MODEL@URL, "
+                     "replay:FILE or simulated:SEED.", rich_help_panel=SEARCH),
+    ] = DEFAULT_LLM,
+    calls: Annotated[
+        int, typer.Option(help="At most so many LLM calls.", min=0, rich_help_panel=SEARCH)
+    ] = 30,
+    k: Annotated[
+        int, typer.Option("--k", "-k", help="Edits asked for in a call.", min=1, max=50,
+                          rich_help_panel=SEARCH),
+    ] = 5,
+    oracle_rows: Annotated[
+        int | None,
+        typer.Option(help="At most so many rows for the model; the default: K × calls.", min=0,
+                     rich_help_panel=SEARCH),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="At most so long.", min=0, rich_help_panel=SEARCH)
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option(help="At most so many tokens.", min=0, rich_help_panel=SEARCH)
+    ] = None,
+    money: Annotated[
+        float | None,
+        typer.Option(help="At most so much money (needs --price).", min=0, rich_help_panel=SEARCH),
+    ] = None,
+    price: Annotated[
+        str,
+        typer.Option(help="Token prices per million, IN/OUT or IN/OUT/CACHED.",
+                     rich_help_panel=SEARCH),
+    ] = "",
+    seed: Annotated[int, typer.Option(min=0, rich_help_panel=SEARCH)] = 0,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Use the paper's prompt.", rich_help_panel=SEARCH)
+    ] = False,
+    free: Annotated[
+        bool,
+        typer.Option("--free", help="Do not hold the LLM to the format.", rich_help_panel=SEARCH),
+    ] = False,
+    show: Annotated[
+        int, typer.Option(help="How many options to print.", min=1, rich_help_panel=OUTPUT)
+    ] = 5,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page to this file.", rich_help_panel=OUTPUT)
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write the options to this file.", rich_help_panel=OUTPUT)
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="Keep the run in this file; the default: `waysout runs list`.",
+                     rich_help_panel=OUTPUT),
+    ] = None,
+    no_run: Annotated[
+        bool, typer.Option("--no-run", help="Keep no run.", rich_help_panel=OUTPUT)
+    ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Also write the LLM's replies to this recording (see replay:FILE).",
+                     rich_help_panel=OUTPUT),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:  # fmt: skip
+    """Find ways out for one person: many different changes that turn the model's no into a yes.
+
+    Every option was put to the model and breaks no rule of the card. The run is kept, so that
+    nothing is paid for twice: `waysout runs resume last` goes on where it stopped.
+
+    Try: waysout find --data synthetic --row 828 --llm simulated:1
+    """
+    from waysout.cli import search
+    from waysout.cli.sources import (
+        Source,
+        Trust,
+        check_chosen,
+        check_unchanged,
+        find_row,
+        open_source,
+    )
+    from waysout.errors import InputError
+    from waysout.run.find import make_plan
+    from waysout.store import new_run_path
+
+    if no_run and run is not None:
+        raise InputError("--run and --no-run contradict each other")
+    check_chosen(row, where, json_row)
+    search.check_places(html, csv)
+    options = search_options(
+        method=method, setting=setting or [], llm=llm, calls=calls, k=k, oracle_rows=oracle_rows,
+        seconds=seconds, tokens=tokens, money=money, price=price, seed=seed, paper=paper, free=free,
+    )  # fmt: skip
+    make_plan(options)  # what is wrong with it is said before a large model is loaded
+    source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
+    if run is not None and run.is_file():
+        check_unchanged(run, source)
+    opened = open_source(source, Trust(trust_pickle, tuple(trust_types or ()), trust_code))
+    query = opened.query(find_row(opened.table, row, where, json_row))
+    if opened.known is not None:
+        options["data"] = opened.known
+    place = None if no_run else run or new_run_path(method)
+    if place is not None:
+        options["run"] = place
+        options["about"] = {
+            **source.as_dict(), "digests": source.digests(), "llm": llm, "price": price,
+            "row": query,
+        }  # fmt: skip
+    if record is not None:
+        options["record"] = record
+    say(search.most_cost(opened.problem, query, options))
+    result, code = search.search(opened.problem, query, options, quiet=json)
+    search.hand_over(result, code, json=json, most=show, html=html, csv=csv, run=place)
+
+
+def search_options(**given: Any) -> Options:
+    """Return the options of a search from those of a command line."""
+    from waysout.errors import InputError, shown
+    from waysout.prompts.propose import Style
+
+    pairs = [text.partition("=") for text in given["setting"]]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            raise InputError(f"--set takes NAME=VALUE, not {shown(name)}")
+    if given["money"] is not None and not given["price"]:
+        raise InputError("a limit in money needs --price IN/OUT, per million tokens")
+    style = Style("paper" if given["paper"] else "waysout", constrain=not given["free"])
+    options: Options = {
+        "method": given["method"],
+        "settings": {name.strip(): value.strip() for name, _, value in pairs},
+        "llm": given["llm"],
+        "calls": given["calls"],
+        "k": given["k"],
+        "seconds": given["seconds"],
+        "tokens": given["tokens"],
+        "money": given["money"],
+        "seed": given["seed"],
+        "style": style,
+    }
+    if given["oracle_rows"] is not None:
+        options["oracle_rows"] = given["oracle_rows"]
+    if given["price"]:
+        options["price"] = given["price"]
+    return options
+
+
+def methods(json: JsonFlag = False) -> None:
+    """List the ways to search, and their settings (--set NAME=VALUE) with what they are now."""
+    from waysout.methods import METHODS, make_method
+
+    found: dict[str, dict[str, Any]] = {
+        name: {"what": entry.what, "llm": entry.llm, "settings": make_method(name).settings()}
+        for name, entry in METHODS.items()
+    }
+    if json:
+        print_json(found)
+        return
+    rows = [
+        (name, "yes" if m["llm"] else "no",
+         f"{m['what']}\n{', '.join(f'{k}={_short(v)}' for k, v in m['settings'].items())}")
+        for name, m in found.items()
+    ]  # fmt: skip
+    print_table("Methods", ["name", "LLM", "what it is, and its settings"], rows)
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,252 @@
+"""Where a search comes from: a model, a table, its card, and one row of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import operator
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from waysout.cli.output import find_card, find_table, say
+
+if TYPE_CHECKING:
+    from waysout.datasets.table import Table
+    from waysout.domain.card import Card
+    from waysout.domain.known import Known
+    from waysout.domain.oracle import Goal, Oracle
+    from waysout.domain.problem import Problem
+    from waysout.domain.schema import Row, Value
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What the user has given their word for. It is never stored: a resumed run asks again."""
+
+    pickle: bool = False
+    types: tuple[str, ...] = ()
+    code: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a problem is made of, as text that a run can keep."""
+
+    data: str
+    card: str = ""
+    model: str = ""
+    rules: str = ""
+    positive_class: str = ""
+    inputs: str = "auto"
+    at_least: float | None = None
+    rise: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, with paths that hold wherever the run is resumed from."""
+        found = asdict(self)
+        for name in ("data", "card", "model"):
+            place = Path(found[name]) if found[name] else None
+            if place is not None and place.is_file():
+                found[name] = str(place.resolve())
+        return found
+
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of the files that answers depend on."""
+        files = {"model": Path(self.model), "data": Path(self.data)}
+        return {name: _sha256(file) for name, file in files.items() if file.is_file()}
+
+
+@dataclass(frozen=True)
+class Sourced:
+    """A problem, the table it came with, and its rows with known outcomes, if it has labels."""
+
+    problem: Problem
+    table: Table
+    known: Known | None
+
+    def query(self, raw: Mapping[str, Any]) -> dict[str, Value]:
+        """Return a row of the table as the schema reads it."""
+        return self.problem.schema.as_dict(self.problem.row(raw))
+
+
+def check_unchanged(run: Path, source: Source) -> None:
+    """Refuse to go on with a run once its model or table is another: it would be half of each."""
+    from waysout.errors import IntegrityError
+    from waysout.store import Store
+
+    with Store.read(run) as store:
+        before = (store.manifest.get("about") or {}).get("digests", {})
+    for name, digest in source.digests().items():
+        if before.get(name, digest) != digest:
+            raise IntegrityError(
+                f"the {name} {getattr(source, name)} is not the one {run} began with: bring that "
+                "back to go on, or start a new run"
+            )
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def open_source(source: Source, trust: Trust) -> Sourced:
+    """Read the card, the table and the model, and make a problem of them."""
+    from waysout.datasets.load import labelled
+    from waysout.domain.problem import Problem
+
+    card = find_card(source.card or _own_card(source.data), trust_code=trust.code)
+    table = find_table(source.data)
+    known = labelled(card, table) if card.outcome.target in table.columns else None
+    rows: Sequence[Row]
+    if known is None:
+        say("note: the table has no labels, so the positive class could not be checked")
+        rows = card.schema.parse_many(table.records)
+    else:
+        rows = known.rows
+    oracle = _oracle(source, trust, card)
+    problem = Problem.from_card(
+        card, oracle, training=rows, rule_set=source.rules or None, goal=_goal(source)
+    )
+    return Sourced(problem, table, known)
+
+
+def _own_card(data: str) -> str:
+    from waysout.datasets import registry
+    from waysout.errors import InputError, unknown
+
+    if data in registry.DATASETS:
+        return data
+    if Path(data).exists():
+        raise InputError(
+            f"the table {data} needs its card: --card CARD.toml (waysout card infer makes one)"
+        )
+    raise InputError(
+        f"there is no file {data}, and no such data set: "
+        f"{unknown('data set', data, registry.DATASETS)}"
+    )
+
+
+def _oracle(source: Source, trust: Trust, card: Card) -> Oracle:
+    from waysout.datasets import registry
+    from waysout.datasets.manifest import load_oracle
+    from waysout.errors import InputError
+    from waysout.oracles.adapt import as_oracle
+    from waysout.oracles.load import load_model
+
+    if not source.model:
+        if source.data not in registry.DATASETS:
+            raise InputError("name the model that decides: --model FILE")
+        return load_oracle(card)
+    with redirect_stdout(sys.stderr):  # a model may print
+        loaded = load_model(
+            Path(source.model), trust_pickle=trust.pickle, trusted_types=trust.types
+        )
+        return as_oracle(
+            loaded,
+            card,
+            positive_class=source.positive_class or None,
+            inputs=source.inputs,  # type: ignore[arg-type]
+            name=Path(source.model).name,
+        )
+
+
+def _goal(source: Source) -> Goal:
+    from waysout.domain.oracle import Goal
+    from waysout.errors import InputError
+
+    if source.at_least is not None and source.rise is not None:
+        raise InputError("--at-least and --rise contradict each other")
+    return Goal(at_least=source.at_least, rise=source.rise)
+
+
+def check_chosen(row: int | None, where: str, json_row: Path | None) -> None:
+    """Refuse anything but one way to name a row."""
+    from waysout.errors import InputError
+
+    if sum((row is not None, bool(where), json_row is not None)) != 1:
+        raise InputError("name one row: --row N, --where 'COLUMN == VALUE' or --json-row FILE")
+
+
+def find_row(table: Table, row: int | None, where: str, json_row: Path | None) -> Mapping[str, Any]:
+    """Return one row: by its number, by a condition, or from a file."""
+    from waysout.errors import InputError
+
+    if json_row is not None:
+        return _read_json(json_row)
+    index = _matching(table, where) if where else row
+    if index is None or index >= len(table):
+        raise InputError(
+            f"{table.source} has {len(table)} rows, counted from 0; there is no row {row}"
+        )
+    return table.records[index]
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    from waysout.errors import InputError
+
+    name = "stdin" if str(path) == "-" else str(path)
+    try:
+        found = json.loads(sys.stdin.read() if name == "stdin" else path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{name} holds no object of the form {{column: value, …}}")
+    return found
+
+
+_CONDITION = re.compile(r"\s*(?P<column>.+?)\s*(?P<how>==|!=|<=|>=|<|>)\s*(?P<value>.+?)\s*")
+_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_MOST_SHOWN = 5
+
+
+def _matching(table: Table, where: str) -> int:
+    """Return the one row that meets ``COLUMN == VALUE`` (several joined by ``and``)."""
+    from waysout.errors import InputError
+
+    tests = [_condition(table, part) for part in re.split(r"\s+and\s+", where)]
+    found = [i for i, record in enumerate(table.records) if all(test(record) for test in tests)]
+    if len(found) == 1:
+        return found[0]
+    some = ", ".join(map(str, found[:_MOST_SHOWN])) + (", …" if len(found) > _MOST_SHOWN else "")
+    which = f" ({some}): add a condition, or take one of them with --row" if found else ""
+    raise InputError(f"{len(found)} rows of {table.source} meet {where!r}{which}")
+
+
+def _condition(table: Table, text: str) -> Callable[[Mapping[str, object]], bool]:
+    from waysout.errors import InputError, shown, unknown
+
+    parts = _CONDITION.fullmatch(text)
+    if parts is None:
+        raise InputError(f"a condition is COLUMN == VALUE (or != < <= > >=), not {shown(text)}")
+    column, compare = parts["column"].strip("\"'`"), _COMPARE[parts["how"]]
+    value = parts["value"].strip("\"'")
+    if column not in table.columns:
+        raise InputError(unknown("column", column, table.columns))
+
+    def test(record: Mapping[str, object]) -> bool:
+        cell = str(record[column]).strip()
+        numbers = _number(cell), _number(value)
+        if None not in numbers:
+            return compare(*numbers)
+        return parts["how"] in ("==", "!=") and compare(cell, value)
+
+    return test
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(number) else number  # "nan" is a text, and equals itself

@@ -1,0 +1,95 @@
+"""How good a set of options is, and how a search went. Plain numbers; no judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from waysout.domain.distance import Distance, Matrix, proximity
+from waysout.domain.problem import Problem
+from waysout.domain.schema import Row
+
+Metrics = dict[str, float | int | None]
+
+NEIGHBOURS = 5
+# Training tables can hold a million rows, and the mean over five neighbours needs no more.
+MOST_REFERENCES = 10_000
+
+
+def set_metrics(
+    problem: Problem, query: Row, rows: Sequence[Row], approved: Matrix | None = None
+) -> Metrics:
+    """Return what can be said of the unique valid rows, one per key, as a set.
+
+    ``proximity`` is the mean of 1/(1+d) to the query, ``sparsity`` the mean number of changes,
+    ``novelty`` the mean distance to the nearest other row (0 for a set of one), ``lever_sets`` the
+    number of distinct sets of changed features. ``plausibility`` is the mean distance to the five
+    nearest ``approved`` training rows, encoded by `Schema.encode`: small is good. More than 10,000
+    of those are thinned out evenly. A mean over nothing is None.
+    """
+    matrix = problem.schema.encode(rows)
+    return {
+        "unique_valid": len(rows),
+        "proximity": _mean_proximity(problem, query, matrix),
+        "sparsity": _mean([problem.rules.count_changes(query, row) for row in rows]),
+        "novelty": _mean_novelty(problem.distance, matrix),
+        "lever_sets": len({problem.rules.moved(query, row) for row in rows}),
+        "plausibility": _mean_plausibility(problem.distance, matrix, approved),
+    }
+
+
+def run_metrics(valid: int, evaluated: int, pruned: int, generated: int) -> Metrics:
+    """Return how a search went, duplicates included; a share of nothing is None.
+
+    >>> run_metrics(valid=30, evaluated=120, pruned=30, generated=150)["validity_pct"]
+    25.0
+    """
+    return {
+        "valid": valid,
+        "generated": generated,
+        "pruned": pruned,
+        "evaluated": evaluated,
+        "prune_pct": _percent(pruned, pruned + evaluated),
+        "validity_pct": _percent(valid, evaluated),
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if len(values) else None
+
+
+def _percent(part: int, whole: int) -> float | None:
+    return 100.0 * part / whole if whole else None
+
+
+def _mean_proximity(problem: Problem, query: Row, matrix: Matrix) -> float | None:
+    distances = problem.distance.between(problem.schema.encode([query])[0], matrix)
+    return _mean([proximity(d) for d in distances])
+
+
+def _mean_novelty(distance: Distance, matrix: Matrix) -> float | None:
+    if len(matrix) == 1:
+        return 0.0
+    return _mean([_nearest_other(distance, i, matrix) for i in range(len(matrix))])
+
+
+def _nearest_other(distance: Distance, i: int, matrix: Matrix) -> float:
+    distances = distance.between(matrix[i], matrix)
+    distances[i] = np.inf
+    return float(distances.min())
+
+
+def _mean_plausibility(distance: Distance, matrix: Matrix, approved: Matrix | None) -> float | None:
+    if approved is None or not len(approved):
+        return None
+    if len(approved) > MOST_REFERENCES:
+        spread = np.linspace(0, len(approved) - 1, MOST_REFERENCES).astype(np.intp)
+        approved = approved[spread]
+    return _mean([_mean_nearest(distance.between(row, approved)) for row in matrix])
+
+
+def _mean_nearest(distances: Matrix) -> float:
+    if len(distances) > NEIGHBOURS:
+        distances = np.partition(distances, NEIGHBOURS)[:NEIGHBOURS]
+    return float(distances.mean())

@@ -1,0 +1,105 @@
+"""A short list: the few options a person should read first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waysout.domain.distance import ALPHA, Distance, Matrix, scale_of, simplicity
+from waysout.domain.result import Option, Result
+from waysout.domain.schema import Feature, Schema, Value
+from waysout.errors import InputError, shown
+
+_MOST_TAKEN_APART = 10  # changes; their subsets double with each
+
+
+def pick(result: Result, n: int = 5) -> tuple[Option, ...]:
+    """Return the n most different good options, best first; all of them where there are fewer.
+
+    The first is the best: proximity × 1/(1 + changes). Each next one is the option with the highest
+    product of that and its novelty, 1 − 1/(1 + distance to the nearest one picked). Both are
+    bounded, so an outlier, far from everything, does not win by its distance. Three rules go before
+    the score: unstable options come last; so do those that only add to another option without
+    making a yes likelier; and a set of changed features comes again only when each other set has
+    come as often or has no option left. Ties go to the option found first.
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise InputError(f"pick: n is a whole number of 1 or more, not {shown(n)}")
+    options = result.options
+    if not options:
+        return ()
+    distance, matrix = _measured(options, result.settings)
+    stable = np.array([o.stable for o in options])
+    quality = np.array([o.proximity * simplicity(o.sparsity) for o in options])
+    needed = ~np.array(_padded(options))
+    levers = _codes([frozenset(o.changes) for o in options])
+    used = np.zeros(len(options))  # how often an option's set of features has come
+    nearest = np.full(len(options), np.inf)  # how far the nearest one picked is
+    left = np.arange(len(options))
+    picked: list[Option] = []
+    while len(left) and len(picked) < n:
+        best = _first_of_best(left, stable, needed, -used, quality * (1.0 - 1.0 / (1.0 + nearest)))
+        left = left[left != best]
+        picked.append(options[best])
+        used += levers == levers[best]
+        nearest = np.minimum(nearest, distance.between(matrix[best], matrix))
+    return tuple(picked)
+
+
+def _padded(options: Sequence[Option]) -> list[bool]:
+    """Return which options do all that another one does, and more, for no better chance."""
+    sets = [frozenset((name, new) for name, (_, new) in o.changes.items()) for o in options]
+    chance = {found: o.probability for found, o in zip(sets, options, strict=True)}
+    return [
+        any(
+            chance.get(frozenset(part), -1.0) >= option.probability
+            for size in range(1, len(found) if len(found) <= _MOST_TAKEN_APART else 1)
+            for part in combinations(found, size)
+        )
+        for found, option in zip(sets, options, strict=True)
+    ]
+
+
+def _first_of_best(left: NDArray[np.intp], *keys: NDArray[Any]) -> int:
+    """Return the first of those that are highest in the first key, then in the next, and so on."""
+    for key in keys:
+        left = left[key[left] == key[left].max()]
+    return int(left[0])
+
+
+def _measured(options: Sequence[Option], settings: Mapping[str, Any]) -> tuple[Distance, Matrix]:
+    """Return the search's own distance and the options' rows for it.
+
+    A result holds no schema, so features are told apart by the scales that the search noted: those
+    with a scale are numbers. Without such a note, the spread among the options is the scale.
+    """
+    noted = settings.get("distance", {})
+    features, columns = [], []
+    scales: dict[str, float] = {}
+    for i, name in enumerate(options[0].row):
+        values = [o.row.get(name) for o in options]
+        scale = noted["scales"].get(name) if "scales" in noted else _spread(values)
+        features.append(Feature(str(i), "number" if scale else "boolean"))
+        scales |= {str(i): scale} if scale else {}
+        columns.append(np.array(values, dtype=np.float64) if scale else _codes(values))
+    distance = Distance(Schema(tuple(features)), scales, noted.get("alpha", ALPHA))
+    return distance, np.array(columns).T
+
+
+def _spread(values: Sequence[Value]) -> float | None:
+    """Return the scale of a column of numbers, None for one of anything else."""
+    present = [v for v in values if v is not None]
+    if not present or any(isinstance(v, (str, bool)) for v in present):
+        return None
+    return scale_of(np.array(present, dtype=np.float64)).value
+
+
+def _codes(values: Sequence[Hashable]) -> Matrix:
+    """Return a number for each value, the same for the same; NaN for a missing one."""
+    seen: dict[Hashable, float] = {None: math.nan}
+    return np.array([seen.setdefault(v, float(len(seen))) for v in values])

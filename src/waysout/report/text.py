@@ -1,0 +1,174 @@
+"""A result in plain words, for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from waysout.domain.budget import Spent
+from waysout.domain.pick import pick
+from waysout.domain.result import Option, Outcome, OutcomeKind, Result
+from waysout.domain.schema import Value
+from waysout.report.words import (
+    chance,
+    change_count,
+    change_lines,
+    clean,
+    counted,
+    cut,
+    reason_text,
+    value_text,
+)
+
+NOT_APPROVED = "Near misses: NOT approved, only the nearest the search came"
+SIMULATED = (
+    "Simulated: these changes were proposed by a stand-in, not by a language model. "
+    "The answers of the model that decides are real."
+)
+_NOTHING_FOUND = {
+    OutcomeKind.FOUND: "The search ended without an option to show",
+    OutcomeKind.ALREADY_APPROVED: "Nothing needs to change",
+    OutcomeKind.INFEASIBLE: "There is no way out under the rules",
+    OutcomeKind.BUDGET_SPENT: "No way out was found within the budget",
+    OutcomeKind.EXHAUSTED: "No way out was found, and nothing is left to try",
+    OutcomeKind.INTERRUPTED: "The search was interrupted before it found a way out",
+    OutcomeKind.FAILED: "The search failed",
+}
+_CUT_SHORT = {
+    OutcomeKind.INTERRUPTED: "The search was interrupted",
+    OutcomeKind.FAILED: "The search failed before its end",
+}
+
+
+def lines(result: Result, width: int = 100, n: int = 5) -> str:
+    """Return a result as plain text: what came out, the options to read first, what was spent."""
+    parts = [_wrapped(sentence(result), width)]
+    if is_simulated(result):
+        parts.append(_wrapped(SIMULATED, width))
+    if result.options:
+        parts += [_entry(i, o, width) for i, o in enumerate(pick(result, n), 1)]
+        more = len(result.options) - n
+        parts += [f"… and {counted(more, 'more option')}."] if more > 0 else []
+    elif result.near_misses:
+        parts.append(_wrapped(f"{NOT_APPROVED}.", width))
+        parts += [_entry(i, o, width) for i, o in enumerate(result.near_misses[:n], 1)]
+    parts.append(_wrapped(spent_line(result.ledger), width))
+    return "\n\n".join(parts)
+
+
+def option_rows(options: Sequence[Option]) -> tuple[list[str], list[list[str]]]:
+    """Return options as a table: its columns, and its rows of text.
+
+    The columns on stability and reasons are left out where there is nothing to say.
+    """
+    unstable = any(not o.stable for o in options)
+    reasons = any(reason_text(o.reasons) for o in options)
+    columns = ["#", "what changes", "chance", "changes", "nearness"]
+    columns += ["stable"] * unstable + ["reason given"] * reasons
+    rows = []
+    for i, option in enumerate(options, 1):
+        row = [
+            str(i),
+            "\n".join(change_lines(option.changes)),
+            chance(option.probability),
+            str(option.sparsity),
+            f"{option.proximity:.2f}",
+        ]
+        row += [value_text(option.stable)] * unstable + [reason_text(option.reasons)] * reasons
+        rows.append(row)
+    return columns, rows
+
+
+def sentence(result: Result) -> str:
+    """Say in plain words how the search ended."""
+    if not result.options:
+        return _nothing_found(result.outcome)
+    options = result.options
+    nearest = max(options, key=lambda o: o.proximity)
+    which = "It" if len(options) == 1 else "The nearest"
+    sets = len({frozenset(o.changes) for o in options})
+    said = [
+        f"{counted(len(options), 'way out', 'ways out')} found"
+        + (f", over {counted(sets, 'different set')} of features" if sets > 1 else ""),
+        f"{which} changes {counted(nearest.sparsity, 'thing')} "
+        f"({_in_short(nearest.changes)}) for a chance of {chance(nearest.probability)}",
+    ]
+    unstable = sum(not o.stable for o in options)
+    if unstable:
+        was = "was" if unstable == 1 else "were"
+        said.append(f"{unstable} of them {was} not approved each time the model was asked")
+    if result.outcome.kind in _CUT_SHORT:
+        said.append(_with_reason(_CUT_SHORT[result.outcome.kind], result.outcome.reason))
+    return ". ".join(said) + "."
+
+
+def spent_line(ledger: Spent) -> str:
+    """Say what was spent.
+
+    >>> spent_line(Spent(llm_calls=3, attempts=4, tokens_in=1200, tokens_out=90, oracle_rows=15))
+    'Spent: 3 LLM calls (4 attempts; 1,200 tokens in, 90 out), 15 oracle rows, 0.0 s.'
+    """
+    calls = counted(ledger.llm_calls, "LLM call")
+    notes = []
+    if ledger.attempts != ledger.llm_calls:
+        notes.append(counted(ledger.attempts, "attempt"))
+    if ledger.tokens_in or ledger.tokens_out:
+        notes.append(f"{counted(ledger.tokens_in, 'token')} in, {ledger.tokens_out:,} out")
+    parts = [f"{calls} ({'; '.join(notes)})" if notes else calls]
+    parts.append(counted(ledger.oracle_rows, "oracle row"))
+    parts += [f"{ledger.money:g} in money"] if ledger.money else []
+    return f"Spent: {', '.join(parts)}, {ledger.seconds:,.1f} s."
+
+
+def is_simulated(result: Result) -> bool:
+    """Whether the proposals came from the simulated LLM."""
+    return str(result.settings.get("llm", "")).startswith("simulated")
+
+
+def _nothing_found(outcome: Outcome) -> str:
+    what = _NOTHING_FOUND[outcome.kind]
+    if outcome.kind is OutcomeKind.INFEASIBLE and not outcome.binding:
+        what = "There is no way out"
+    said = _with_reason(what, _few_reasons(outcome))
+    best = outcome.best_probability
+    if best is None:
+        return f"{said}."
+    if outcome.kind is OutcomeKind.ALREADY_APPROVED:
+        return f"{said} (chance {chance(best)})."
+    if outcome.kind is OutcomeKind.INFEASIBLE:
+        return f"{said}. The chance as things stand is {chance(best)}."
+    return f"{said}. The best chance reached is {chance(best)}."
+
+
+def _few_reasons(outcome: Outcome) -> str:
+    """Return why, cut short where one reason for each of many features would follow."""
+    reasons = list(dict.fromkeys(v.reason for v in outcome.binding))
+    if len(reasons) <= 3:
+        return outcome.reason
+    return f"{'; '.join(reasons[:3])}; and {len(reasons) - 3} more"
+
+
+def _with_reason(said: str, reason: str) -> str:
+    reason = clean(reason).rstrip(".")
+    return f"{said}: {reason}" if reason else said
+
+
+def _in_short(changes: Mapping[str, tuple[Value, Value]], most: int = 3) -> str:
+    written = [cut(line, 80) for line in change_lines(changes)]
+    rest = len(written) - most
+    return ", ".join(written[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _entry(number: int, option: Option, width: int) -> str:
+    unstable = "" if option.stable else ", not approved each time"
+    head = f"{number}. chance {chance(option.probability)}, {change_count(option)}{unstable}"
+    said = [_wrapped(head, width)]
+    said += [_wrapped(line, width, "   ") for line in change_lines(option.changes)]
+    reason = reason_text(option.reasons)
+    said += [_wrapped(f"Reason given: {reason}", width, "   ")] if reason else []
+    return "\n".join(said)
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> str:
+    inner = indent + "  " if indent else ""
+    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=inner)

@@ -1,0 +1,1 @@
+"""Pruning: candidates that say nothing new are dropped before the oracle is asked."""

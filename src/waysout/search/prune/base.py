@@ -1,0 +1,68 @@
+"""What every way to prune shares: candidates in, a verdict for each out; and what it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from waysout.domain.edit import Edit
+from waysout.domain.schema import Row
+from waysout.search.tree import Node, Tree
+
+Scope = Literal["global", "path", "window"]
+
+WINDOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A row after an edit, before the oracle saw it.
+
+    ``distance`` and ``changes`` are from the query.
+    """
+
+    edit: Edit
+    row: Row
+    key: str
+    distance: float
+    changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a candidate is kept, and how much it says that is new (ΔC), where that was asked."""
+
+    kept: bool
+    gain: float | None = None
+
+
+class Pruner(Protocol):
+    """Judges the candidates of one reply together. It belongs to one search."""
+
+    @property
+    def after_oracle(self) -> bool:
+        """Whether it judges when the oracle has answered (and all rows are paid for)."""
+        ...
+
+    def judge(
+        self,
+        tree: Tree,
+        node: int,
+        candidates: Sequence[Candidate],
+        valid: Sequence[bool] | None = None,
+    ) -> list[Verdict]:
+        """Return a verdict for each candidate of a node; ``valid`` where the oracle answered."""
+        ...
+
+
+def in_scope(tree: Tree, node: int, scope: Scope, window: int = WINDOW) -> list[Node]:
+    """Return the nodes a candidate is compared with.
+
+    Path: from the root to the node, both included; window: the last few of that; global: every
+    node but the root, in the order of creation.
+    """
+    if scope == "global":
+        return tree.nodes[1:]
+    way = tree.path(node)
+    return way if scope == "path" else way[-window:]

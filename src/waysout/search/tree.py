@@ -1,0 +1,122 @@
+"""The tree of candidates: nodes are added and counted, never taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from waysout.domain.edit import Edit
+from waysout.domain.schema import Row
+from waysout.prompts.render import Tag
+
+ROOT = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Something that was tried at a node: the edit, the row it leads to, what became of it.
+
+    ``time`` counts the attempts of the whole search, so that those of several nodes can be put in
+    order.
+    """
+
+    time: int
+    edit: Edit
+    row: Row
+    tag: Tag
+    probability: float | None = None
+
+
+@dataclass(slots=True)
+class Node:
+    """One evaluated row and what the search knows of it.
+
+    ``visits`` and ``value`` are the N and W of UCT; ``waiting`` counts the requests under way below
+    it. ``closed`` means that nothing is left to expand here or below.
+    """
+
+    id: int
+    row: Row
+    key: str
+    parent: int | None = None
+    edit: Edit | None = None
+    depth: int = 0
+    probability: float | None = None
+    approved: bool = False
+    visits: int = 0
+    value: float = 0.0
+    waiting: int = 0
+    closed: bool = False
+    children: list[int] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+
+
+class Tree:
+    """Nodes in the order of their creation; the first is the query itself."""
+
+    def __init__(self, query: Row, key: str, probability: float | None = None) -> None:
+        self.nodes = [Node(ROOT, query, key, probability=probability)]
+        self._tried = 0
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __getitem__(self, node: int) -> Node:
+        return self.nodes[node]
+
+    def path(self, node: int) -> list[Node]:
+        """Return the nodes from the root to a node, both included."""
+        return [*self.up(node)][::-1]
+
+    def up(self, node: int | None) -> Iterator[Node]:
+        """Yield a node and those above it, the root last."""
+        while node is not None:
+            yield self.nodes[node]
+            node = self.nodes[node].parent
+
+    def children(self, node: int) -> list[Node]:
+        """Return a node's children, in the order of their creation."""
+        return [self.nodes[child] for child in self.nodes[node].children]
+
+    def note(
+        self, node: int, edit: Edit, row: Row, tag: Tag, probability: float | None = None
+    ) -> None:
+        """Remember what was tried at a node."""
+        self.nodes[node].attempts.append(Attempt(self._tried, edit, row, tag, probability))
+        self._tried += 1
+
+    def add(
+        self, parent: int, edit: Edit, row: Row, key: str, probability: float, approved: bool
+    ) -> int:
+        """Add an evaluated child and return its id."""
+        child = Node(
+            id=len(self.nodes),
+            row=row,
+            key=key,
+            parent=parent,
+            edit=edit,
+            depth=self.nodes[parent].depth + 1,
+            probability=probability,
+            approved=approved,
+        )
+        self.nodes.append(child)
+        self.nodes[parent].children.append(child.id)
+        return child.id
+
+    def back_up(self, node: int, reward: float) -> None:
+        """Count a reward at a node and all above it."""
+        for above in self.up(node):
+            above.visits += 1
+            above.value += reward
+
+    def wait(self, node: int, requests: int) -> None:
+        """Count requests under way (negative: come back) at a node and all above it."""
+        for above in self.up(node):
+            above.waiting += requests
+
+    def close(self, node: int) -> None:
+        """Mark a node as having nothing left to expand, and those above it that follow from it."""
+        for above in self.up(node):
+            if above.children and not all(child.closed for child in self.children(above.id)):
+                return
+            above.closed = True

@@ -1,0 +1,155 @@
+"""Rows out of a damaged SQLite file, page by page, without SQLite.
+
+SQLite reaches a row through the pages above it and gives up where one of them is broken. Here every
+page that holds rows is read by itself, those in the write-ahead log included; a checksum tells our
+rows from rubbish. (The format is described on sqlite.org: "Database File Format".)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from waysout.store.cells import Cell
+from waysout.store.tables import PAGE_SIZE
+
+_LEAF = 0x0D
+_FILE_HEADER = 100
+_WAL_HEADER, _FRAME_HEADER = 32, 24
+_INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+
+
+class _Torn(Exception):
+    """Bytes that are no row."""
+
+
+def records(path: Path) -> Iterator[tuple[int, list[Cell]]]:
+    """Return whatever looks like a row in a file and its log: row number and columns."""
+    log = path.with_name(f"{path.name}-wal")
+    with path.open("rb") as file:
+        if not log.is_file():
+            yield from _Pages(file, None)
+            return
+        with log.open("rb") as wal:
+            yield from _Pages(file, wal)
+
+
+class _Pages:
+    """The pages of a file, the newest version of each."""
+
+    def __init__(self, file: IO[bytes], wal: IO[bytes] | None) -> None:
+        self._file = file
+        self._wal = wal
+        self._in_wal = {} if wal is None else _committed(wal)
+        length = file.seek(0, 2)
+        self._last = max([-(-length // PAGE_SIZE), *self._in_wal])
+
+    def _page(self, number: int) -> bytes:
+        if self._wal is not None and number in self._in_wal:
+            self._wal.seek(self._in_wal[number])
+            return self._wal.read(PAGE_SIZE)
+        self._file.seek((number - 1) * PAGE_SIZE)
+        return self._file.read(PAGE_SIZE)
+
+    def __iter__(self) -> Iterator[tuple[int, list[Cell]]]:
+        for number in range(1, self._last + 1):
+            page = self._page(number)
+            start = _FILE_HEADER if number == 1 else 0
+            if len(page) < start + 8 or page[start] != _LEAF:
+                continue
+            (count,) = struct.unpack_from(">H", page, start + 3)
+            for slot in range(start + 8, min(start + 8 + 2 * count, len(page) - 1), 2):
+                (place,) = struct.unpack_from(">H", page, slot)
+                try:
+                    size, place = _varint(page, place)
+                    row, place = _varint(page, place)
+                    yield row, _columns(self._payload(page, place, size))
+                except (_Torn, UnicodeDecodeError):
+                    continue
+
+    def _payload(self, page: bytes, place: int, size: int) -> bytes:
+        """Return the bytes of a row, most of which may lie on a chain of further pages."""
+        if size > self._last * PAGE_SIZE:
+            raise _Torn
+        here = _local_size(size)
+        parts, left = [page[place : place + here]], size - here
+        if left:
+            following = _page_number(page, place + here)
+        while left > 0:
+            more = self._page(following) if 0 < following <= self._last else b""
+            parts.append(more[4 : 4 + left])
+            left -= PAGE_SIZE - 4
+            following = _page_number(more, 0)
+        return b"".join(parts)
+
+
+def _committed(wal: IO[bytes]) -> dict[int, int]:
+    """Return where in the log the newest whole version of each page lies."""
+    salt = wal.read(_WAL_HEADER)[16:24]
+    found: dict[int, int] = {}
+    waiting: dict[int, int] = {}
+    while len(head := wal.read(_FRAME_HEADER)) == _FRAME_HEADER and head[8:16] == salt:
+        number, pages_after_commit = struct.unpack_from(">II", head)
+        waiting[number] = wal.tell()
+        wal.seek(PAGE_SIZE, 1)
+        if pages_after_commit:
+            found |= waiting
+            waiting = {}
+    return found
+
+
+def _local_size(size: int) -> int:
+    """Return how many bytes of a row lie on its own page."""
+    most, least = PAGE_SIZE - 35, (PAGE_SIZE - 12) * 32 // 255 - 23
+    if size <= most:
+        return size
+    kept = least + (size - least) % (PAGE_SIZE - 4)
+    return kept if kept <= most else least
+
+
+def _columns(payload: bytes) -> list[Cell]:
+    head, place = _varint(payload, 0)
+    kinds = []
+    while place < head:
+        kind, place = _varint(payload, place)
+        kinds.append(kind)
+    values = []
+    place = head
+    for kind in kinds:
+        value, place = _value(payload, place, kind)
+        values.append(value)
+    return values
+
+
+def _value(payload: bytes, place: int, kind: int) -> tuple[Cell, int]:
+    if kind in (0, 8, 9):
+        return {0: None, 8: 0, 9: 1}[kind], place
+    if kind in (7, 10, 11):  # floats, which are in none of our columns, and what no row holds
+        raise _Torn
+    end = place + (_INTEGER_BYTES[kind] if kind in _INTEGER_BYTES else (kind - 12) // 2)
+    data = payload[place:end]
+    if len(data) < end - place:
+        raise _Torn
+    if kind in _INTEGER_BYTES:
+        return int.from_bytes(data, signed=True), end
+    return (data.decode() if kind % 2 else data), end
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """Read a number of 1 to 9 bytes, 7 bits in each but the ninth."""
+    value = 0
+    for offset, byte in enumerate(data[place : place + 9]):
+        if offset == 8:
+            return (value << 8) | byte, place + 9
+        value = (value << 7) | (byte & 0x7F)
+        if byte < 0x80:
+            return value, place + offset + 1
+    raise _Torn
+
+
+def _page_number(data: bytes, place: int) -> int:
+    if len(data) < place + 4:
+        raise _Torn
+    return int.from_bytes(data[place : place + 4])

@@ -1,0 +1,340 @@
+"""A run on disk: manifest, queries, every answer, options, results and events, in one SQLite file.
+
+An answer is on file before the search is told, so whatever kills the process, what was paid for is
+there again: `Store.answers` gives it back in the order it was told. A killed process loses nothing
+that was recorded. A power cut may cost the last moments before it (the log is not forced to the
+disk at every answer, only when it is folded into the file), never what came before and never the
+file itself.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from waysout.cache import sha256
+from waysout.domain.budget import Spent
+from waysout.domain.oracle import Answers
+from waysout.domain.result import Option, OutcomeKind, Result, plain
+from waysout.domain.schema import Row, Value
+from waysout.errors import InputError, IntegrityError, shown
+from waysout.llm.base import Reply
+from waysout.search.work import Answer, Evaluate, Propose, Work
+from waysout.store import cells, tables
+from waysout.store.faults import damaged, faults, no_run
+from waysout.store.lock import WriterLock, is_locked
+from waysout.store.records import (
+    Event,
+    Recorded,
+    RunSummary,
+    Setup,
+    Status,
+    moment,
+    read_recorded,
+    read_setup,
+)
+
+VERSION = 1
+_PAGE = 100
+_NO_WORK = -1
+
+
+class Store:
+    """One run. Open it with `create`, `open` or `read`; close it when done."""
+
+    def __init__(self, path: Path, db: sqlite3.Connection, lock: WriterLock | None) -> None:
+        self.path = path
+        self._db = db
+        self._lock = lock
+        self._one_at_a_time = threading.RLock()
+
+    # Opening -----------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, path: str | Path, manifest: Mapping[str, Any]) -> Self:
+        """Begin a run in a new file, and be its writer."""
+        path = Path(path)
+        lock = WriterLock.take(path)
+        try:
+            with tables.creating(path) as db:
+                body = cells.pack(plain({"waysout_run": VERSION, **manifest}))
+                tables.insert(db, "run", (tables.now(), body))
+            return cls._opened(path, lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Go on with a run, and be its writer."""
+        path = _existing(path)
+        lock = WriterLock.take(path)
+        try:
+            return cls._opened(path, lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Look at a run, which may be under way."""
+        return cls._opened(_existing(path), None)
+
+    @classmethod
+    def _opened(cls, path: Path, lock: WriterLock | None) -> Self:
+        with faults(path):
+            db = tables.connect(path, read_only=lock is None)
+            try:
+                store = cls(path, db, lock)
+                store._check_kind()
+                if lock is not None:
+                    tables.write_ahead(db)
+                return store
+            except BaseException:
+                db.close()
+                raise
+
+    def _check_kind(self) -> None:
+        if self._db.execute("PRAGMA application_id").fetchone()[0] != tables.APPLICATION:
+            raise no_run(self.path)
+        check_version(self.path, self.manifest)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._one_at_a_time, faults(self.path):
+            if self._lock is not None:
+                tables.settle(self._db)
+            self._db.close()
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Writing -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._one_at_a_time, faults(self.path), tables.transaction(self._db):
+            yield self._db
+
+    def add_query(self, index: int, query: Mapping[str, Value]) -> None:
+        """File a query; the same one again changes nothing."""
+        if index < 0:
+            raise ValueError(f"the index of a query is 0 or more, not {index}")
+        body = cells.pack(dict(query))
+        with self._writing() as db:
+            if tables.insert(db, "queries", (tables.now(), index, body), otherwise="IGNORE"):
+                return
+        if self.query(index) != dict(query):
+            raise IntegrityError(
+                f"query {index} is another row than the one on file in {self.path}: resume with "
+                "the rows of the run, or start a new one"
+            )
+
+    def record(
+        self, index: int, asked: int, work: Work, answer: Answer, spent: Spent, *, model: str = ""
+    ) -> None:
+        """File an answer before the search is told.
+
+        ``asked`` is how many works the search had handed out, ``spent`` the query's ledger after
+        this answer, and ``model`` the name that goes into a request's key.
+        """
+        if isinstance(work, Propose) and isinstance(answer, Reply):
+            size, label = 0, work.request.key(model)
+            question, body = cells.pack_request(work.request), cells.pack_reply(answer)
+        elif isinstance(work, Evaluate) and isinstance(answer, Answers):
+            size, label = len(work.rows), ""
+            question, body = cells.pack_rows(work.rows), cells.pack_answers(answer)
+        else:
+            raise TypeError(f"{type(answer).__name__} is no answer to {type(work).__name__}")
+        kind = type(work).__name__.lower()
+        self._append(index, (kind, label, asked, work.id, size, question, body), spent)
+
+    def record_setup(
+        self, index: int, what: str, rows: Sequence[Row], answers: Answers, spent: Spent
+    ) -> None:
+        """File what the oracle said of rows that no search asked for, such as the query itself."""
+        question, body = cells.pack_rows(rows), cells.pack_answers(answers)
+        self._append(index, ("setup", what, 0, _NO_WORK, len(rows), question, body), spent)
+
+    def _append(self, index: int, columns: tuple[cells.Cell, ...], spent: Spent) -> None:
+        ledger = cells.pack(spent.as_dict())
+        with self._writing() as db:
+            last = db.execute("SELECT max(seq) FROM answers WHERE query = ?", (index,)).fetchone()
+            seq = 0 if last[0] is None else last[0] + 1
+            tables.insert(db, "answers", (tables.now(), index, seq, *columns, ledger))
+
+    def options_found(self, index: int, options: Sequence[Option]) -> None:
+        """File options as they are found. One whose key is on file already changes nothing."""
+        with self._writing() as db:
+            for option in options:
+                key = sha256(option.key.encode(errors="surrogatepass"))
+                row = (tables.now(), index, key, cells.pack(plain(option.as_dict())))
+                tables.insert(db, "options", row, otherwise="IGNORE")
+
+    def finish(self, index: int, result: Result) -> None:
+        """File a query's result. An interrupted one makes way for the next."""
+        final = result.outcome.kind != OutcomeKind.INTERRUPTED
+        row = (tables.now(), index, int(final), cells.as_cell(result.to_json()))
+        with self._writing() as db:
+            db.execute("DELETE FROM results WHERE query = ? AND NOT final", (index,))
+            if not tables.insert(db, "results", row, otherwise="IGNORE"):
+                raise IntegrityError(f"query {index} in {self.path} is finished already")
+
+    def event(self, kind: str, detail: Mapping[str, Any], index: int | None = None) -> None:
+        """Note that something happened, now."""
+        row = (tables.now(), index, kind, cells.pack(plain(detail)))
+        with self._writing() as db:
+            tables.insert(db, "events", row)
+
+    # Reading -----------------------------------------------------------------------------------
+
+    def _select(self, table: str, condition: str, *parameters: cells.Cell) -> list[sqlite3.Row]:
+        with self._one_at_a_time, faults(self.path):
+            return tables.select(self._db, self.path, table, condition, parameters)
+
+    def _walk(
+        self, table: str, column: str, start: int = 0, where: str = "", *parameters: cells.Cell
+    ) -> Iterator[sqlite3.Row]:
+        """Walk along an indexed column, some rows at a time.
+
+        No cursor stays open meanwhile: it would keep the writer's log from ever being folded in.
+        """
+        condition = f"{where} {column} >= ? ORDER BY {column} LIMIT {_PAGE}"
+        while page := self._select(table, condition, *parameters, start):
+            yield from page
+            start = page[-1][column] + 1
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What the run is: as it was given, and the version of the file."""
+        rows = self._select("run", "id = 1")
+        if not rows:
+            raise damaged(self.path, "its manifest is missing")
+        manifest: dict[str, Any] = cells.unpack(rows[0]["body"])
+        return manifest
+
+    def query(self, index: int) -> dict[str, Value] | None:
+        """Return a query, if it is on file."""
+        rows = self._select("queries", "query = ?", index)
+        return dict(cells.unpack(rows[0]["body"])) if rows else None
+
+    def queries(self) -> Iterator[tuple[int, dict[str, Value]]]:
+        """Walk through the queries, by index."""
+        for row in self._walk("queries", "query"):
+            yield row["query"], dict(cells.unpack(row["body"]))
+
+    def answers(self, index: int) -> Iterator[Recorded]:
+        """Walk through the answers to a query's search, in the order it was told."""
+        return (read_recorded(row) for row in self._sequence(index) if row["kind"] != "setup")
+
+    def setup(self, index: int) -> Iterator[Setup]:
+        """Walk through what the oracle said beside the search, in order."""
+        return (read_setup(row) for row in self._sequence(index) if row["kind"] == "setup")
+
+    def _sequence(self, index: int) -> Iterator[sqlite3.Row]:
+        for seq, row in enumerate(self._walk("answers", "seq", 0, "query = ? AND", index)):
+            if row["seq"] != seq:
+                raise damaged(self.path, f"answer {seq} of query {index} is missing")
+            yield row
+
+    def spent(self, index: int) -> Spent:
+        """Return a query's ledger as it was after its last answer."""
+        rows = self._select("answers", "query = ? ORDER BY seq DESC LIMIT 1", index)
+        return Spent.from_dict(cells.unpack(rows[0]["spent"])) if rows else Spent()
+
+    def options(self, index: int) -> Iterator[Option]:
+        """Walk through the options of a query, as they were found."""
+        for row in self._walk("options", "id", 0, "query = ? AND", index):
+            yield Option.from_dict(cells.unpack(row["body"]))
+
+    def finished(self, index: int) -> Result | None:
+        """Return the result of a query whose search has ended."""
+        return self._result(index, final=True)
+
+    def partial(self, index: int) -> Result | None:
+        """Return what an interruption left of a query that is not finished."""
+        return self._result(index, final=False)
+
+    def _result(self, index: int, *, final: bool) -> Result | None:
+        rows = self._select("results", "query = ? AND final = ?", index, int(final))
+        return Result.from_json(cells.as_text(rows[0]["body"])) if rows else None
+
+    def results(self) -> Iterator[Result]:
+        """Walk through all results, finished and interrupted, by index."""
+        for row in self._walk("results", "query"):
+            yield Result.from_json(cells.as_text(row["body"]))
+
+    def events(self) -> Iterator[Event]:
+        """Walk through what happened, in order."""
+        for row in self._walk("events", "id"):
+            yield Event(moment(row["at"]), row["kind"], cells.unpack(row["body"]), row["query"])
+
+    def summary(self) -> RunSummary:
+        """Return the run in a few figures; the size of the run does not matter."""
+        manifest = self.manifest
+        with self._one_at_a_time, faults(self.path):
+            begun = self._db.execute("SELECT at FROM run WHERE id = 1").fetchone()
+            count = self._db.execute("SELECT * FROM totals WHERE id = 1").fetchone()
+        return RunSummary(
+            path=self.path,
+            status=self._status(count["finished"], count["queries"], manifest.get("queries")),
+            created=moment(begun["at"]),
+            updated=moment(count["updated"]),
+            method=str(manifest.get("method", "")),
+            llm=str(manifest.get("llm") or ""),
+            queries=count["queries"],
+            finished=count["finished"],
+            interrupted=count["results"] - count["finished"],
+            open=max(0, count["queries"] - count["results"]),
+            options=count["options"],
+            llm_calls=count["calls"],
+            oracle_rows=count["oracle_rows"],
+        )
+
+    def _status(self, finished: int, queries: int, planned: object) -> Status:
+        if is_locked(self.path):
+            return "running"
+        # A run that is killed early has not filed all its queries; the manifest may say how many.
+        due = planned if isinstance(planned, int) else max(queries, 1)
+        return "finished" if finished >= due else "interrupted"
+
+    def verify(self) -> None:
+        """Read everything, and raise `IntegrityError` where something is damaged."""
+        with self._one_at_a_time, faults(self.path):
+            found = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            if found != "ok":
+                raise damaged(self.path, found)
+            if self._db.execute(f"{tables.AFTER_GAP} LIMIT 1").fetchone() is not None:
+                raise damaged(self.path, "answers are missing")
+            if not tables.counts_hold(self._db):
+                raise damaged(self.path, "its counts are wrong")
+        for table in tables.COLUMNS:
+            for _ in self._walk(table, "id"):
+                pass
+
+
+def check_version(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse a run of a version that this release does not know."""
+    version = manifest.get("waysout_run")
+    if version != VERSION:
+        raise InputError(
+            f"{path} is a run of version {shown(version)}, and this release reads {VERSION}: use "
+            "the release of Waysout that wrote it, or a newer one"
+        )
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"there is no run {path}")
+    return path

@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from cli_world import APPROVED, REFUSED, make_world, row
+from rich.console import Console
+
+from conftest import CommandLine
+from waysout.cli import output, search
+from waysout.domain.oracle import Answers
+from waysout.domain.schema import Row
+from waysout.llm import connect
+from waysout.methods import METHODS
+from waysout.oracles.adapt import ModelOracle
+from waysout.store import list_runs, runs_dir
+
+QUICK = ("--llm", "simulated:1", "--calls", "6")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("loans"))
+
+
+@pytest.fixture(autouse=True)
+def _there(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world)
+    monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path / "runs"))
+
+
+FIND = ("find", "--model", "model.txt", "--data", "loans.csv", "--card", "loans.toml")
+PICKLED = ("find", "--model", "model.joblib", "--data", "loans.csv", "--card", "loans.toml")
+ROW = ("--row", str(REFUSED))
+
+
+def test_ways_out_are_shown(waysout: CommandLine) -> None:
+    code, out, err = waysout(*FIND, *ROW, *QUICK)
+    assert code == 0, err
+    assert "ways out found" in out
+    assert "proposed by a stand-in, not by a language model" in out
+    assert "income: 42 → " in out
+    assert "Spent: 6 LLM calls" in out
+    assert err.startswith("comp-mcts may cost at most 6 LLM calls, 30 oracle rows\nrun: ")
+
+
+def test_json_keeps_the_contract(waysout: CommandLine) -> None:
+    code, out, _ = waysout(*FIND, *ROW, *QUICK, "--json")
+    found = json.loads(out)
+    assert (code, found["outcome"], found["query"]) == (0, "found", row())
+    assert set(found["ledger"]) >= {
+        "llm_calls", "attempts", "tokens_in", "tokens_out", "oracle_rows", "setup_rows", "seconds",
+    }  # fmt: skip
+    assert set(found["metrics"]) >= {
+        "unique_valid", "valid", "generated", "pruned", "prune_pct", "validity_pct", "proximity",
+        "sparsity", "novelty", "lever_sets",
+    }  # fmt: skip
+    assert found["settings"]["method"] == "comp-mcts"
+    for option in found["options"]:
+        assert set(option) >= {
+            "row", "changes", "probability", "proximity", "sparsity", "key", "reasons",
+        }  # fmt: skip
+        assert option["row"] == row() | {name: new for name, (_, new) in option["changes"].items()}
+        assert all(row()[name] == old for name, (old, _) in option["changes"].items())
+        assert option["probability"] >= 0.5
+        assert "age" not in option["changes"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_keeps_to_its_budget(waysout: CommandLine, method: str) -> None:
+    code, out, err = waysout(
+        *FIND, *ROW, *QUICK, "--method", method, "--oracle-rows", "20", "-k", "4", "--json"
+    )
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["settings"]["method"] == method
+    assert found["ledger"]["oracle_rows"] <= 20
+    assert found["ledger"]["llm_calls"] == (6 if METHODS[method].llm else 0)
+    assert ("LLM calls" in err.splitlines()[0]) == METHODS[method].llm
+
+
+def test_no_backend_is_built_for_a_method_that_needs_none(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "PROVIDERS", {})
+    assert waysout(*FIND, *ROW, "--method", "random", "--llm", "none:such")[0] == 0
+
+
+def test_a_row_is_named_in_four_ways(waysout: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(row())))
+    named = (ROW, ("--where", "loan_id == 0"), ("--json-row", "row.json"), ("--json-row", "-"))
+    found = [json.loads(waysout(*FIND, *way, *QUICK, "--json")[1]) for way in named]
+    assert [f["query"] for f in found] == [row()] * 4
+    assert [f["options"] for f in found] == [found[0]["options"]] * 4
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["loan_id<1", "loan_id == 0 and job == 'part-time'", '"loan_id" <= 0', "loan_id == 0.0"],
+)
+def test_a_condition_may_be_written_in_many_ways(waysout: CommandLine, where: str) -> None:
+    code, out, err = waysout(*FIND, "--where", where, *QUICK, "--json")
+    assert code == 0, err
+    assert json.loads(out)["query"] == row()
+
+
+def test_a_pickled_pipeline_needs_our_word(waysout: CommandLine) -> None:
+    code, _, err = waysout(*PICKLED, *ROW, *QUICK)
+    assert (code, "pass --trust-pickle" in err) == (4, True)
+    code, out, _ = waysout(*PICKLED, *ROW, *QUICK, "--trust-pickle", "--json")
+    assert (code, json.loads(out)["outcome"]) == (0, "found")
+
+
+@pytest.mark.parametrize(
+    ("args", "outcome"),
+    [
+        (("--row", str(APPROVED)), "already-approved"),
+        (("--row", str(REFUSED), "--rules", "stuck"), "infeasible"),
+        (("--row", str(REFUSED), "--calls", "0"), "budget-spent"),
+        (("--row", str(REFUSED), "--oracle-rows", "0"), "budget-spent"),
+        (("--row", str(REFUSED), "--tokens", "5"), "budget-spent"),
+    ],
+)
+def test_every_outcome_is_a_success_and_asks_no_more_than_it_must(
+    waysout: CommandLine, args: tuple[str, ...], outcome: str
+) -> None:
+    code, out, err = waysout(*FIND, "--llm", "simulated:1", *args, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["outcome"], found["options"]) == (outcome, [])
+    assert (found["ledger"]["llm_calls"], found["ledger"]["oracle_rows"]) == (0, 0)
+    code, out, _ = waysout(*FIND, "--llm", "simulated:1", *args)
+    assert (code, "stand-in" in out) == (0, False)  # it proposed nothing
+
+
+def test_a_goal_of_ones_own(waysout: CommandLine) -> None:
+    def chances(*goal: str) -> list[float]:
+        _, out, _ = waysout(*FIND, *ROW, "--method", "random", *goal, "--json")
+        return [option["probability"] for option in json.loads(out)["options"]]
+
+    assert min(chances("--at-least", "0.9")) >= 0.9
+    assert min(chances("--rise", "0.05")) < 0.5
+
+
+def test_what_is_set_is_what_is_done(waysout: CommandLine) -> None:
+    code, out, _ = waysout(
+        *FIND, *ROW, *QUICK, "--set", "threshold=0.02", "--set", "scope = global", "--seed", "7",
+        "--paper", "--free", "--price", "1/2", "--json",
+    )  # fmt: skip
+    found = json.loads(out)
+    settings = found["settings"]
+    assert code == 0
+    assert settings["method_settings"]["threshold"] == 0.02
+    assert settings["method_settings"]["scope"] == "global"
+    assert settings["style"] == {**settings["style"], "template": "paper", "constrain": False}
+    assert settings["seed"] == 7
+    assert found["ledger"]["money"] > 0
+
+
+def test_what_it_may_cost_is_said_before_anything_is_spent(waysout: CommandLine) -> None:
+    def said(*args: str) -> str:
+        _, _, err = waysout(*FIND, *ROW, *QUICK, "--price", "1000/1000", *args)
+        return str(err.splitlines()[0])
+
+    assert "about " in said()
+    assert said("--money", "0.5", "--seconds", "9").endswith("0.5 in money, 9 seconds")
+
+
+def test_files_are_written(waysout: CommandLine, tmp_path: Path) -> None:
+    page, table = tmp_path / "out.html", tmp_path / "out.csv"
+    code, _, err = waysout(*FIND, *ROW, *QUICK, "--html", page, "--csv", table)
+    assert code == 0
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert (
+        table.read_text().splitlines()[0].endswith("probability,proximity,sparsity,reasons,stable")
+    )
+    assert f"page: {page}\ntable: {table}\n" in err
+
+
+def test_what_a_model_prints_does_not_spoil_the_result(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = ModelOracle.ask
+
+    def chatty(self: ModelOracle, rows: Sequence[Row]) -> Answers:
+        print("thinking aloud")  # noqa: T201 - as other people's models do
+        return ask(self, rows)
+
+    monkeypatch.setattr(ModelOracle, "ask", chatty)
+    code, out, err = waysout(*FIND, *ROW, *QUICK, "--json")
+    assert (code, json.loads(out)["outcome"]) == (0, "found")
+    assert "thinking aloud" in err
+
+
+def test_a_file_that_turns_out_unwritable_leaves_the_result(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "out.html")
+
+    monkeypatch.setattr("waysout.report.result.Result.to_html", full)
+    code, out, err = waysout(*FIND, *ROW, *QUICK, "--html", tmp_path / "out.html", "--json")
+    assert (code, json.loads(out)["outcome"]) == (5, "found")
+    assert "error: cannot write out.html: No space left on device" in err
+
+
+def test_replies_are_recorded_and_replayed(waysout: CommandLine, tmp_path: Path) -> None:
+    replies = tmp_path / "replies.jsonl"
+    first = waysout(*FIND, *ROW, *QUICK, "--record", replies, "--json")[1]
+    again = waysout(*FIND, *ROW, "--llm", f"replay:{replies}", "--calls", "6", "--json")[1]
+    assert json.loads(again)["options"] == json.loads(first)["options"]
+
+
+def test_a_run_is_kept_unless_told_otherwise(waysout: CommandLine) -> None:
+    waysout(*FIND, *ROW, *QUICK, "--no-run")
+    assert list_runs(runs_dir()) == []
+    _, _, err = waysout(*FIND, *ROW, *QUICK)
+    [kept] = list_runs(runs_dir())
+    assert err.endswith(f"run: {kept.stem}\n")
+
+
+def test_the_same_run_again_asks_nothing(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = waysout(*FIND, *ROW, *QUICK, "--run", tmp_path / "a.db", "--json")[1]
+
+    async def nobody(*_: object) -> None:
+        raise AssertionError("asked again")
+
+    monkeypatch.setattr("waysout.llm.simulated.Simulated.complete", nobody)
+    code, again, _ = waysout(*FIND, *ROW, *QUICK, "--run", tmp_path / "a.db", "--json")
+    assert code == 0
+    assert json.loads(again) == json.loads(first)
+
+
+@pytest.mark.parametrize(
+    "other", [("--seed", "1"), ("--row", "2"), ("-k", "4"), ("--set", "depth=3")], ids=" ".join
+)
+def test_a_run_of_other_settings_is_refused(
+    waysout: CommandLine, tmp_path: Path, other: tuple[str, ...]
+) -> None:
+    run = tmp_path / "a.db"
+    waysout(*FIND, *ROW, *QUICK, "--run", run)
+    code, out, err = waysout(*FIND, *ROW, *QUICK, "--run", run, *other, "--json")
+    assert code in (3, 6)
+    assert str(run) in err
+    assert json.loads(out)["error"]["code"] == code
+
+
+def test_everything_fits_eighty_columns(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def narrow() -> Console:
+        return Console(width=80, markup=False, highlight=False, emoji=False)
+
+    monkeypatch.setattr(output, "console", narrow)
+    monkeypatch.setattr(search, "console", narrow)
+    nearest = (*FIND, *ROW, "--method", "nearest")
+    commands = (FIND + ROW + QUICK, nearest, (*FIND, *ROW, *QUICK, "--calls", "0"),
+                ("runs", "list"), ("methods",))  # fmt: skip
+    for command in commands:
+        code, out, _ = waysout(*command)
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= 80
+    assert "Reason given: like row" in waysout(*nearest)[1]
+
+
+WRONG: list[tuple[tuple[str, ...], int, str]] = [
+    (("--method", "comp-mcst"), 3, "did you mean 'comp-mcts'?"),
+    (("--set", "treshold=1"), 3, "did you mean 'threshold'?"),
+    (("--set", "threshold=low"), 3, "threshold is a number, not 'low'"),
+    (("--set", "threshold"), 3, "--set takes NAME=VALUE, not 'threshold'"),
+    (("--where", "loan_id == 0"), 3, "name one row"),
+    (("--row", "300"), 3, "loans.csv has 300 rows, counted from 0; there is no row 300"),
+    (("--row", "-1"), 2, "--row"),
+    (("--model", "none.txt"), 4, "there is no model file none.txt"),
+    (("--model", ""), 3, "--model FILE"),
+    (("--card", ""), 3, "waysout card infer"),
+    (("--data", "lons.csv", "--card", ""), 3, "there is no file lons.csv"),
+    (("--rules", "man"), 3, "did you mean 'main'?"),
+    (("--at-least", "0.9", "--rise", "0.1"), 3, "--at-least and --rise contradict each other"),
+    (("--at-least", "1.5"), 2, "--at-least"),
+    (("--run", "a.db", "--no-run"), 3, "contradict each other"),
+    (("--html", "none/such.html"), 5, "there is no folder none"),
+    (("--csv", "."), 5, "cannot write ."),
+    (("--run", "loans.csv"), 3, "loans.csv is no Waysout run"),
+    (("--llm", "gpt"), 3, "unknown LLM backend 'gpt'"),
+    (("--llm", "replay:nowhere"), 3, "cannot read the recording nowhere"),
+    (("--llm", "llamacpp:smollm2-135m"), 5, "waysout models pull"),
+    (("--price", "free"), 3, "per million tokens"),
+    (("--money", "1"), 3, "a limit in money needs --price"),
+    (("--seed", "99999999999"), 3, "seed is a whole number"),
+    (("--inputs", "guess"), 4, "unknown kind of inputs 'guess'"),
+]
+
+
+@pytest.mark.parametrize(("args", "code", "reason"), WRONG, ids=[" ".join(w[0]) for w in WRONG])
+def test_what_is_wrong_is_said(
+    waysout: CommandLine, args: tuple[str, ...], code: int, reason: str
+) -> None:
+    left, out, err = waysout(*FIND, *ROW, *QUICK, *args, "--json")
+    assert left == code
+    assert reason in err
+    assert json.loads(out)["error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("loan_id == 999", "0 rows of loans.csv meet 'loan_id == 999'"),
+        ("loan_id < 3", "3 rows of loans.csv meet 'loan_id < 3' (0, 1, 2): add a condition"),
+        ("lona_id == 0", "did you mean 'loan_id'?"),
+        ("loan_id", "a condition is COLUMN == VALUE"),
+        ("job < full-time", "0 rows"),
+    ],
+)
+def test_a_condition_that_names_no_row(waysout: CommandLine, where: str, reason: str) -> None:
+    code, _, err = waysout(*FIND, "--where", where, *QUICK)
+    assert code == 3
+    assert reason in err
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"age": 30', "stdin is not JSON"),
+        ("[1, 2]", "stdin holds no object"),
+        ("[" * 100_000, "stdin is not JSON"),
+        (json.dumps(row(job="pilot")), "column 'job': unknown value 'pilot'"),
+        (json.dumps(row(income="much")), "column 'income'"),
+        ('{"age": 30}', "column 'income': the row has no such column"),
+        ("", "stdin is not JSON"),
+    ],
+    ids=["cut", "list", "deep", "category", "number", "missing", "empty"],
+)
+def test_a_json_row_that_cannot_be_read(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    code, out, err = waysout(*FIND, "--json-row", "-", *QUICK, "--json")
+    assert code == 3
+    assert reason in err
+    assert json.loads(out)["error"]["code"] == 3
+
+
+def test_an_llm_that_does_not_answer_leaves_a_run_to_go_on_with(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waysout.llm.call.Retry.wait", lambda *_, **__: 0.0)
+    code, out, err = waysout(*FIND, *ROW, "--llm", "openai:m@http://127.0.0.1:9/v1", "--json")
+    assert (code, json.loads(out)["outcome"]) == (9, "interrupted")
+    assert "error: interrupted: openai:m@http://127.0.0.1:9/v1 does not answer" in err
+    assert f"go on with: waysout runs resume {list_runs(runs_dir())[0].stem}" in err
+
+
+def test_a_table_without_labels_will_do(waysout: CommandLine, tmp_path: Path) -> None:
+    lines = [line.rpartition(",")[0] for line in Path("loans.csv").read_text().splitlines()]
+    table = tmp_path / "unlabelled.csv"
+    table.write_text("\n".join(lines))
+    unlabelled = ("find", "--model", "model.txt", "--data", table, "--card", "loans.toml", *ROW)
+    code, out, err = waysout(*unlabelled, *QUICK, "--json")
+    assert (code, json.loads(out)["outcome"]) == (0, "found")
+    assert "note: the table has no labels" in err
+    code, _, err = waysout(*unlabelled, "--method", "nearest")
+    assert code == 3
+    assert "starts from known rows" in err

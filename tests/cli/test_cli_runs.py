@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_world import REFUSED, make_world
+
+from conftest import CommandLine
+from waysout.store import Store, list_runs, new_run_path, runs_dir, tables
+
+FIND = ("find", "--model", "model.txt", "--data", "loans.csv", "--card", "loans.toml")
+QUICK = ("--row", str(REFUSED), "--llm", "simulated:1", "--calls", "8")
+# The simulated LLM, but from its fourth call on it does not come back: {hang} says how.
+HANGING = """
+import asyncio, sys, time
+import waysout.cli.search
+from waysout.cli.main import main
+from waysout.llm.simulated import Simulated
+
+async def complete(self, request, quick=Simulated.complete, calls=[]):
+    calls.append(request)
+    if len(calls) > 3:
+        print("thinking", file=sys.stderr, flush=True)
+        {hang}
+    return await quick(self, request)
+
+Simulated.complete = complete
+waysout.cli.search.PATIENCE = {patience}
+main()
+"""
+WAITING = HANGING.format(hang="await asyncio.sleep(60)", patience=20)
+DEAF = HANGING.format(hang="time.sleep(60)", patience=0.1)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("loans"))
+
+
+@pytest.fixture(autouse=True)
+def _there(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world)
+    monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path / "runs"))
+
+
+def stopped(code: str, number: signal.Signals, *args: str) -> tuple[int, str, str]:
+    """Run a command until its LLM hangs, and send it a signal."""
+    command = [sys.executable, "-c", code, *FIND, *QUICK, *args]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line == "thinking\n":
+                break
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    return process.returncode, out, err
+
+
+def timeless(text: str) -> dict[str, Any]:
+    """Return a result without what may differ between equal runs."""
+    found: dict[str, Any] = json.loads(text)
+    for name in ("seconds", "attempts"):  # a call that was cut off is an attempt
+        del found["ledger"][name]
+    return found
+
+
+def asked(path: Path) -> int:
+    with Store.read(path) as store:
+        return sum(1 for _ in store.answers(0))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_leaves_what_was_found_and_a_run_to_go_on_with(
+    waysout: CommandLine, number: signal.Signals
+) -> None:
+    code, out, err = stopped(WAITING, number, "--json")
+    assert code == 128 + number
+    part = json.loads(out)
+    assert (part["outcome"], part["reason"]) == ("interrupted", f"stopped by {number.name}")
+    assert part["ledger"]["llm_calls"] == 3
+    [run] = list_runs(runs_dir())
+    assert f"go on with: waysout runs resume {run.stem}" in err
+    assert "interrupted" in waysout("runs", "list")[1]
+    code, shown, err = waysout("runs", "show")
+    assert (code, "The search was interrupted" in shown) == (0, True)
+    assert f"go on with: waysout runs resume {run.stem}" in err
+
+    code, resumed, err = waysout("runs", "resume", "--json")
+    assert (code, "3 calls and " in err) == (0, True)
+    assert timeless(resumed) == timeless(waysout(*FIND, *QUICK, "--no-run", "--json")[1])
+    assert "finished" in waysout("runs", "list")[1]
+
+
+def test_a_killed_run_goes_on_and_asks_nothing_twice(waysout: CommandLine) -> None:
+    code, out, _ = stopped(WAITING, signal.SIGKILL)
+    assert (code, out) == (-signal.SIGKILL, "")
+    [run] = list_runs(runs_dir())
+    before = asked(run)
+    assert before >= 4
+    code, out, err = waysout("runs", "show", run.stem)
+    assert (code, "Query 0: under way or cut off" in out) == (0, True)
+    assert f"go on with: waysout runs resume {run.stem}" in err
+    code, out, err = waysout("runs", "export", run.stem)
+    assert (code, out, "holds no result yet" in err) == (0, "", True)
+
+    code, resumed, _ = waysout("runs", "resume", "last", "--json")
+    assert code == 0
+    assert timeless(resumed) == timeless(waysout(*FIND, *QUICK, "--no-run", "--json")[1])
+    with Store.read(run) as store:
+        works = [recorded.work_id for recorded in store.answers(0)]
+    assert len(works) == len(set(works)) > before
+
+
+def test_a_process_that_cannot_stop_ends_all_the_same(waysout: CommandLine) -> None:
+    code, out, err = stopped(DEAF, signal.SIGTERM)
+    assert (code, out) == (128 + signal.SIGTERM, "")
+    assert "stopped by SIGTERM" in err
+    assert waysout("runs", "resume", "--json")[0] == 0
+
+
+def test_a_run_killed_before_its_first_answer_goes_on(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise RuntimeError("died")
+
+    with monkeypatch.context() as early:
+        early.setattr("waysout.store.Store.add_query", die)
+        assert waysout(*FIND, *QUICK)[0] == 1
+    code, resumed, err = waysout("runs", "resume", "--json")
+    assert code == 0, err
+    assert timeless(resumed) == timeless(waysout(*FIND, *QUICK, "--no-run", "--json")[1])
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--method", "lats-diversity", "--set", "bonus=0.1", "-k", "3"),
+        ("--method", "random", "--oracle-rows", "30"),
+        ("--method", "nearest"),
+        ("--paper", "--free", "--set", "reward=diversity", "--seed", "3"),
+        ("--price", "1/2", "--money", "9", "--tokens", "99999", "--seconds", "99"),
+        ("--at-least", "0.7", "--rules", "main", "--inputs", "category"),
+    ],
+    ids=["lats", "random", "nearest", "paper", "limits", "goal"],
+)
+def test_resuming_restores_every_setting(waysout: CommandLine, args: tuple[str, ...]) -> None:
+    first = waysout(*FIND, *QUICK, *args, "--json")[1]
+    code, again, err = waysout("runs", "resume", "--json")
+    assert code == 0, err
+    assert "note: this run is finished" in err
+    assert json.loads(again) == json.loads(first)
+
+
+def test_resuming_works_from_anywhere(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waysout(*FIND, *QUICK)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = waysout("runs", "resume")
+    assert code == 0, err
+
+
+def test_a_pickle_is_not_read_again_without_our_word(waysout: CommandLine) -> None:
+    pickled = ("find", "--model", "model.joblib", "--trust-pickle", *FIND[3:])
+    assert waysout(*pickled, *QUICK)[0] == 0
+    code, out, err = waysout("runs", "resume", "--json")
+    assert (code, "pass --trust-pickle" in err) == (4, True)
+    assert json.loads(out)["error"]["type"] == "OracleError"
+    assert waysout("runs", "resume", "--trust-pickle")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["model", "data"])
+def test_a_file_that_has_changed_is_refused(
+    waysout: CommandLine, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(shutil.copytree(world, tmp_path / "mine"))
+    run = tmp_path / "a.db"
+    waysout(*FIND, *QUICK, "--run", run)
+    changed = Path({"model": "model.txt", "data": "loans.csv"}[name])
+    changed.write_text(changed.read_text() + "\n")
+    for command in (("runs", "resume", run), (*FIND, *QUICK, "--run", run)):
+        code, _, err = waysout(*command)
+        assert code == 6
+        assert f"{changed} is not the one {run} began with" in err
+
+
+def test_another_llm_is_refused(waysout: CommandLine) -> None:
+    waysout(*FIND, *QUICK)
+    code, _, err = waysout("runs", "resume", "--llm", "simulated:2")
+    assert code == 3
+    assert "'simulated:1' → 'simulated:2'" in err
+
+
+def test_a_run_of_another_maker_is_refused_with_what_to_do(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    with Store.create(tmp_path / "mine.db", {"method": "random", "plan": {}}):
+        pass
+    code, _, err = waysout("runs", "resume", tmp_path / "mine.db")
+    assert code == 3
+    assert "resume it where it was made" in err
+
+
+def test_runs_are_listed_newest_first_and_shown(waysout: CommandLine) -> None:
+    code, out, _ = waysout("runs", "list")
+    assert (code, "no runs in" in out) == (0, True)
+    waysout(*FIND, *QUICK)
+    waysout(*FIND, *QUICK, "--method", "random")
+    found = json.loads(waysout("runs", "list", "--json")[1])
+    assert [run["method"] for run in found] == ["random", "comp-mcts"]
+    assert [run["llm"] for run in found] == [None, "simulated:1"]
+    assert {run["status"] for run in found} == {"finished"}
+    code, out, err = waysout("runs", "show", found[1]["run"])
+    assert (code, err) == (0, "")
+    assert "model.txt" in out
+    assert "way out found" in out.replace("ways out", "way out")
+    document = json.loads(waysout("runs", "show", found[1]["run"], "--json")[1])
+    assert document["run"]["llm_calls"] == 8
+    assert document["manifest"]["plan"]["seed"] == 0
+    assert document["results"][0]["outcome"] == "found"
+
+
+def test_results_are_exported(waysout: CommandLine, tmp_path: Path) -> None:
+    result = json.loads(waysout(*FIND, *QUICK, "--json")[1])
+    code, out, _ = waysout("runs", "export")
+    assert (code, json.loads(out)) == (0, result)
+    table = tmp_path / "all.csv"
+    assert waysout("runs", "export", "--format", "csv", "--out", table)[0] == 0
+    assert len(table.read_text().splitlines()) == 1 + len(result["options"])
+    assert waysout("runs", "export", "--format", "html", "--out", tmp_path / "pages")[0] == 0
+    assert "<!DOCTYPE html>" in (tmp_path / "pages" / "query-0.html").read_text()
+
+
+def test_export_says_what_is_wrong(waysout: CommandLine, tmp_path: Path) -> None:
+    waysout(*FIND, *QUICK)
+    code, _, err = waysout("runs", "export", "--format", "html")
+    assert (code, "--out FOLDER" in err) == (3, True)
+    code, _, err = waysout("runs", "export", "--out", tmp_path / "none" / "such.json")
+    assert (code, "such.json: No such file" in err) == (5, True)
+    assert waysout("runs", "export", "--format", "xml")[0] == 2
+    code, _, err = waysout("runs", "export", "lst")
+    assert (code, "unknown run 'lst'" in err) == (3, True)
+
+
+def damage(path: Path) -> None:
+    """Overwrite the last pages of a run, where its answers and results lie."""
+    data = bytearray(path.read_bytes())
+    data[-3 * tables.PAGE_SIZE :] = b"\xa5" * (3 * tables.PAGE_SIZE)
+    path.write_bytes(data)
+
+
+def test_a_damaged_run_is_told_of_and_repaired(waysout: CommandLine) -> None:
+    waysout(*FIND, *QUICK)
+    [run] = list_runs(runs_dir())
+    code, out, _ = waysout("runs", "repair", run.stem)
+    assert (code, "is whole; nothing was changed" in out) == (0, True)
+    damage(run)
+    code, _, err = waysout("runs", "show")
+    assert (code, "waysout runs repair" in err) == (6, True)
+    assert waysout("runs", "list")[0] == 0
+
+    code, out, err = waysout("runs", "repair", run.stem)
+    assert (code, "the damaged file: " in out) == (0, True)
+    assert f"go on with: waysout runs resume {run.stem}" in err
+    code, resumed, err = waysout("runs", "resume", run.stem, "--json")
+    assert code == 0, err
+    again = waysout(*FIND, *QUICK, "--no-run", "--json")[1]
+    assert timeless(resumed)["options"] == timeless(again)["options"]
+
+
+def test_repair_tells_scripts(waysout: CommandLine, tmp_path: Path) -> None:
+    waysout(*FIND, *QUICK)
+    [run] = list_runs(runs_dir())
+    damage(run)
+    out = tmp_path / "saved.db"
+    report = json.loads(waysout("runs", "repair", run, "--out", out, "--json")[1])
+    assert (report["fine"], report["path"], report["original"]) == (False, str(out), str(run))
+    assert report["tables"]["queries"]["kept"] == 1
+
+
+def test_what_is_no_run_is_listed_as_unreadable(waysout: CommandLine) -> None:
+    waysout(*FIND, *QUICK)
+    new_run_path("junk").write_text("not a run")
+    code, out, err = waysout("runs", "list")
+    assert (code, "unreadable" in out, "is no Waysout run" in err) == (0, True, True)
+    listed = json.loads(waysout("runs", "list", "--json")[1])
+    assert sorted(run["status"] for run in listed) == ["finished", "unreadable"]
+
+
+@pytest.mark.parametrize("command", ["show", "resume", "export"])
+def test_without_runs_there_is_no_last_one(waysout: CommandLine, command: str) -> None:
+    code, _, err = waysout("runs", command)
+    assert (code, "there are no runs in" in err) == (3, True)

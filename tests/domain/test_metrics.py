@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strategies import rows, schemas
+from waysout.domain import metrics
+from waysout.domain.distance import Distance, Matrix
+from waysout.domain.key import Key
+from waysout.domain.metrics import run_metrics, set_metrics
+from waysout.domain.oracle import Answers
+from waysout.domain.problem import Problem
+from waysout.domain.rules import Linked, OneHot, Rule, RuleSet
+from waysout.domain.schema import Feature, Row, Schema
+
+
+class Silent:
+    name = "silent"
+    labels_only = False
+
+    def ask(self, rows: Sequence[Row]) -> Answers:
+        raise AssertionError("metrics ask nobody")
+
+
+def problem_of(schema: Schema, scales: dict[str, float], *rules: Rule) -> Problem:
+    distance = Distance(schema, scales)
+    return Problem(schema, RuleSet(schema, rules), Key(schema), distance, Silent())
+
+
+PLAIN = Schema((Feature("income", "number"), Feature("home", "category", levels=("rent", "own"))))
+PROBLEM = problem_of(PLAIN, {"income": 10.0})
+QUERY: Row = (100.0, "rent")
+
+
+def test_the_metrics_of_a_set_worked_out_by_hand() -> None:
+    # d to the query: ½·(20/10) = 1; ½·1 = ½; ½·(40/10) + ½ = 2½.
+    found: list[Row] = [(120.0, "rent"), (100.0, "own"), (140.0, "own")]
+    # Pairs: first–second 1½, first–third 1½, second–third 2; so the nearest are 1½, 1½, 1½.
+    assert set_metrics(PROBLEM, QUERY, found) == {
+        "unique_valid": 3,
+        "proximity": pytest.approx((1 / 2 + 1 / 1.5 + 1 / 3.5) / 3),
+        "sparsity": pytest.approx(4 / 3),
+        "novelty": pytest.approx(1.5),
+        "lever_sets": 3,
+        "plausibility": None,
+    }
+
+
+def test_an_empty_set_has_counts_and_no_means() -> None:
+    assert set_metrics(PROBLEM, QUERY, [], PLAIN.encode([QUERY])) == {
+        "unique_valid": 0, "proximity": None, "sparsity": None, "novelty": None,
+        "lever_sets": 0, "plausibility": None,
+    }  # fmt: skip
+
+
+def test_a_set_of_one_has_no_novelty_and_counts() -> None:
+    assert set_metrics(PROBLEM, QUERY, [(120.0, "rent")])["novelty"] == 0.0
+
+
+def test_plausibility_is_the_mean_distance_to_the_five_nearest_approved() -> None:
+    # Ordered by distance from 100: 0, ½, 1, 1½, 2 and then far ones.
+    approved = PLAIN.encode([(v, "rent") for v in (900.0, 100, 110, 80, 130, 140, 500)])
+    found: list[Row] = [(100.0, "rent")]
+    assert set_metrics(PROBLEM, QUERY, found, approved)["plausibility"] == pytest.approx(1.0)
+
+
+def test_plausibility_with_fewer_than_five_rows_uses_them_all() -> None:
+    approved = PLAIN.encode([(110.0, "rent"), (130.0, "rent")])
+    assert set_metrics(PROBLEM, QUERY, [QUERY], approved)["plausibility"] == pytest.approx(1.0)
+    assert set_metrics(PROBLEM, QUERY, [QUERY], approved[:0])["plausibility"] is None
+
+
+def test_a_huge_training_table_is_thinned_out_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_REFERENCES", 3)
+    asked: list[list[float]] = []
+
+    def between(self: Distance, row: Matrix, rows: Matrix) -> Matrix:
+        asked.append(rows[:, 0].tolist())
+        return np.zeros(len(rows))
+
+    approved = PLAIN.encode([(float(v), "rent") for v in range(101)])
+    monkeypatch.setattr(Distance, "between", between)
+    set_metrics(PROBLEM, QUERY, [QUERY], approved)
+    assert asked[-1] == [0.0, 50.0, 100.0]
+
+
+def levels(name: str) -> Feature:
+    return Feature(name, "category", levels=("no", "yes"))
+
+
+def linked(feature: str, sets: str) -> Linked:
+    return Linked(feature=feature, sets=sets, map={"yes": "yes", "no": "no"})
+
+
+def test_what_follows_a_change_is_no_lever_of_its_own() -> None:
+    schema = Schema((levels("a"), levels("b"), levels("c"), levels("d")))
+    rules = RuleSet(schema, (linked("a", "b"), linked("b", "c")))
+    before = ("no",) * 4
+    assert rules.moved(before, ("yes", "yes", "yes", "no")) == {"a"}
+    assert rules.moved(before, ("yes", "no", "yes", "yes")) == {"a", "d"}
+    assert rules.moved(before, ("no", "yes", "no", "no")) == {"b"}
+
+
+def test_a_one_hot_group_is_one_lever() -> None:
+    names = ("cook", "clerk", "nurse")
+    schema = Schema((*(Feature(n, "boolean") for n in names), Feature("age", "integer")))
+    problem = problem_of(schema, {"age": 1.0}, OneHot(features=names))
+    query: Row = (True, False, False, 30)
+    found: list[Row] = [(False, True, False, 30), (False, False, True, 30)]
+    assert problem.rules.moved(query, found[0]) == {"cook"}
+    assert set_metrics(problem, query, found)["lever_sets"] == 1
+
+
+@given(st.data())
+def test_there_are_as_many_levers_as_changes_are_counted(data: st.DataObject) -> None:
+    schema = Schema(tuple(levels(n) for n in "abcde"))
+    links = [("a", "b"), ("b", "c"), ("a", "d"), ("e", "d")]
+    drawn = data.draw(st.lists(st.sampled_from(links), unique_by=lambda link: link[1]))
+    rules = RuleSet(schema, tuple(linked(a, b) for a, b in drawn))
+    one, other = data.draw(rows(schema)), data.draw(rows(schema))
+    assert len(rules.moved(one, other)) == rules.count_changes(one, other)
+
+
+@given(st.data())
+def test_means_stay_within_their_bounds(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    query = data.draw(rows(schema))
+    found = data.draw(st.lists(rows(schema), min_size=1, max_size=6, unique=True))
+    distance = Distance.fit(schema, [query, *found])
+    problem = problem_of(schema, dict(distance.scales))
+    said = set_metrics(problem, query, found, schema.encode(found))
+    assert said["novelty"] is not None
+    assert said["novelty"] >= 0
+    assert said["proximity"] is not None
+    assert 0 <= said["proximity"] <= 1  # 0 where a distance is too large for a float
+    assert said["unique_valid"] == len(found)
+
+
+def test_the_metrics_of_a_run() -> None:
+    assert run_metrics(valid=30, evaluated=120, pruned=40, generated=170) == {
+        "valid": 30, "generated": 170, "pruned": 40, "evaluated": 120,
+        "prune_pct": 25.0, "validity_pct": 25.0,
+    }  # fmt: skip
+
+
+def test_a_share_of_nothing_is_none() -> None:
+    said = run_metrics(valid=0, evaluated=0, pruned=0, generated=5)
+    assert said["prune_pct"] is None
+    assert said["validity_pct"] is None
+    assert run_metrics(0, 0, 5, 5)["prune_pct"] == 100.0

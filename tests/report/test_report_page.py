@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_samples import APPROVED, EVERY, FOUND, HOSTILE, MISSED, OPTIONS, QUERY, SPENT, STUCK
+
+from waysout.domain.result import Option, Outcome, OutcomeKind
+from waysout.report.html import esc, page
+from waysout.report.result import Result
+from waysout.report.words import reason_text
+
+VOID = {"meta"}
+ALLOWED = {
+    "html", "head", "meta", "title", "style", "body", "header", "section", "footer", "div", "h1",
+    "h2", "h3", "p", "strong", "bdi", "span", "ul", "ol", "li", "dl", "dt", "dd", "table",
+    "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "pre", "code",
+}  # fmt: skip
+ATTRIBUTES = {
+    "lang", "charset", "name", "content", "http-equiv", "class", "role", "tabindex", "aria-label",
+    "scope",
+}  # fmt: skip
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its text, and whether it is well formed."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.text = ""
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in ALLOWED
+        assert {name for name, _ in attrs} <= ATTRIBUTES
+        self.seen.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"]:
+            self.text += data
+
+
+def seen(result: Result) -> Page:
+    return Page(page(result))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_page_is_well_formed_and_needs_nothing_else(name: str) -> None:
+    source = page(EVERY[name])
+    read = Page(source)
+    assert source.startswith('<!DOCTYPE html>\n<html lang="en">')
+    assert read.seen.count("h1") == 1
+    assert not re.search(r"https?://|url\(|@import|src=[^x]", source)
+    assert all(c.isprintable() or c == "\n" for c in source)
+
+
+def test_headings_come_in_order_and_tables_have_heads() -> None:
+    read = seen(FOUND)
+    levels = [int(tag[1]) for tag in read.seen if tag in ("h1", "h2", "h3")]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert {"caption", "thead", "th"} <= set(read.seen)
+    assert 'scope="col"' in page(FOUND)
+    assert 'scope="row"' in page(FOUND)
+
+
+def test_a_page_tells_what_was_decided_and_what_can_be_done() -> None:
+    text = seen(FOUND).text
+    assert "Ways out: Personal loans" in text
+    assert "the model loans.txt says: refused" in text
+    assert "Searched with comp-mcts. Changes proposed by llamacpp:tiny." in text
+    assert "Change income from 40500 to 52000" in text
+    assert "Change car from no to yes" in text
+    assert "chance 71%" in text
+    assert "not approved each time, chance 55%" in text
+    assert "Reason given: More income; A longer term" in text
+    assert "Spent: 30 LLM calls" in text
+    assert "12.346" in text
+    assert "Simulated" not in text
+
+
+def test_all_options_are_listed_below_the_first_five() -> None:
+    read = seen(HOSTILE)
+    assert "5 ways out to read first" in read.text
+    assert "All 60 options, in the order found" in read.text
+    assert len(re.findall(r'<li class="card">', page(HOSTILE))) == 5
+    assert len(re.findall(r'<tr><th scope="row">\d+</th>', page(HOSTILE))) == 60
+
+
+def test_near_misses_are_labelled_as_not_approved() -> None:
+    text = seen(MISSED).text
+    assert "Near misses: NOT approved" in text
+    assert "None of these was approved." in text
+    assert "not approved, chance 38%" in text
+    assert "Way out 1" not in text
+    assert "Each option was put to the model" not in text
+
+
+def test_near_misses_are_not_shown_beside_options() -> None:
+    assert "Near miss" not in seen(replace(FOUND, near_misses=OPTIONS)).text
+
+
+def test_a_yes_and_an_obstacle_are_told() -> None:
+    approved = seen(APPROVED).text
+    assert "the model loans.txt says: granted" in approved
+    assert "Searched with" not in approved
+    stuck = seen(STUCK).text
+    assert "the model says: rejected" in stuck
+    assert stuck.count("immutable: ") == len(QUERY)
+
+
+def test_simulated_proposals_are_said_so_on_top() -> None:
+    text = seen(HOSTILE).text
+    assert text.index("Simulated:") < text.index("Present values")
+
+
+def test_nothing_untrusted_reaches_the_page_as_markup() -> None:
+    source = page(HOSTILE)
+    assert "<script" not in source
+    assert "<img" not in source
+    assert "\u202e" not in source
+    assert "\x1b" not in source
+    text = Page(source).text
+    assert "<script>alert(1)</script>" in text
+    assert "{x} $title %s" in text
+    assert "${body}" in text
+
+
+anything = st.text(st.characters(), max_size=30) | st.sampled_from(
+    ["</style>", "</title><script>", "$body", "<!--", "]]>", "&lt;", "\u202e", "\ud800", "'\">"]
+)
+
+
+@given(name=anything, old=anything, new=anything, reason=anything, setting=anything)
+def test_any_text_stays_text(name: str, old: str, new: str, reason: str, setting: str) -> None:
+    option = Option({name: new}, {name: (old, new)}, 0.5, 0.5, 1, "k", (reason,))
+    result = Result(
+        {name: old}, Outcome(OutcomeKind.FOUND, reason), (option,), ledger=SPENT,
+        settings={"title": setting, "oracle": setting, "llm": setting, setting: [setting]},
+    )  # fmt: skip
+    source = page(result)
+    source.encode()
+    Page(source)
+    Page(result._repr_html_())
+    assert "\u202e" not in source
+    assert esc(reason_text([reason])) in source or not reason_text([reason])

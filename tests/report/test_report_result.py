@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from report_samples import EVERY, FOUND, HOSTILE, MISSED, QUERY, option
+
+from waysout.domain import result as domain
+from waysout.domain.pick import pick
+from waysout.domain.schema import Value
+from waysout.report.result import Result
+
+
+def cells(text: str | None) -> list[list[str]]:
+    assert text is not None
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+def test_a_plain_result_is_lifted_and_read_back_as_one_that_shows_itself() -> None:
+    plain = domain.Result(**{f.name: getattr(FOUND, f.name) for f in fields(FOUND)})
+    assert Result.of(plain) == FOUND
+    again = Result.from_json(FOUND.to_json())
+    assert isinstance(again, Result)
+    assert again == FOUND
+    assert again.pick(2) == pick(plain, 2)
+
+
+def test_a_frame_shows_changed_cells_only() -> None:
+    frame = FOUND.to_frame()
+    assert list(frame.columns) == [
+        "income", "term", "home", "car", "probability", "proximity", "sparsity", "reasons",
+        "stable",
+    ]  # fmt: skip
+    assert frame["term"].tolist()[1] == 60
+    assert frame["term"].isna().tolist() == [True, False, True]
+    assert frame["income"].isna().tolist() == [False, False, True]
+    assert frame["home"].isna().tolist() == [True, True, False]
+    assert str(frame["term"].dtype) == "Int64"
+    assert str(frame["income"].dtype) == "Float64"
+    assert str(frame["car"].dtype) == "boolean"
+    assert frame["reasons"].tolist() == ["More income", "More income; A longer term", ""]
+
+
+def test_a_frame_of_whole_rows_is_typed() -> None:
+    frame = FOUND.to_frame(all_features=True)
+    assert list(frame.columns[:5]) == list(QUERY)
+    assert [str(frame[name].dtype) for name in ("income", "term", "car")] == [
+        "float64", "int64", "bool",
+    ]  # fmt: skip
+    assert frame["income"].tolist() == [52000.0, 60000.5, 40500.0]
+    assert frame["age"].isna().all()
+
+
+def test_a_frame_without_options_still_has_columns() -> None:
+    frame = MISSED.to_frame(all_features=True)
+    assert len(frame) == 0
+    assert list(frame.columns[:5]) == list(QUERY)
+    assert "probability" in frame.columns
+
+
+def test_a_feature_that_is_called_like_a_score_keeps_its_column() -> None:
+    frame = HOSTILE.to_frame()
+    assert frame["probability"].tolist()[0] == -4
+    assert frame["option_probability"].tolist()[0] == 0.5
+
+
+def test_csv_reads_back() -> None:
+    table = cells(FOUND.to_csv())
+    assert table[0][:4] == ["income", "term", "home", "car"]
+    assert table[1][:4] == ["52000.0", "", "", ""]
+    assert table[2][1] == "60"
+    assert len(table) == 1 + len(FOUND.options)
+    frame = pd.read_csv(io.StringIO(FOUND.to_csv(all_features=True)))
+    assert frame["income"].tolist() == [52000.0, 60000.5, 40500.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+1+1", "'+1+1"),
+        ("-cmd", "'-cmd"),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\r=1"),
+        ("  =1+1", "'  =1+1"),
+        ("＝1+1", "'＝1+1"),
+        ("-inf", "'-inf"),
+        ("-5", "-5"),
+        ("+1.5e3", "+1.5e3"),
+        ("a=b", "a=b"),
+        (-5, "-5"),
+        (-0.5, "-0.5"),
+    ],
+)
+def test_no_cell_is_a_formula(value: Value, written: str) -> None:
+    result = replace(FOUND, options=(option(0.5, 0.5, home=value),))
+    assert cells(result.to_csv())[1][0] == written
+
+
+def test_no_header_and_no_reason_is_a_formula() -> None:
+    table = cells(HOSTILE.to_csv())
+    assert "'=cmd|' /C calc'!A0" in table[0]
+    begins = ("=", "+", "@", "\t", "\r")
+    assert not any(cell.startswith(begins) for row in table for cell in row)
+    reasoned = replace(FOUND, options=(option(0.5, 0.5, "=SUM of all", income=1.0),))
+    assert "'=SUM of all" in cells(reasoned.to_csv())[1]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_files_hold_what_is_returned(name: str, tmp_path: Path) -> None:
+    result = EVERY[name]
+    assert result.to_csv(tmp_path / "a.csv", all_features=True) is None
+    assert result.to_html(str(tmp_path / "a.html")) is None
+    text = result.to_csv(all_features=True)
+    assert text is not None
+    assert (tmp_path / "a.csv").read_bytes() == text.encode("utf-8", "replace")
+    assert (tmp_path / "a.html").read_bytes() == (result.to_html() or "").encode()
+
+
+def test_a_notebook_shows_a_short_text() -> None:
+    assert repr(FOUND) == (
+        "<Result found: 3 options; 30 LLM calls (32 attempts; 41,230 tokens in, 3,120 out), "
+        "150 oracle rows, 48.3 s>"
+    )
+    assert str(FOUND).startswith("3 ways out found")
+    assert "<script" not in HOSTILE._repr_html_()
+    assert "… and 55 more" in HOSTILE._repr_html_()

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from report_samples import APPROVED, EVERY, FOUND, HOSTILE, MISSED, ONE, OPTIONS, STUCK
+
+from waysout.domain.budget import Spent
+from waysout.domain.result import Outcome, OutcomeKind, Result
+from waysout.report.text import lines, option_rows, sentence, spent_line
+from waysout.report.words import change_count, clean, value_text
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (
+            FOUND,
+            "3 ways out found, over 3 different sets of features. The nearest changes 1 thing "
+            "(income: 40500 → 52000) for a chance of 71%. 1 of them was not approved each time the "
+            "model was asked.",
+        ),
+        (
+            ONE,
+            "1 way out found. It changes 1 thing (income: 40500 → 52000) for a chance of 71%.",
+        ),
+        (
+            MISSED,
+            "No way out was found within the budget: all 30 LLM calls are spent. "
+            "The best chance reached is 38%.",
+        ),
+        (APPROVED, "Nothing needs to change: granted already (chance 83%)."),
+        (
+            STUCK,
+            "There is no way out under the rules: income is fixed; term is fixed; home is fixed; "
+            "and 2 more. The chance as things stand is 12%.",
+        ),
+    ],
+    ids=["found", "one", "missed", "approved", "stuck"],
+)
+def test_the_outcome_in_one_paragraph(result: Result, said: str) -> None:
+    assert sentence(result) == said
+
+
+def test_a_goal_out_of_reach_is_not_blamed_on_the_rules() -> None:
+    outcome = Outcome(OutcomeKind.INFEASIBLE, "the chance is 0.9 already; it cannot rise by 0.2")
+    said = sentence(replace(STUCK, outcome=outcome))
+    assert said == "There is no way out: the chance is 0.9 already; it cannot rise by 0.2."
+
+
+def test_options_found_before_an_interruption_are_told_with_it() -> None:
+    said = sentence(replace(ONE, outcome=Outcome(OutcomeKind.INTERRUPTED, "nobody answers.")))
+    assert said.startswith("1 way out found.")
+    assert said.endswith("The search was interrupted: nobody answers.")
+
+
+@pytest.mark.parametrize("kind", list(OutcomeKind))
+def test_every_outcome_has_words(kind: OutcomeKind) -> None:
+    assert sentence(Result({}, Outcome(kind))).endswith(".")
+
+
+def test_option_rows_fit_a_table() -> None:
+    columns, rows = option_rows(OPTIONS)
+    assert columns == [
+        "#", "what changes", "chance", "changes", "nearness", "stable", "reason given",
+    ]  # fmt: skip
+    assert rows[1] == [
+        "2", "income: 40500 → 60000.5\nterm: 36 → 60", "90%", "2", "0.40", "yes",
+        "More income; A longer term",
+    ]  # fmt: skip
+    assert rows[2][5] == "no"
+
+
+def test_columns_without_anything_to_say_are_left_out() -> None:
+    columns, rows = option_rows([replace(OPTIONS[0], reasons=())])
+    assert columns[-1] == "nearness"
+    assert len(rows[0]) == len(columns)
+    assert option_rows([])[1] == []
+
+
+def test_what_was_spent() -> None:
+    assert spent_line(Spent(llm_calls=1, attempts=1, oracle_rows=1, seconds=0.04)) == (
+        "Spent: 1 LLM call, 1 oracle row, 0.0 s."
+    )
+    assert "0.25 in money" in spent_line(Spent(money=0.25))
+
+
+def test_text_names_near_misses_for_what_they_are() -> None:
+    text = lines(MISSED)
+    assert "NOT approved" in text
+    assert "1. chance 38%, 1 change\n   income: 40500 → 45000\n" in text
+
+
+def test_text_says_how_many_more_there_are() -> None:
+    assert "… and 2 more options." in lines(FOUND, n=1)
+    assert "more option" not in lines(FOUND, n=3)
+
+
+def test_text_says_when_proposals_are_simulated() -> None:
+    assert "Simulated: these changes were proposed by a stand-in" in lines(HOSTILE)
+    assert "Simulated" not in lines(FOUND)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("width", [40, 100])
+def test_text_keeps_to_its_width_and_to_printable_characters(name: str, width: int) -> None:
+    for line in lines(EVERY[name], width).splitlines():
+        assert len(line) <= width
+        assert line.isprintable()
+
+
+def test_what_moves_with_a_change_is_not_counted_but_mentioned() -> None:
+    assert change_count(OPTIONS[1]) == "2 changes"
+    assert change_count(replace(OPTIONS[1], sparsity=1)) == "1 change (the rest moves with it)"
+
+
+def test_cleaning_keeps_what_people_write() -> None:
+    family = "👩\u200d👩\u200d👧 naïve שלום"
+    assert clean(family) == family
+    assert clean("a\u2028b\x00c\ud800") == "a bc"
+    assert value_text("\u202e") == "(empty)"

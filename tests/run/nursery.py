@@ -1,0 +1,63 @@
+"""Starts runs and kills them: ``nursery.py FOLDER KILLS``, one file for each kill and method."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from run_world import PEOPLE, Watched, problem
+
+import waysout
+from waysout.search.base import Method
+from waysout.search.comp_mcts import CompMCTS
+
+METHODS: dict[str, Method] = {
+    "one-by-one": CompMCTS(),
+    "three-in-flight": CompMCTS(in_flight=3, reward="1,1,1,0"),
+}
+CALLS = 6
+ROWS = PEOPLE[:3]
+LONGEST = 0.12  # seconds: about what a run takes
+
+
+async def slow(request: Any, attempt: int) -> None:
+    await asyncio.sleep(0.004)
+
+
+def options(method: str, path: Path) -> dict[str, Any]:
+    return {"method": METHODS[method], "calls": CALLS, "k": 3, "run": path, "in_flight": 2}
+
+
+def begin(method: str, path: Path) -> NoReturn:
+    try:
+        list(waysout.find_many(problem(), ROWS, llm=Watched(slow), **options(method, path)))
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def main(folder: Path, kills: int) -> None:
+    # Whatever is loaded on first use is loaded now, so that kills meet the run itself.
+    first = options("one-by-one", folder / "warm.db")
+    list(waysout.find_many(problem(), ROWS, llm=Watched(), **first))
+    for method, i in itertools.product(METHODS, range(kills)):
+        path = folder / f"{method}-{i}.db"
+        sittings = 1 + i % 2  # some runs are killed again after they went on
+        for sitting in range(sittings):
+            child = os.fork() or begin(method, path)
+            time.sleep(LONGEST * (i + 0.2) / kills / sittings * (sitting + 1) / sittings)
+            os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+            assert status in (0, signal.SIGKILL), status
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

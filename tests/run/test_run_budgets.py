@@ -1,0 +1,245 @@
+"""Budgets to the last row, an LLM that fails in every way, and stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from run_world import (
+    PEOPLE,
+    Adder,
+    Gate,
+    Watched,
+    a_third_fails,
+    about,
+    no_waiting,
+    problem,
+    timeless,
+)
+
+import waysout
+from waysout.domain.oracle import Answers
+from waysout.domain.result import OutcomeKind, Result
+from waysout.errors import InputError, LLMError, LLMFailure
+from waysout.llm.base import Request
+from waysout.llm.call import Price
+from waysout.run.office import Stop
+from waysout.run.progress import Progress
+from waysout.search.comp_mcts import CompMCTS
+from waysout.search.lats import Lats
+
+METHODS = [CompMCTS(), CompMCTS(in_flight=3), Lats(in_flight=2)]
+
+
+@pytest.fixture(autouse=True)
+def _at_once() -> Iterator[None]:
+    with no_waiting():
+        yield
+
+
+def search(rows: Any = PEOPLE[:4], **options: Any) -> list[Result]:
+    given: dict[str, Any] = {"llm": Watched(), "calls": 4, "k": 3, **options}
+    table = given.pop("table", None) or problem()
+    return sorted(waysout.find_many(table, rows, **given), key=lambda r: r.index)
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from(METHODS), st.integers(0, 5), st.integers(0, 12),
+    st.none() | st.integers(0, 20_000), st.booleans(),
+)  # fmt: skip
+def test_no_budget_is_ever_passed(
+    method: Any, calls: int, rows: int, tokens: int | None, faults: bool
+) -> None:
+    llm, oracle = Watched(a_third_fails if faults else None), Adder()
+    results = search(
+        PEOPLE[:3], llm=llm, method=method, calls=calls, oracle_rows=rows, tokens=tokens,
+        table=problem(oracle=oracle),
+    )  # fmt: skip
+    spent = [r.ledger for r in results]
+    assert all(s.llm_calls <= calls and s.oracle_rows <= rows for s in spent)
+    assert sum(s.llm_calls for s in spent) == llm.replied.total()
+    assert sum(s.attempts for s in spent) == llm.requests
+    assert oracle.rows <= sum(s.oracle_rows + s.setup_rows for s in spent)
+    if tokens is not None:
+        assert all(s.tokens_in + s.tokens_out <= tokens for s in spent)
+    for result in results:
+        assert result.metrics["evaluated"] == result.ledger.oracle_rows
+
+
+def test_a_limit_in_money_needs_a_price_and_holds() -> None:
+    with pytest.raises(InputError, match="needs the prices"):
+        search(money=1.0)
+    price = Price(100.0, 200.0)
+    free = search(price=price)
+    assert min(r.ledger.money for r in free) > 0
+    limit = max(r.ledger.money for r in free) * 0.9
+    held = search(price="100/200", money=limit)
+    assert all(r.ledger.money <= limit for r in held)
+    assert sum(r.ledger.llm_calls for r in held) < sum(r.ledger.llm_calls for r in free)
+
+
+def test_calls_that_were_granted_still_count_when_one_is_refused() -> None:
+    """With three in flight, tokens for some of them: none that is paid for is thrown away."""
+    llm = Watched()
+    [result] = search(PEOPLE[:1], llm=llm, method=Lats(in_flight=3), tokens=4000, calls=20)
+    assert 1 < result.ledger.llm_calls < 20
+    assert result.ledger.llm_calls == llm.replied.total() == llm.requests
+    assert result.metrics["evaluated"] == result.ledger.oracle_rows
+    assert "tokens" in result.outcome.reason
+
+
+# Time -------------------------------------------------------------------------------------------
+
+
+def test_a_slow_llm_does_not_pass_the_deadline() -> None:
+    gate = Gate()
+    results = search(llm=Watched(gate), seconds=0.2)
+    assert {r.outcome.kind for r in results} == {OutcomeKind.BUDGET_SPENT}
+    assert all("deadline" in r.outcome.reason for r in results)
+    assert all(r.ledger.llm_calls == 0 for r in results)
+
+
+def test_a_slow_oracle_does_not_pass_the_deadline() -> None:
+    release = threading.Event()
+
+    class Slow(Adder):
+        def ask(self, rows: Any) -> Answers:
+            if any(row not in PEOPLE for row in rows):
+                release.wait(20)
+            return super().ask(rows)
+
+    try:
+        [result] = search(PEOPLE[:1], table=problem(oracle=Slow()), seconds=0.2)
+    finally:
+        release.set()
+    assert result.outcome.kind == OutcomeKind.BUDGET_SPENT
+    assert "deadline" in result.outcome.reason
+
+
+def test_no_time_at_all() -> None:
+    llm = Watched()
+    results = search(llm=llm, seconds=0)
+    assert {r.outcome.kind for r in results} == {OutcomeKind.BUDGET_SPENT}
+    assert llm.requests == 0
+
+
+# An LLM that fails ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [CompMCTS(), Lats()], ids=["comp-mcts", "lats"])
+def test_faults_change_nothing_but_the_attempts(method: Any) -> None:
+    llm = Watched(a_third_fails)
+    faulty = search(PEOPLE, llm=llm, method=method, calls=6)
+    sound = search(PEOPLE, method=method, calls=6)
+    assert [timeless(r, attempts=False) for r in faulty] == [
+        timeless(r, attempts=False) for r in sound
+    ]
+    extra = sum(r.ledger.attempts - r.ledger.llm_calls for r in faulty)
+    assert extra == llm.requests - llm.replied.total() > 10
+    assert all(r.ledger.attempts == r.ledger.llm_calls for r in sound)
+
+
+def test_an_llm_that_is_gone_interrupts_everybody() -> None:
+    answered = 0
+
+    async def gone(request: Request, attempt: int) -> None:
+        nonlocal answered
+        answered += 1
+        if answered > 6:
+            raise LLMFailure("connection refused")
+
+    results = search(PEOPLE * 20, llm=Watched(gone), calls=30)
+    # Most have not even begun; whoever has is told why.
+    assert 8 <= len(results) < 100
+    assert {r.outcome.kind for r in results} == {OutcomeKind.INTERRUPTED}
+    assert all("connection refused" in r.outcome.reason for r in results)
+    assert all(r.metrics["unique_valid"] == len(r.options) for r in results)
+
+
+def test_a_call_that_fails_for_good_interrupts_one_person() -> None:
+    async def bad_day(request: Request, attempt: int) -> None:
+        await asyncio.sleep(0)
+        if about(request) == 2:
+            raise LLMFailure("too long for me", alive=True)
+
+    results = search(PEOPLE[:6], llm=Watched(bad_day), calls=8)
+    assert [r.index for r in results if r.outcome.kind == OutcomeKind.INTERRUPTED] == [2]
+    assert "too long for me" in results[2].outcome.reason
+    assert results[2].ledger.attempts == 4
+    assert list(map(timeless, results[:2])) == list(map(timeless, search(PEOPLE[:2], calls=8)))
+
+
+def test_an_llm_that_is_set_up_wrongly_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def wrong_key(request: Request, attempt: int) -> None:
+        raise LLMError("the key is wrong")
+
+    for _ in range(3):
+        with pytest.raises(LLMError, match="the key is wrong"):
+            search(PEOPLE, llm=Watched(wrong_key))
+    gc.collect()
+    assert caplog.text == ""  # not a word of tasks that nobody looked after
+
+
+# Stopping ---------------------------------------------------------------------------------------
+
+
+def test_stop_ends_with_what_was_found() -> None:
+    stop, gate = Stop(), Gate()
+
+    async def hold(request: Request, attempt: int) -> None:
+        if request.draw >= 2:
+            stop("enough")
+            await gate(request, attempt)
+
+    began = time.monotonic()
+    results = search(llm=Watched(hold), stop=stop, calls=30)
+    assert time.monotonic() - began < 5
+    assert {(r.outcome.kind, r.outcome.reason) for r in results} == {
+        (OutcomeKind.INTERRUPTED, "enough")
+    }
+    assert sum(len(r.options) for r in results) > 0
+    stop("again")  # the run is over: nothing happens
+
+
+def test_stop_before_the_beginning() -> None:
+    stop, llm = Stop(), Watched()
+    stop("changed my mind")
+    result = waysout.find(problem(), PEOPLE[0], llm=llm, stop=stop)
+    assert (result.outcome.kind, result.outcome.reason) == ("interrupted", "changed my mind")
+    assert llm.requests == 0
+    result = asyncio.run(waysout.afind(problem(), PEOPLE[0], llm=llm, stop=stop))
+    assert result.outcome.kind == OutcomeKind.INTERRUPTED
+    stop("the loop of that run is closed by now")
+
+
+@pytest.mark.parametrize("moment", range(1, 40, 6))
+def test_stop_comes_just_as_the_next_people_begin(moment: int) -> None:
+    """Between being taken in and beginning there is a moment; whoever is in it has a result."""
+    stop, answers = Stop(), itertools.count(1)
+
+    def watch(_: Progress) -> None:
+        if next(answers) == moment:
+            stop("now")
+
+    results = search(PEOPLE * 3, stop=stop, progress=watch, calls=2)
+    assert [r.index for r in results] == list(range(len(results)))
+    assert any(r.outcome.reason == "now" for r in results)
+
+
+def test_whoever_stops_listening_ends_the_searches() -> None:
+    llm = Watched()
+    found = waysout.find_many(problem(), PEOPLE * 20, llm=llm, calls=3, k=3)
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    asked = llm.requests
+    time.sleep(0.02)
+    assert llm.requests == asked < 3 * len(PEOPLE) * 20

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+from small_world import QUERY
+
+from waysout.domain.edit import Edit
+from waysout.search.compress import History, compressor
+from waysout.search.prune.base import Candidate, Scope, in_scope
+from waysout.search.prune.compression import CompressionPruner
+from waysout.search.tree import Tree
+
+GZIP = compressor("gzip")
+
+
+def chain(length: int) -> Tree:
+    """Root → 1 → 2 → …, and one more child of the root at the end."""
+    tree = Tree(QUERY, "key root")
+    for i in range(length):
+        tree.add(i, Edit("a", i), QUERY, f"key {i + 1}", 0.1, False)
+    tree.add(0, Edit("b", 1), QUERY, f"key {length + 1}", 0.1, False)
+    return tree
+
+
+def candidate(key: str) -> Candidate:
+    return Candidate(Edit("a", 1), QUERY, key, 0.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("scope", "keys"),
+    [
+        ("path", ["key root", "key 1", "key 2", "key 3", "key 4"]),
+        ("window", ["key 2", "key 3", "key 4"]),
+        ("global", ["key 1", "key 2", "key 3", "key 4", "key 5"]),
+    ],
+)
+def test_the_history_of_each_scope(scope: Scope, keys: list[str]) -> None:
+    tree = chain(4)
+    assert [node.key for node in in_scope(tree, 4, scope)] == keys
+    pruner = CompressionPruner(GZIP, scope, threshold=0.0)
+    [verdict] = pruner.judge(tree, 4, [candidate("key 9, and more")])
+    assert verdict.gain == History(GZIP, keys).gain("key 9, and more")
+
+
+def test_siblings_do_not_see_each_other() -> None:
+    pruner = CompressionPruner(GZIP, "global", threshold=0.0)
+    one, other = pruner.judge(chain(2), 2, [candidate("the same"), candidate("the same")])
+    assert one.gain == other.gain
+
+
+def test_the_global_history_grows_with_the_tree() -> None:
+    tree, pruner = chain(2), CompressionPruner(GZIP, "global", threshold=0.0)
+    [before] = pruner.judge(tree, 0, [candidate("a long key that is new")])
+    tree.add(0, Edit("a", 1), QUERY, "a long key that is new", 0.1, False)
+    [after] = pruner.judge(tree, 0, [candidate("a long key that is new")])
+    assert before.gain is not None
+    assert after.gain is not None
+    assert after.gain < before.gain / 2
+
+
+def test_a_gain_at_the_threshold_is_kept() -> None:
+    tree = chain(1)
+    gain = History(GZIP, ["key root", "key 1"]).gain("key 7")
+    for threshold, kept in ((gain, True), (gain + 1e-9, False)):
+        [verdict] = CompressionPruner(GZIP, "path", threshold).judge(tree, 1, [candidate("key 7")])
+        assert verdict.kept is kept

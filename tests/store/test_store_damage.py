@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from store_samples import (
+    MANIFEST,
+    MODEL,
+    QUERY,
+    expected,
+    fill,
+    option,
+    result,
+    sample,
+    spent,
+    told,
+)
+
+import waysout.store.lock
+from waysout.domain.result import OutcomeKind
+from waysout.errors import InputError, IntegrityError, UnavailableError, WaysoutError
+from waysout.store import Store, Tally, repair, tables
+from waysout.store.faults import faults
+
+PAGE = tables.PAGE_SIZE
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 6 queries with 12 answers each, all but the last finished."""
+    path = tmp_path_factory.mktemp("whole") / "run.db"
+    with Store.create(path, MANIFEST) as store:
+        fill(store)
+    return path
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(whole, tmp_path / "run.db"))
+
+
+def check_usable(path: Path) -> int:
+    """Whatever is left can be replayed, and the run can go on; returns how much is left."""
+    kept = 0
+    with Store.open(path) as store:
+        store.verify()
+        for index in range(6):
+            found = list(told(store, index))
+            assert found == [expected(n) for n in range(len(found))]
+            assert store.spent(index) == spent(len(found))
+            kept += len(found)
+        for index in range(6):
+            assert store.finished(index) in (None, result(index))
+        store.record(0, 1, *sample(0), spent(1), model=MODEL)
+    return kept
+
+
+def read_all(path: Path) -> None:
+    with Store.read(path) as store:
+        store.verify()
+
+
+def test_a_whole_run_is_left_alone(run: Path) -> None:
+    before = run.read_bytes()
+    report = repair(run)
+    assert (report.fine, report.original, report.unusable) == (True, run, 0)
+    assert run.read_bytes() == before
+    assert sorted(run.parent.iterdir()) == [run]
+    assert check_usable(run) == 72
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.9, 0.999])
+def test_a_truncated_run(run: Path, share: float) -> None:
+    with run.open("r+b") as file:
+        file.truncate(int(run.stat().st_size * share))
+    cut = run.read_bytes()
+    with pytest.raises(IntegrityError, match=f"waysout runs repair {run}"):
+        read_all(run)
+    report = repair(run)
+    assert not report.fine
+    assert report.original == run.with_name("run.db.damaged")
+    assert report.original.read_bytes() == cut
+    assert report.tables["run"] == Tally(1, 0)
+    answers = report.tables["answers"]
+    assert answers.lost is not None
+    assert answers.kept + answers.lost == 72
+    assert check_usable(run) == answers.kept
+    assert repair(run).fine
+
+
+def test_most_of_a_run_cut_at_its_end_is_saved(run: Path) -> None:
+    with run.open("r+b") as file:
+        file.truncate(run.stat().st_size - 2 * PAGE)
+    assert repair(run).tables["answers"].kept > 60
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bytes_overwritten_in_the_middle(run: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    data = bytearray(run.read_bytes())
+    for _ in range(4):
+        at, length = draw.randrange(2 * PAGE, len(data)), draw.choice([1, 40, PAGE, 3 * PAGE])
+        data[at : at + length] = draw.randbytes(len(data[at : at + length]))
+    run.write_bytes(data)
+    if not _says_so(run):  # the bytes were of no use to anybody
+        assert repair(run).fine
+        return
+    report = repair(run)
+    assert not report.fine
+    assert check_usable(run) == report.tables["answers"].kept
+    assert report.tables["answers"].kept > 0
+
+
+def _says_so(path: Path) -> bool:
+    try:
+        read_all(path)
+    except (IntegrityError, InputError):
+        return True
+    return False
+
+
+def test_a_changed_letter_is_noticed_where_it_is_read(run: Path) -> None:
+    data = run.read_bytes()
+    assert b"reply 4 x" in data
+    at = data.index(b"reply 4 x")
+    run.write_bytes(data[:at] + b"R" + data[at + 1 :])
+    with Store.read(run) as store:
+        hit = [index for index in range(6) if not _readable(store, index)]
+        assert len(hit) == 1
+    report = repair(run)
+    # The answers of that query after the fourth are whole, and of no use without it.
+    assert report.tables["answers"] == Tally(64, 8)
+    assert report.unusable == 7
+    with Store.read(run) as store:
+        assert len(list(store.answers(hit[0]))) == 4
+
+
+def _readable(store: Store, index: int) -> bool:
+    try:
+        return len(list(store.answers(index))) == 12
+    except IntegrityError:
+        return False
+
+
+def test_wrong_counts_are_mended(run: Path) -> None:
+    with sqlite3.connect(run) as db:
+        db.execute("UPDATE totals SET calls = 7")
+    db.close()
+    with pytest.raises(IntegrityError, match="its counts are wrong"):
+        read_all(run)
+    assert repair(run).tables["answers"] == Tally(72, 0)
+    with Store.read(run) as store:
+        assert store.summary().llm_calls == 36
+
+
+def test_rows_survive_the_loss_of_the_first_page(run: Path) -> None:
+    data = run.read_bytes()
+    run.write_bytes(bytes(PAGE) + data[PAGE:])
+    with pytest.raises(InputError, match=f"waysout runs repair {run}"):
+        Store.open(run)
+    report = repair(run)
+    assert {name: tally.lost for name, tally in report.tables.items()} == dict.fromkeys(
+        tables.COLUMNS, 0
+    )
+    assert check_usable(run) == 72
+
+
+def test_a_lost_manifest_leaves_the_results(run: Path) -> None:
+    data = run.read_bytes()
+    at = data.index(b'"comp-mcts"')
+    run.write_bytes(data[:at] + b"XXXX" + data[at + 4 :])
+    with pytest.raises(IntegrityError, match="row 1 of run"):
+        Store.open(run)
+    assert repair(run).tables["run"] == Tally(0, 1)
+    with Store.read(run) as store:
+        assert store.manifest == {"waysout_run": 1, "lost": True}
+        assert [r.index for r in store.results()] == list(range(5))
+
+
+def test_what_is_still_in_the_log_is_saved(tmp_path: Path) -> None:
+    """The file is destroyed while nothing of the log has been folded into it."""
+    path, copy = tmp_path / "run.db", tmp_path / "copy.db"
+    with Store.create(path, MANIFEST) as store:
+        store._db.execute("PRAGMA wal_autocheckpoint = 0")
+        fill(store)
+        shutil.copy(f"{path}-wal", f"{copy}-wal")
+        copy.write_bytes(b"\xff" * PAGE)
+    report = repair(copy)
+    assert report.tables["answers"] == Tally(72, 0)
+    assert report.original.with_name("copy.db.damaged-wal").exists()
+    assert check_usable(copy) == 72
+
+
+def test_repair_can_leave_the_original_in_its_place(run: Path, tmp_path: Path) -> None:
+    with run.open("r+b") as file:
+        file.truncate(run.stat().st_size // 2)
+    before, out = run.read_bytes(), tmp_path / "saved.db"
+    report = repair(run, out)
+    assert (report.path, report.original) == (out, run)
+    assert run.read_bytes() == before
+    check_usable(out)
+    with pytest.raises(InputError, match="exists already"):
+        repair(run, out)
+
+
+def test_a_second_damaged_file_does_not_replace_the_first(run: Path, whole: Path) -> None:
+    for name in ("run.db.damaged", "run.db.damaged-2"):
+        shutil.copy(whole, run)
+        with run.open("r+b") as file:
+            file.truncate(run.stat().st_size // 2)
+        assert repair(run).original.name == name
+
+
+def test_nothing_to_save(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with pytest.raises(InputError, match="there is no run"):
+        repair(path)
+    for content in (b"", b"hello" * 2000, random.Random(0).randbytes(5 * PAGE)):
+        path.write_bytes(content)
+        with pytest.raises(IntegrityError, match="nothing of a Waysout run"):
+            repair(path)
+        assert path.read_bytes() == content
+        assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_damaged_run_of_the_future_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    with tables.creating(path) as db:
+        tables.insert(db, "run", (1, json.dumps({"waysout_run": 2})))
+    with pytest.raises(InputError, match="version 2"):
+        repair(path)
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_run_under_way_is_not_repaired(run: Path) -> None:
+    with Store.open(run), pytest.raises(UnavailableError, match="being written"):
+        repair(run)
+
+
+def test_an_older_interrupted_result_does_not_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    with Store.create(path, MANIFEST) as store:
+        for index in range(40):
+            store.finish(index, result(index, OutcomeKind.INTERRUPTED))
+        for index in range(39):
+            store.finish(index, result(index))
+    data = path.read_bytes()
+    path.write_bytes(bytes(PAGE) + data[PAGE:])
+    repair(path)
+    with Store.read(path) as store:
+        assert [store.finished(index) for index in range(39)] == [result(i) for i in range(39)]
+        assert store.partial(39) == result(39, OutcomeKind.INTERRUPTED)
+        assert store.summary().finished == 39
+
+
+# Full disks --------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_keeps_what_was_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    with Store.create(path, MANIFEST) as store:
+        store.add_query(0, QUERY)
+        store._db.execute("PRAGMA max_page_count = 60")
+        full = f"{path}: the disk is full; everything recorded"
+        numbers = iter(range(100))
+        with pytest.raises(UnavailableError, match=full):
+            _record(store, numbers)
+        number = next(numbers) - 1
+        with pytest.raises(UnavailableError, match="the disk is full"):
+            store.options_found(0, [option(n) for n in range(1000)])
+        assert list(store.options(0)) == []
+        # Space was made: the same store goes on.
+        store._db.execute("PRAGMA max_page_count = 1000")
+        _record(store, [number])
+    with Store.read(path) as store:
+        store.verify()
+        assert list(told(store, 0)) == [expected(n) for n in range(number + 1)]
+
+
+def _record(store: Store, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        store.record(0, number + 1, *sample(number), spent(number + 1), model=MODEL)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits on files are POSIX's")
+def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    script = (
+        "import resource, sys, store_samples\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))\n"
+        "store_samples.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        check=False,
+    )
+    assert "UnavailableError: cannot" in done.stderr
+    assert "everything recorded so far is kept" in done.stderr
+    with Store.open(path) as store:
+        store.verify()
+        assert len(list(store.answers(0))) == len(done.stdout.split()) > 3
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(waysout.store.lock, "_opened", full)
+    with pytest.raises(UnavailableError, match=r"run\.db: the disk is full"):
+        Store.create(tmp_path / "run.db", MANIFEST)
+    (tmp_path / "file").touch()
+    with pytest.raises(UnavailableError, match="cannot use"):
+        Store.create(tmp_path / "file" / "run.db", MANIFEST)
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("x"), sqlite3.InterfaceError("x")])
+def test_no_error_of_sqlite_leaves_raw(error: sqlite3.Error) -> None:
+    with pytest.raises(WaysoutError, match=r"run\.db"), faults(Path("run.db")):
+        raise error
