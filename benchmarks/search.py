@@ -97,10 +97,10 @@ def main() -> None:
     bench = Bench(Problem.from_card(data.card, oracle, training=training_rows(data)), data.rows)
     # Deeper than usual, so that a tree of 1,000 calls is not exhausted.
     methods: dict[str, Method] = {
-        "comp-mcts, gzip, path": CompMCTS(depth=50),
-        "comp-mcts, gzip, global": CompMCTS(depth=50, scope="global", threshold=0.0),
-        "comp-mcts, no pruning": CompMCTS(depth=50, pruning="none"),
-        "lats": Lats(depth=50),
+        "comp-mcts, gzip, path": CompMCTS(depth=8),
+        "comp-mcts, gzip, global": CompMCTS(depth=8, scope="global", threshold=0.0),
+        "comp-mcts, no pruning": CompMCTS(depth=8, pruning="none"),
+        "lats": Lats(depth=8),
     }
     print(f"{'method':26} {'30 calls':>10} {'100 calls':>10} {'1,000 calls':>12}   1,000 to 100")
     for name, method in methods.items():

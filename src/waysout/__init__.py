@@ -30,24 +30,34 @@ if TYPE_CHECKING:
     from waysout.oracles.load import load_model as load_model
     from waysout.oracles.probe import check_oracle as check_oracle
     from waysout.oracles.probe import probe as probe
+    from waysout.prompts.propose import Style as Style
     from waysout.report.result import Result as Result
     from waysout.run.check import check_method as check_method
     from waysout.run.find import afind as afind
     from waysout.run.find import afind_many as afind_many
     from waysout.run.find import find as find
     from waysout.run.find import find_many as find_many
+    from waysout.run.office import Stop as Stop
+    from waysout.search.base import Method as Method
+    from waysout.search.comp_mcts import CompMCTS as CompMCTS
+    from waysout.search.lats import Lats as Lats
 
 _WHERE = {
     "Budget": "domain.budget",
     "Card": "domain.card",
+    "CompMCTS": "search.comp_mcts",
     "Feature": "domain.schema",
     "Goal": "domain.oracle",
+    "Lats": "search.lats",
     "Ledger": "domain.budget",
+    "Method": "search.base",
     "Option": "domain.result",
     "Outcome": "domain.result",
     "Problem": "domain.problem",
     "Result": "report.result",
     "Schema": "domain.schema",
+    "Stop": "run.office",
+    "Style": "prompts.propose",
     "afind": "run.find",
     "afind_many": "run.find",
     "as_oracle": "oracles.adapt",

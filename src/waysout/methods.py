@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from waysout.errors import InputError, unknown
+from waysout.errors import InputError, shown, unknown
 from waysout.search.base import Method
 
 
@@ -18,7 +18,6 @@ class Entry:
     factory: str
     what: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    llm: bool = True
 
 
 METHODS: Mapping[str, Entry] = {
@@ -30,13 +29,10 @@ METHODS: Mapping[str, Entry] = {
     "lats-diversity": Entry(
         "search.lats:Lats", "the same, told which features were edited already", {"diversity": True}
     ),
-    "random": Entry(
-        "baselines.random:RandomEdits", "random feasible edits: the floor to beat", llm=False
-    ),
+    "random": Entry("baselines.random:RandomEdits", "random feasible edits: the floor to beat"),
     "nearest": Entry(
         "baselines.nearest:NearestRows",
         "the nearest approved rows of your data, as far as the rules allow",
-        llm=False,
     ),
 }
 DEFAULT = "comp-mcts"
@@ -53,6 +49,23 @@ def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
         if key not in known:
             raise InputError(f"{name}: {unknown('setting', key, known)}")
     return cls(**{**entry.settings, **given})
+
+
+def as_method(method: object, settings: Mapping[str, Any] | None = None) -> tuple[str, Method]:
+    """Return a method, given by name or as an object, with its name."""
+    if isinstance(method, str):
+        return method, make_method(method, settings)
+    if isinstance(method, type) and issubclass(method, Method):
+        raise InputError(f"method is the class {method.__name__}: make one, {method.__name__}(…)")
+    if not isinstance(method, Method):
+        raise InputError(
+            f"method is a name ({', '.join(METHODS)}) or a Method, not {shown(method)}"
+        )
+    name = getattr(method, "name", None)
+    if not isinstance(name, str) or not name:
+        kind = type(method).__name__
+        raise InputError(f'the method {kind} has no name: give its class one (name = "…")')
+    return name, method
 
 
 def method_class(name: str) -> type[Method]:

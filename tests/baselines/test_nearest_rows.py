@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import rows, schemas
-from waysout.baselines import nearest as module
 from waysout.baselines.nearest import NearestRows, nearest, towards
+from waysout.domain import known as module
 from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import (
     Allowed,

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from waysout.run import find
+from waysout.run.progress import Progress
 
 CARD = """
 card = 1
@@ -43,6 +48,43 @@ features = ["age", "income", "debt", "job"]
 JOBS = ("none", "part-time", "full-time")
 # Rows of the table: one that is refused, and one that is approved.
 REFUSED, APPROVED = 0, 1
+FIND = ("find", "--model", "model.txt", "--data", "loans.csv", "--card", "loans.toml")
+ROW = ("--row", str(REFUSED))
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all of it, for reading."""
+    return make_world(tmp_path_factory.mktemp("loans"))
+
+
+@pytest.fixture
+def in_world(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand in that folder, with an empty folder of runs."""
+    monkeypatch.chdir(world)
+    monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path / "runs"))
+
+
+@contextmanager
+def cut_off(after: int = 1) -> Iterator[None]:
+    """Stop each search after some answers (0: before it asks), as a signal would."""
+    find_many = find.find_many
+
+    def cut(*args: Any, **options: Any) -> Any:
+        seen: list[Progress] = []
+
+        def count(now: Progress) -> None:
+            seen.append(now)
+            if len(seen) == after:
+                options["stop"]("cut off")
+
+        if after == 0:
+            options["stop"]("cut off")
+        return find_many(*args, **{**options, "progress": count})
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(find, "find_many", cut)
+        yield
 
 
 def make_world(folder: Path) -> Path:

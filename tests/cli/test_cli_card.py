@@ -74,3 +74,12 @@ def test_the_cards_we_ship_are_sound(waysout: CommandLine) -> None:
         assert code == 0, err
         assert "sound card" in out
         assert err == ""
+
+
+def test_a_card_does_not_take_the_place_of_its_table(waysout: CommandLine, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("a,y\n1,0\n2,1\n")
+    args = ("card", "infer", table, "--target", "y", "--positive", "1", "--out", table, "--force")
+    code, _, err = waysout(*args)
+    assert (code, "the file of the table" in err) == (3, True)
+    assert table.read_text().startswith("a,y")

@@ -3,15 +3,18 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from conftest import CommandLine
+from waysout.domain.oracle import Answers
+from waysout.domain.schema import Row
 from waysout.errors import IntegrityError, UnavailableError
 from waysout.llm import models
+from waysout.oracles.adapt import ModelOracle
 
 OFFLINE = ("demo", "--llm", "simulated:0")
 
@@ -62,6 +65,23 @@ def test_json_is_one_document(waysout: CommandLine) -> None:
     assert found["ledger"]["llm_calls"] <= 12
     assert found["settings"]["query_probability"] < 0.5
     assert all(option["probability"] >= 0.5 for option in found["options"])
+
+
+def test_telling_of_the_person_asks_the_model_nothing(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask = list[int](), ModelOracle.ask
+
+    def counting(self: ModelOracle, rows: Sequence[Row]) -> Answers:
+        asked.append(len(rows))
+        return ask(self, rows)
+
+    monkeypatch.setattr(ModelOracle, "ask", counting)
+    _, out, _ = waysout(*OFFLINE)
+    shown, asked = sum(asked), []
+    found = json.loads(waysout(*OFFLINE, "--json")[1])
+    assert shown == sum(asked) > 0
+    assert f"a chance of {found['settings']['query_probability']:.0%}." in out
 
 
 @pytest.mark.parametrize(

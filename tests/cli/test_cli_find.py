@@ -2,39 +2,33 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from cli_world import APPROVED, REFUSED, make_world, row
+from cli_world import APPROVED, FIND, REFUSED, ROW, in_world, row, world  # noqa: F401
 from rich.console import Console
 
 from conftest import CommandLine
-from waysout.cli import output, search
+from waysout.cli import output
+from waysout.cli.find import DEFAULT_METHOD
+from waysout.cli.search import _only
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row
+from waysout.errors import LLMError
 from waysout.llm import connect
-from waysout.methods import METHODS
+from waysout.llm.base import Reply, Request
+from waysout.llm.simulated import Simulated
+from waysout.methods import DEFAULT, METHODS, make_method
 from waysout.oracles.adapt import ModelOracle
+from waysout.report.result import Result
 from waysout.store import list_runs, runs_dir
 
+pytestmark = pytest.mark.usefixtures("in_world")
 QUICK = ("--llm", "simulated:1", "--calls", "6")
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("loans"))
-
-
-@pytest.fixture(autouse=True)
-def _there(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(world)
-    monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path / "runs"))
-
-
-FIND = ("find", "--model", "model.txt", "--data", "loans.csv", "--card", "loans.toml")
 PICKLED = ("find", "--model", "model.joblib", "--data", "loans.csv", "--card", "loans.toml")
-ROW = ("--row", str(REFUSED))
 
 
 def test_ways_out_are_shown(waysout: CommandLine) -> None:
@@ -78,8 +72,8 @@ def test_every_method_keeps_to_its_budget(waysout: CommandLine, method: str) -> 
     found = json.loads(out)
     assert found["settings"]["method"] == method
     assert found["ledger"]["oracle_rows"] <= 20
-    assert found["ledger"]["llm_calls"] == (6 if METHODS[method].llm else 0)
-    assert ("LLM calls" in err.splitlines()[0]) == METHODS[method].llm
+    assert found["ledger"]["llm_calls"] == (6 if make_method(method).needs_llm else 0)
+    assert ("LLM calls" in err.splitlines()[0]) == make_method(method).needs_llm
 
 
 def test_no_backend_is_built_for_a_method_that_needs_none(
@@ -99,12 +93,44 @@ def test_a_row_is_named_in_four_ways(waysout: CommandLine, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     "where",
-    ["loan_id<1", "loan_id == 0 and job == 'part-time'", '"loan_id" <= 0', "loan_id == 0.0"],
+    [
+        "loan_id<1",
+        "loan_id == 0 and job == 'part-time'",
+        '"loan_id" <= 0',
+        "loan_id == 0.0",
+        "job != 'full and part-time' and loan_id == 0",
+        "job != L'un and loan_id == 0 and job != L'autre",
+    ],
 )
 def test_a_condition_may_be_written_in_many_ways(waysout: CommandLine, where: str) -> None:
     code, out, err = waysout(*FIND, "--where", where, *QUICK, "--json")
     assert code == 0, err
     assert json.loads(out)["query"] == row()
+
+
+def test_a_joint_within_quotes_is_a_part_of_the_value(waysout: CommandLine) -> None:
+    _, _, err = waysout(*FIND, "--where", "job == 'Bosnia and Herzegovina'", *QUICK)
+    assert "0 rows of loans.csv meet" in err
+    _, _, err = waysout(*FIND, "--where", "job == Bosnia and Herzegovina", *QUICK)
+    assert "a condition is COLUMN == VALUE (or != < <= > >=), not 'Herzegovina'" in err
+
+
+def test_a_file_may_be_called_stdin(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [arg if arg.startswith("-") else str(Path(arg).resolve()) for arg in FIND[1:]]
+    monkeypatch.chdir(tmp_path)
+    Path("stdin").write_text(json.dumps(row(income=43)))
+    monkeypatch.setattr("sys.stdin", io.StringIO("{}"))
+    code, out, err = waysout("find", *files, "--json-row", "stdin", *QUICK, "--json")
+    assert code == 0, err
+    assert json.loads(out)["query"] == row(income=43)
+    code, _, err = waysout("find", *files, "--json-row", "stdin", *QUICK, "--csv", "./stdin")
+    assert (code, "the file of --json-row" in err) == (3, True)
+
+
+def test_the_default_method_is_that_of_the_library() -> None:
+    assert DEFAULT_METHOD == DEFAULT
 
 
 def test_a_pickled_pipeline_needs_our_word(waysout: CommandLine) -> None:
@@ -195,6 +221,31 @@ def test_what_a_model_prints_does_not_spoil_the_result(
     assert "thinking aloud" in err
 
 
+RULE = """
+print("imported")
+def ok(before, after):
+    print("called")
+    return True
+"""
+
+
+def test_what_a_custom_rule_prints_does_not_spoil_the_result(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "chatty_rule.py").write_text(RULE)
+    card = tmp_path / "chatty.toml"
+    added = '[[rules.main]]\nkind = "custom"\ncall = "chatty_rule:ok"\n'
+    card.write_text(Path("loans.toml").read_text() + added)
+    monkeypatch.syspath_prepend(tmp_path)
+    price = ("--price", "1/2")  # the first prompt is made to tell the cost
+    trusted = (*FIND[:-1], str(card), *ROW, *QUICK, *price, "--trust-code", "--json")
+    code, out, err = waysout(*trusted)
+    assert code == 0, err
+    assert json.loads(out)["outcome"] == "found"
+    assert "imported\n" in err
+    assert "called\n" in err
+
+
 def test_a_file_that_turns_out_unwritable_leaves_the_result(
     waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +308,6 @@ def test_everything_fits_eighty_columns(
         return Console(width=80, markup=False, highlight=False, emoji=False)
 
     monkeypatch.setattr(output, "console", narrow)
-    monkeypatch.setattr(search, "console", narrow)
     nearest = (*FIND, *ROW, "--method", "nearest")
     commands = (FIND + ROW + QUICK, nearest, (*FIND, *ROW, *QUICK, "--calls", "0"),
                 ("runs", "list"), ("methods",))  # fmt: skip
@@ -291,6 +341,14 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (("--llm", "replay:nowhere"), 3, "cannot read the recording nowhere"),
     (("--llm", "llamacpp:smollm2-135m"), 5, "waysout models pull"),
     (("--price", "free"), 3, "per million tokens"),
+    (("--price", "free", "--model", "none.txt"), 3, "per million tokens"),
+    (("--llm", "gpt", "--model", "none.txt"), 3, "unknown LLM backend 'gpt'"),
+    (("--csv", "loans.csv"), 3, "--csv would overwrite loans.csv, the file of --data"),
+    (("--html", "./loans.toml"), 3, "--html would overwrite loans.toml, the file of --card"),
+    (("--record", "model.txt"), 3, "--record would overwrite model.txt, the file of --model"),
+    (("--html", "new", "--csv", "./new"), 3, "--csv would overwrite new, the file of --html"),
+    (("--html", "new.db", "--run", "new.db"), 3, "the file of --run"),
+    (("--llm", "replay:row.json", "--record", "row.json"), 3, "the file of --llm"),
     (("--money", "1"), 3, "a limit in money needs --price"),
     (("--seed", "99999999999"), 3, "seed is a whole number"),
     (("--inputs", "guess"), 4, "unknown kind of inputs 'guess'"),
@@ -351,9 +409,41 @@ def test_an_llm_that_does_not_answer_leaves_a_run_to_go_on_with(
 ) -> None:
     monkeypatch.setattr("waysout.llm.call.Retry.wait", lambda *_, **__: 0.0)
     code, out, err = waysout(*FIND, *ROW, "--llm", "openai:m@http://127.0.0.1:9/v1", "--json")
-    assert (code, json.loads(out)["outcome"]) == (9, "interrupted")
-    assert "error: interrupted: openai:m@http://127.0.0.1:9/v1 does not answer" in err
+    assert (code, json.loads(out)["error"]["code"]) == (9, 9)
+    assert "openai:m@http://127.0.0.1:9/v1 does not answer" in err
     assert f"go on with: waysout runs resume {list_runs(runs_dir())[0].stem}" in err
+
+
+def test_an_error_of_the_llm_in_the_middle_leaves_what_was_found(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete, calls = Simulated.complete, list[Request]()
+
+    async def refuse(self: Simulated, request: Request) -> Reply:
+        calls.append(request)
+        if len(calls) > 3:
+            raise LLMError("the key has run out")
+        return await complete(self, request)
+
+    monkeypatch.setattr(Simulated, "complete", refuse)
+    code, out, err = waysout(*FIND, *ROW, *QUICK, "--json")
+    found = json.loads(out)
+    assert (code, found["outcome"], found["ledger"]["llm_calls"]) == (8, "interrupted", 3)
+    assert found["error"] == {"type": "LLMError", "message": "the key has run out", "code": 8}
+    assert found["options"]
+    assert f"go on with: waysout runs resume {list_runs(runs_dir())[0].stem}" in err
+    code, out, err = waysout("runs", "resume")
+    assert code == 8
+    assert "interrupted: the key has run out" in " ".join(out.split())
+
+
+def test_an_error_before_any_answer_is_raised() -> None:
+    def failing() -> Iterator[Result]:
+        yield from ()
+        raise LLMError("no such model")
+
+    with pytest.raises(LLMError, match="no such model"):
+        _only(failing())
 
 
 def test_a_table_without_labels_will_do(waysout: CommandLine, tmp_path: Path) -> None:

@@ -138,3 +138,10 @@ def test_doctor_knows_models_and_their_packages(waysout: CommandLine) -> None:
         p["name"] for p in report["packages"]
     }
     assert {m["name"]: m["here"] for m in report["models"]}[DEFAULT]
+
+
+def test_the_sentence_encoder_is_pulled_by_its_name(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waysout.embed.minilm.pull", lambda _: tmp_path)
+    assert waysout("models", "pull", "all-MiniLM-L6-v2")[:2] == (0, f"{tmp_path}\n")

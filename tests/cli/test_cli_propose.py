@@ -121,3 +121,12 @@ def test_check_says_what_an_llm_can_do(waysout: CommandLine) -> None:
     assert "simulated:3 keeps the protocol" in out
     code, out, _ = waysout("models", "check", "simulated:3", "--json")
     assert json.loads(out)["form"] == "none"
+
+
+def test_a_recording_does_not_take_the_place_of_the_card(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    card = tmp_path / "c.toml"
+    card.write_text("card = 1\n")
+    code, _, err = waysout("propose", "synthetic", "--card", card, "--record", card)
+    assert (code, "the file of --card" in err) == (3, True)

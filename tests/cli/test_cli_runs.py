@@ -5,21 +5,24 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_world import REFUSED, make_world
+from cli_world import FIND, ROW, cut_off, in_world, world  # noqa: F401
 
 from conftest import CommandLine
+from waysout.cli.sources import Source, Sourced, Trust, open_source
 from waysout.store import Store, list_runs, new_run_path, runs_dir, tables
 
-FIND = ("find", "--model", "model.txt", "--data", "loans.csv", "--card", "loans.toml")
-QUICK = ("--row", str(REFUSED), "--llm", "simulated:1", "--calls", "8")
+pytestmark = pytest.mark.usefixtures("in_world")
+QUICK = (*ROW, "--llm", "simulated:1", "--calls", "8")
+NOWHERE = "openai:m@http://127.0.0.1:9/v1"
 # The simulated LLM, but from its fourth call on it does not come back: {hang} says how.
 HANGING = """
 import asyncio, sys, time
-import waysout.cli.search
+import waysout.cli.signals
 from waysout.cli.main import main
 from waysout.llm.simulated import Simulated
 
@@ -31,22 +34,24 @@ async def complete(self, request, quick=Simulated.complete, calls=[]):
     return await quick(self, request)
 
 Simulated.complete = complete
-waysout.cli.search.PATIENCE = {patience}
+waysout.cli.signals.PATIENCE = {patience}
+main()
+"""
+# A model that takes its time to load.
+LOADING = """
+import sys, time
+import waysout.oracles.load
+from waysout.cli.main import main
+
+def load_model(*_, **__):
+    print("thinking", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+waysout.oracles.load.load_model = load_model
 main()
 """
 WAITING = HANGING.format(hang="await asyncio.sleep(60)", patience=20)
 DEAF = HANGING.format(hang="time.sleep(60)", patience=0.1)
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_world(tmp_path_factory.mktemp("loans"))
-
-
-@pytest.fixture(autouse=True)
-def _there(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(world)
-    monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path / "runs"))
 
 
 def stopped(code: str, number: signal.Signals, *args: str) -> tuple[int, str, str]:
@@ -67,7 +72,8 @@ def stopped(code: str, number: signal.Signals, *args: str) -> tuple[int, str, st
 def timeless(text: str) -> dict[str, Any]:
     """Return a result without what may differ between equal runs."""
     found: dict[str, Any] = json.loads(text)
-    for name in ("seconds", "attempts"):  # a call that was cut off is an attempt
+    # A call that was cut off is an attempt; who resumes tries the model again.
+    for name in ("seconds", "attempts", "setup_rows"):
         del found["ledger"][name]
     return found
 
@@ -77,14 +83,12 @@ def asked(path: Path) -> int:
         return sum(1 for _ in store.answers(0))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_a_signal_leaves_what_was_found_and_a_run_to_go_on_with(
-    waysout: CommandLine, number: signal.Signals
-) -> None:
-    code, out, err = stopped(WAITING, number, "--json")
-    assert code == 128 + number
+def test_a_signal_leaves_what_was_found_and_a_run_to_go_on_with(waysout: CommandLine) -> None:
+    code, out, err = stopped(WAITING, signal.SIGINT, "--json")
+    assert code == 130
     part = json.loads(out)
-    assert (part["outcome"], part["reason"]) == ("interrupted", f"stopped by {number.name}")
+    assert (part["outcome"], part["reason"]) == ("interrupted", "stopped by SIGINT")
+    assert part["error"]["code"] == 130
     assert part["ledger"]["llm_calls"] == 3
     [run] = list_runs(runs_dir())
     assert f"go on with: waysout runs resume {run.stem}" in err
@@ -120,10 +124,19 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(waysout: CommandLine) -> No
 
 
 def test_a_process_that_cannot_stop_ends_all_the_same(waysout: CommandLine) -> None:
-    code, out, err = stopped(DEAF, signal.SIGTERM)
-    assert (code, out) == (128 + signal.SIGTERM, "")
-    assert "stopped by SIGTERM" in err
+    code, out, err = stopped(DEAF, signal.SIGTERM, "--json")
+    error = {"type": "Interrupted", "message": "stopped by SIGTERM", "code": 143}
+    assert (code, json.loads(out)) == (143, {"error": error})
+    [run] = list_runs(runs_dir())
+    hint = f"go on with: waysout runs resume {run.stem}\n"
+    assert err.endswith(f"stopped by SIGTERM\nrun: {run.stem}\n{hint}")
     assert waysout("runs", "resume", "--json")[0] == 0
+
+
+def test_a_signal_before_the_search_ends_at_once_with_a_word() -> None:
+    code, out, err = stopped(LOADING, signal.SIGTERM)
+    assert (code, out, err.strip()) == (143, "", "stopped by SIGTERM")
+    assert list_runs(runs_dir()) == []
 
 
 def test_a_run_killed_before_its_first_answer_goes_on(
@@ -153,17 +166,36 @@ def test_a_run_killed_before_its_first_answer_goes_on(
     ids=["lats", "random", "nearest", "paper", "limits", "goal"],
 )
 def test_resuming_restores_every_setting(waysout: CommandLine, args: tuple[str, ...]) -> None:
-    first = waysout(*FIND, *QUICK, *args, "--json")[1]
-    code, again, err = waysout("runs", "resume", "--json")
+    whole = waysout(*FIND, *QUICK, *args, "--no-run", "--json")[1]
+    # Methods that ask no LLM have but one question.
+    with cut_off(0 if args[1] in ("random", "nearest") else 1):
+        assert waysout(*FIND, *QUICK, *args)[0] == 9
+    code, resumed, err = waysout("runs", "resume", "--json")
     assert code == 0, err
+    assert timeless(resumed) == timeless(whole)
+    if "--price" in args:
+        assert "9 in money" in err
+
+
+def test_a_finished_run_is_shown_though_all_it_was_made_of_is_gone(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = shutil.copytree(Path(), tmp_path / "mine")
+    monkeypatch.chdir(mine)
+    pickled = ("find", "--model", "model.joblib", "--trust-pickle", *FIND[3:])
+    result = json.loads(waysout(*pickled, *QUICK, "--json")[1])
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(mine)
+    code, again, err = waysout("runs", "resume", "--json")
+    assert (code, json.loads(again)) == (0, result)
     assert "note: this run is finished" in err
-    assert json.loads(again) == json.loads(first)
 
 
 def test_resuming_works_from_anywhere(
     waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waysout(*FIND, *QUICK)
+    with cut_off():
+        waysout(*FIND, *QUICK)
     monkeypatch.chdir(tmp_path)
     code, _, err = waysout("runs", "resume")
     assert code == 0, err
@@ -171,21 +203,111 @@ def test_resuming_works_from_anywhere(
 
 def test_a_pickle_is_not_read_again_without_our_word(waysout: CommandLine) -> None:
     pickled = ("find", "--model", "model.joblib", "--trust-pickle", *FIND[3:])
-    assert waysout(*pickled, *QUICK)[0] == 0
+    with cut_off():
+        assert waysout(*pickled, *QUICK)[0] == 9
     code, out, err = waysout("runs", "resume", "--json")
     assert (code, "pass --trust-pickle" in err) == (4, True)
     assert json.loads(out)["error"]["type"] == "OracleError"
-    assert waysout("runs", "resume", "--trust-pickle")[0] == 0
+    code, _, err = waysout("runs", "resume", "--trust-pickle")
+    assert code == 0
+    model = Path("model.joblib").resolve()
+    assert f"note: --trust-pickle runs the code in {model}, which this run names" in err
 
 
-@pytest.mark.parametrize("name", ["model", "data"])
-def test_a_file_that_has_changed_is_refused(
-    waysout: CommandLine, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_what_a_run_names_is_told_before_it_is_opened(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(shutil.copytree(world, tmp_path / "mine"))
+    mine = shutil.copytree(Path(), tmp_path / "mine")
+    monkeypatch.chdir(mine)
+    with cut_off():
+        waysout(*FIND, *QUICK)
+    Path("loans.toml").unlink()
+    code, _, err = waysout("runs", "resume")
+    assert code == 3
+    files = f"model: {mine}/model.txt\ndata: {mine}/loans.csv\ncard: {mine}/loans.toml\n"
+    assert err.startswith(f"LLM: simulated:1\n{files}error: ")
+
+
+def test_a_run_from_elsewhere_sends_nothing_to_an_address_that_only_it_names(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waysout.llm.call.Retry.wait", lambda *_, **__: 0.0)
+    monkeypatch.setattr("waysout.cli.sources.open_source", refuse_to_open := OpenOnce())
     run = tmp_path / "a.db"
-    waysout(*FIND, *QUICK, "--run", run)
-    changed = Path({"model": "model.txt", "data": "loans.csv"}[name])
+    code, _, err = waysout(*FIND, *ROW, "--llm", NOWHERE, "--run", run)
+    assert code == 9
+    assert f"go on with: waysout runs resume {run} --llm {NOWHERE}\n" in err
+    refuse_to_open.allowed = False
+    code, _, err = waysout("runs", "resume", run)
+    assert (code, f"if that is right, say so: --llm {NOWHERE}" in err) == (3, True)
+    code, _, err = waysout("runs", "resume", run, "--llm", "openai:m@http://127.0.0.1:8/v1")
+    assert (code, "a run goes on with its own LLM" in err) == (3, True)
+    refuse_to_open.allowed = True
+    assert waysout("runs", "resume", run, "--llm", NOWHERE)[0] == 9
+    new_run_path("ours").parent.mkdir(exist_ok=True)
+    shutil.copy(run, new_run_path("ours"))
+    assert waysout("runs", "resume", "last")[0] == 9
+
+
+class OpenOnce:
+    """Opens sources as long as it is allowed."""
+
+    def __init__(self) -> None:
+        self.allowed = True
+
+    def __call__(self, source: Source, trust: Trust) -> Sourced:
+        assert self.allowed
+        return open_source(source, trust)
+
+
+def doctor(manifest: dict[str, Any], name: str, value: Any) -> None:
+    """Change a field of a manifest by its dotted name; ... takes it out."""
+    *way, last = name.split(".")
+    part = manifest
+    for step in way:
+        part = part[step]
+    part[last] = value
+    if value is ...:
+        del part[last]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("about.price", ...), ("about.llm", 3), ("about.data", None), ("about.at_least", "high"),
+        ("about.row", [1, 2]), ("plan", ...), ("plan.k", True), ("plan.seed", "0"),
+        ("plan.budget", []), ("plan.budget.tokens", ...), ("plan.style", {"temper": 1}),
+        ("plan.style.template", "none"), ("plan.method_settings", "depth=3"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_odd_manifest_is_told_by_its_field(
+    waysout: CommandLine, tmp_path: Path, name: str, value: Any
+) -> None:
+    with cut_off():
+        waysout(*FIND, *QUICK)
+    with Store.read(list_runs(runs_dir())[0]) as store:
+        manifest = dict(store.manifest)
+    doctor(manifest, name, value)
+    del manifest["waysout_run"]
+    with Store.create(tmp_path / "odd.db", manifest):
+        pass
+    code, _, err = waysout("runs", "resume", tmp_path / "odd.db")
+    assert code == 6
+    said = "is missing" if value is ... else "is "
+    assert f"odd.db cannot be resumed: {name.removesuffix('.template')} {said}" in err
+    assert waysout("runs", "show", tmp_path / "odd.db")[0] == 0
+
+
+@pytest.mark.parametrize("file", ["model.txt", "loans.csv"])
+def test_a_file_that_has_changed_is_refused(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    monkeypatch.chdir(shutil.copytree(Path(), tmp_path / "mine"))
+    run = tmp_path / "a.db"
+    with cut_off():
+        waysout(*FIND, *QUICK, "--run", run)
+    changed = Path(file)
     changed.write_text(changed.read_text() + "\n")
     for command in (("runs", "resume", run), (*FIND, *QUICK, "--run", run)):
         code, _, err = waysout(*command)
@@ -194,10 +316,11 @@ def test_a_file_that_has_changed_is_refused(
 
 
 def test_another_llm_is_refused(waysout: CommandLine) -> None:
-    waysout(*FIND, *QUICK)
+    with cut_off():
+        waysout(*FIND, *QUICK)
     code, _, err = waysout("runs", "resume", "--llm", "simulated:2")
     assert code == 3
-    assert "'simulated:1' → 'simulated:2'" in err
+    assert "was begun with 'simulated:1', not 'simulated:2'" in err
 
 
 def test_a_run_of_another_maker_is_refused_with_what_to_do(
@@ -245,10 +368,28 @@ def test_export_says_what_is_wrong(waysout: CommandLine, tmp_path: Path) -> None
     code, _, err = waysout("runs", "export", "--format", "html")
     assert (code, "--out FOLDER" in err) == (3, True)
     code, _, err = waysout("runs", "export", "--out", tmp_path / "none" / "such.json")
-    assert (code, "such.json: No such file" in err) == (5, True)
+    assert (code, "there is no folder" in err) == (5, True)
+    [run] = list_runs(runs_dir())
+    code, _, err = waysout("runs", "export", "--out", run)
+    assert (code, "the file of the run" in err) == (3, True)
     assert waysout("runs", "export", "--format", "xml")[0] == 2
     code, _, err = waysout("runs", "export", "lst")
     assert (code, "unknown run 'lst'" in err) == (3, True)
+
+
+def test_pages_are_named_by_the_query_not_by_what_is_in_a_result(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    waysout(*FIND, *QUICK)
+    with Store.read(list_runs(runs_dir())[0]) as store:
+        result = store.finished(0)
+    assert result is not None
+    with Store.create(tmp_path / "odd.db", {}) as store:
+        store.add_query(0, result.query)
+        store.finish(0, replace(result, index=7))
+    pages = tmp_path / "pages"
+    code, _, _ = waysout("runs", "export", tmp_path / "odd.db", "--format", "html", "--out", pages)
+    assert (code, [page.name for page in pages.iterdir()]) == (0, ["query-0.html"])
 
 
 def damage(path: Path) -> None:

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import rows, schemas
-from waysout.domain.distance import Distance, gate, novelty, proximity, scale_of, simplicity
+from waysout.domain.distance import (
+    Distance,
+    Neighbours,
+    gate,
+    novelty,
+    proximity,
+    scale_of,
+    simplicity,
+)
 from waysout.domain.schema import Feature, Schema
 
 A, B = Feature("a", "number"), Feature("b", "number")
@@ -107,3 +115,17 @@ def test_distance_is_symmetric_and_zero_for_the_same(data: st.DataObject) -> Non
     assert distance(one, one) == 0.0
     assert distance(one, other) == pytest.approx(distance(other, one))
     assert (distance(one, other) > 0) == (one != other)
+
+
+@given(st.data())
+def test_rows_kept_ready_are_measured_alike(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    many = data.draw(st.lists(rows(schema), max_size=40))
+    distance = Distance.fit(schema, many)
+    kept = Neighbours(distance)
+    for encoded in schema.encode(many):
+        kept.add(encoded)
+    one = schema.encode([data.draw(rows(schema))])[0]
+    assert len(kept) == len(many)
+    expected = distance.between(one, schema.encode(many))
+    np.testing.assert_array_equal(kept.distances(one), expected)

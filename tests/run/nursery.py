@@ -24,7 +24,6 @@ METHODS: dict[str, Method] = {
 }
 CALLS = 6
 ROWS = PEOPLE[:3]
-LONGEST = 0.12  # seconds: about what a run takes
 
 
 async def slow(request: Any, attempt: int) -> None:
@@ -44,19 +43,29 @@ def begin(method: str, path: Path) -> NoReturn:
     os._exit(1)
 
 
+def sitting(method: str, path: Path, longest: float | None = None) -> float:
+    """Let a run go on, at most so long; return how long it took."""
+    start = time.monotonic()
+    child = os.fork() or begin(method, path)
+    if longest is not None:
+        time.sleep(longest)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert status in (0, signal.SIGKILL), status
+    return time.monotonic() - start
+
+
 def main(folder: Path, kills: int) -> None:
     # Whatever is loaded on first use is loaded now, so that kills meet the run itself.
     first = options("one-by-one", folder / "warm.db")
     list(waysout.find_many(problem(), ROWS, llm=Watched(), **first))
     for method, i in itertools.product(METHODS, range(kills)):
+        # Timed anew for each kill: how long a run takes depends on what else the machine does.
+        moment = sitting(method, folder / f"{method}-{i}-timed.db") * (i + 0.2) / kills
         path = folder / f"{method}-{i}.db"
-        sittings = 1 + i % 2  # some runs are killed again after they went on
-        for sitting in range(sittings):
-            child = os.fork() or begin(method, path)
-            time.sleep(LONGEST * (i + 0.2) / kills / sittings * (sitting + 1) / sittings)
-            os.kill(child, signal.SIGKILL)
-            _, status = os.waitpid(child, 0)
-            assert status in (0, signal.SIGKILL), status
+        if i % 2:  # some runs are killed again after they went on
+            sitting(method, path, moment / 2)
+        sitting(method, path, moment)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from run_world import (
     PEOPLE,
+    SCHEMA,
     Adder,
     Broken,
     Gate,
@@ -28,6 +29,7 @@ from run_world import (
 )
 
 import waysout
+from waysout.domain.metrics import set_metrics
 from waysout.domain.oracle import Answers, Goal
 from waysout.domain.result import OutcomeKind, Result
 from waysout.domain.rules import Immutable
@@ -256,6 +258,13 @@ def test_nothing_found_is_told_with_how_near_it_came() -> None:
     assert result.outcome.best_probability == best > 0
 
 
+def test_whoever_has_ways_out_is_shown_no_blind_alleys() -> None:
+    results = search(calls=8, k=5)
+    both = [r for r in results if 0 < (r.metrics["validity_pct"] or 0) < 100]
+    assert both
+    assert all(r.near_misses == () for r in both)
+
+
 @pytest.mark.parametrize("goal", [Goal(at_least=0.8), Goal(at_least=0.5, at_most=0.7)], ids=str)
 def test_a_goal_in_probability_is_honoured(goal: Goal) -> None:
     [result] = search(rows=PEOPLE[:1], table=problem(goal=goal), calls=10, k=5)
@@ -316,11 +325,16 @@ def test_the_json_holds_what_is_promised() -> None:
 
 
 def test_known_rows_tell_how_plausible_options_are() -> None:
-    rows: list[Row] = [(a, b, "x") for a in range(0, 20, 2) for b in range(0, 20, 3)]
-    known = SimpleNamespace(rows=rows, labels=Adder().ask(rows).decision.tolist())
+    rows = [(a, b, "x") for a in range(0, 20, 2) for b in range(0, 20, 3)]
+    known = SimpleNamespace(rows=rows, labels=[a + b > 26 for a, b, _ in rows])
     [with_data] = search(rows=PEOPLE[:1], data=known)
     [without] = search(rows=PEOPLE[:1])
-    assert with_data.metrics["plausibility"] is not None
+    near = [row for row, yes in zip(rows, known.labels, strict=True) if yes]
+    assert 0 < len(near) < len(rows)
+    found = [problem().row(option.row) for option in with_data.options]
+    wanted = set_metrics(problem(), PEOPLE[0], found, SCHEMA.encode(near))["plausibility"]
+    assert with_data.metrics["plausibility"] == wanted is not None
+    assert wanted != set_metrics(problem(), PEOPLE[0], found, SCHEMA.encode(rows))["plausibility"]
     assert without.metrics["plausibility"] is None
     assert with_data.options == without.options
     assert with_data.ledger.setup_rows > without.ledger.setup_rows

@@ -28,7 +28,7 @@ from run_world import (
 import waysout
 from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind, Result
-from waysout.errors import InputError, LLMError, LLMFailure
+from waysout.errors import InputError, LLMError, LLMFailure, LLMUnreachable
 from waysout.llm.base import Request
 from waysout.llm.call import Price
 from waysout.run.office import Stop
@@ -157,7 +157,9 @@ def test_an_llm_that_is_gone_interrupts_everybody() -> None:
         if answered > 6:
             raise LLMFailure("connection refused")
 
-    results = search(PEOPLE * 20, llm=Watched(gone), calls=30)
+    results: list[Result] = []
+    with pytest.raises(LLMUnreachable, match="connection refused"):
+        results.extend(waysout.find_many(problem(), PEOPLE * 20, llm=Watched(gone), calls=30))
     # Most have not even begun; whoever has is told why.
     assert 8 <= len(results) < 100
     assert {r.outcome.kind for r in results} == {OutcomeKind.INTERRUPTED}

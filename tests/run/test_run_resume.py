@@ -21,7 +21,13 @@ import waysout
 from waysout.domain.oracle import Answers, Goal
 from waysout.domain.result import OutcomeKind, Result
 from waysout.domain.rules import Immutable
-from waysout.errors import InputError, IntegrityError, LLMFailure, UnavailableError
+from waysout.errors import (
+    InputError,
+    IntegrityError,
+    LLMFailure,
+    LLMUnreachable,
+    UnavailableError,
+)
 from waysout.llm.base import Request
 from waysout.llm.simulated import Simulated
 from waysout.run.office import Stop
@@ -39,7 +45,9 @@ def search(rows: Any = ROWS, **given: Any) -> list[Result]:
 
 
 def same(results: list[Result]) -> list[dict[str, Any]]:
-    return [timeless(r, attempts=False) for r in results]
+    """Return what is the same though a run was interrupted: each sitting tries the model anew."""
+    plain = [timeless(r, attempts=False) for r in results]
+    return [{**table, "ledger": {**table["ledger"], "setup_rows": 0}} for table in plain]
 
 
 # Killed -----------------------------------------------------------------------------------------
@@ -216,8 +224,12 @@ def test_an_llm_that_was_gone_comes_back(tmp_path: Path) -> None:
             raise LLMFailure("connection refused")
 
     path = tmp_path / "run.db"
-    with no_waiting():
-        partial = search(run=path, llm=Watched(gone))
+    partial: list[Result] = []
+    with no_waiting(), pytest.raises(LLMUnreachable):
+        partial.extend(
+            waysout.find_many(problem(), ROWS, llm=Watched(gone), calls=6, k=3, run=path)
+        )
+    assert len(partial) == len(ROWS)
     assert {r.outcome.kind for r in partial} == {OutcomeKind.INTERRUPTED}
     with Store.read(path) as store:
         assert [r.outcome.kind for r in store.results()] == [OutcomeKind.INTERRUPTED] * 3
@@ -225,11 +237,12 @@ def test_an_llm_that_was_gone_comes_back(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
-    gate, path = Gate(), tmp_path / "run.db"
+    gate, path, once = Gate(), tmp_path / "run.db", [signal.SIGINT]
 
     async def hold(request: Request, attempt: int) -> None:
         if request.draw == 2:
-            os.kill(os.getpid(), signal.SIGINT)
+            if once:
+                os.kill(os.getpid(), once.pop())
             await gate(request, attempt)
 
     with pytest.raises(KeyboardInterrupt):

@@ -8,10 +8,12 @@ import pytest
 from small_world import case, endless, play, reply
 
 from waysout.domain.result import OutcomeKind
+from waysout.domain.rules import MaxChanges
 from waysout.llm.base import Reply
 from waysout.prompts.propose import Style
 from waysout.prompts.render import Tag
 from waysout.search.comp_mcts import CompMCTS
+from waysout.search.compress import History, compressor
 from waysout.search.lats import Lats
 from waysout.search.loop import TreeSearch
 from waysout.search.select import uct
@@ -176,3 +178,47 @@ def test_our_template_shows_whole_changes_with_their_chance() -> None:
     played = play(YES_NO, given, [reply("a=4"), reply("b=2")])
     assert "- a=4: rejected, chance 40%" in played.requests[1].messages[0].content
     assert "- a=4, b=2: approved, chance 60%" in played.requests[2].messages[0].content
+
+
+def test_a_reply_is_remembered_in_its_own_order() -> None:
+    """Of c=z and b=0, only the second repeats a row; it is remembered second all the same."""
+    played = play(
+        CompMCTS(scope="global", threshold=0.15),
+        case(calls=3),
+        [reply("a=5"), reply("b=7"), reply("c=z", "b=0")],
+    )
+    assert isinstance(played.search, TreeSearch)
+    tried = [(a.edit.feature, a.tag) for a in played.search.tree[2].attempts]
+    assert tried == [("c", Tag.APPROVED), ("b", Tag.PRUNED)]
+
+
+def test_the_global_history_holds_each_node_once() -> None:
+    """Judged three times with ever more history, a key gains what it would gain from scratch."""
+    method = CompMCTS(scope="global", threshold=0.0, reward="baseline")
+    played = play(method, case(calls=4, k=1), [reply(e) for e in ("a=1", "b=1", "a=2", "b=2")])
+    assert isinstance(played.search, TreeSearch)
+    keys = [node.key for node in played.search.tree.nodes[1:]]
+    gains = [History(compressor("gzip"), keys[:i]).gain(keys[i]) for i in range(4)]
+    rewards = [0.5 * min(max(gain, 0.0), 1.0) for gain in gains]
+    assert played.tree[0][3] == pytest.approx(sum(rewards), abs=1e-4)
+
+
+def test_baseline_is_found_however_it_is_written() -> None:
+    replies = [reply("a=1", "b=1"), reply("c=y", "c=z")]
+    trees = [
+        play(CompMCTS(pruning="none", reward=name), case(calls=2), replies).tree
+        for name in ("baseline", " BASELINE ")
+    ]
+    assert trees[0] == trees[1]
+    assert trees[0][1][3] > 0
+
+
+def test_a_leaf_that_cannot_be_expanded_is_widened_above() -> None:
+    """At most one change: node 1 can only move its own feature, and c has but two other levels."""
+    played = play(
+        YES_NO, case(MaxChanges(at_most=1), calls=6, k=1), [reply(e) for e in ("c=y", "c=z", "a=5")]
+    )
+    assert played.expanded[:2] == [0, 1]
+    menus = [{item.name for item in request.menu} for request in played.requests]
+    assert menus[0] == {"a", "b", "c"}
+    assert menus[1] == {"c"}

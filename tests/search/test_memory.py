@@ -57,3 +57,18 @@ def test_hints() -> None:
     assert recently_edited(recall(tree(), 3), most=2) == ("b", "c")
     assert edited_on_path(tree(), 3) == ("a", "c")
     assert edited_on_path(tree(), 0) == ()
+
+
+def test_an_equal_sibling_is_not_part_of_the_path() -> None:
+    twice = Tree(QUERY, "root")
+    for _ in range(2):
+        twice.note(0, Edit("a", 1), (1, 0, "x"), Tag.REJECTED, 0.1)
+        twice.add(0, Edit("a", 1), (1, 0, "x"), "", 0.1, False)
+    assert len(recall(twice, 1, remembered="path")) == 1
+
+
+def test_attempts_of_several_nodes_are_put_in_the_order_of_time() -> None:
+    late = tree()
+    late.note(0, Edit("b", 9), (0, 9, "x"), Tag.APPROVED, 0.9)  # the root is asked again
+    found = [a.edit.feature for a in recall(late, 3)]
+    assert found == ["a", "b", "c", "c", "b"]

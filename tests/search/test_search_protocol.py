@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_world import Adder, case, play, reply
+from small_world import QUERY, Adder, case, play, reply
 
+from waysout.domain.key import Key
+from waysout.domain.oracle import Goal
 from waysout.domain.rules import Immutable, Linear, MaxChanges, Range, Rule
 from waysout.errors import InputError
-from waysout.llm.base import Reply, Request
+from waysout.llm.base import Message, Reply, Request
 from waysout.llm.simulated import Simulated
+from waysout.search.archive import Archive
 from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats
-from waysout.search.loop import TreeSearch
+from waysout.search.loop import Parts, TreeSearch
+from waysout.search.prune.base import Verdict
+from waysout.search.reward import SelfConsistency
 from waysout.search.work import Evaluate, Propose, Work
 
 METHODS: list[Method] = [
@@ -145,8 +152,6 @@ def test_an_answer_of_the_wrong_kind_is_refused_and_the_right_one_still_counts()
 
 
 def _request() -> Request:
-    from waysout.llm.base import Message
-
     return Request((Message("user", "who?"),))
 
 
@@ -231,21 +236,108 @@ def test_an_approved_row_that_breaks_a_rule_is_no_option() -> None:
 
 
 def test_a_valid_row_with_the_key_of_the_query_is_counted_apart() -> None:
-    from dataclasses import replace
-
-    from waysout.domain.key import Key
-
     given_case = case(calls=1)
     coarse = Key(given_case.problem.schema, {"a": (7.0,), "b": (7.0,)})
     given_case = replace(given_case, problem=replace(given_case.problem, key=coarse))
     archive = play(Lats(), given_case, [reply("a=6", "a=9")]).search.archive
     assert len(archive) == 2
     assert archive.unique_rows == [(9, 0, "x")]
-    assert len(archive.unique) == 1
+    assert archive.novelty((9, 0, "x")) == 0.0
 
 
 def test_a_method_with_an_llm_says_so_where_there_is_none() -> None:
-    from dataclasses import replace
-
     with pytest.raises(InputError, match="give it one"):
         CompMCTS().start(replace(case(), proposer=None))
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 30), st.integers(1, 5), st.integers(0, 10**6))
+def test_replies_told_together_never_claim_more_rows_than_there_are(
+    rows: int, k: int, seed: int
+) -> None:
+    """All that is out is answered before anything is asked again."""
+    given_case, answer = case(rows=rows, k=k, calls=12), simulated(seed)
+    search = CompMCTS(pruning="none", in_flight=4).start(given_case)
+    while True:
+        out = []
+        while (work := search.ask()) is not None:
+            out.append(work)
+        if not out:
+            break
+        for work in out:
+            _answer(search, work, answer, given_case)
+    archive = search.archive
+    assert search.rows_left >= 0
+    assert archive.evaluated <= rows
+    assert archive.generated == archive.evaluated + archive.rejections.total()
+
+
+def _archive(goal: Goal, *rules: Rule) -> Archive:
+    made = replace(case(*rules).problem, goal=goal)
+    return Archive(made, QUERY)
+
+
+def test_near_misses_are_near_for_the_goal() -> None:
+    low = _archive(Goal(at_most=0.2))
+    for a, chance in ((3, 0.3), (9, 0.9), (4, 0.4)):
+        low.take((a, 0, "x"), f"key {a}", chance, valid=False)
+    assert [miss.probability for miss in low.near_misses()] == [0.3, 0.4, 0.9]
+    assert low.best_probability == 0.3
+    high = _archive(Goal())
+    for a, chance in ((3, 0.3), (4, 0.4)):
+        high.take((a, 0, "x"), "one key", chance, valid=False)
+    assert [miss.probability for miss in high.near_misses()] == [0.4]
+    assert high.best_probability == 0.4
+
+
+def test_a_row_that_breaks_a_rule_is_no_near_miss() -> None:
+    archive = _archive(Goal(), Range(feature="b", min=1))
+    archive.take((9, 0, "x"), "breaks b >= 1", 0.9, valid=False)
+    archive.take((2, 1, "x"), "keeps it", 0.3, valid=False)
+    assert [miss.probability for miss in archive.near_misses()] == [0.3]
+    assert archive.best_probability == 0.3
+
+
+def test_a_goal_moves_the_gate_and_what_a_probability_is_worth() -> None:
+    """With at_least 0.9 a chance of 0.5 is far below the gate, and earns next to nothing."""
+    wanted = [reply("a=5", "b=1")]
+    usual = play(CompMCTS(pruning="none"), case(calls=1), wanted)
+    strict = play(
+        CompMCTS(pruning="none"),
+        replace(case(calls=1), problem=replace(case().problem, goal=Goal(at_least=0.9))),
+        wanted,
+    )
+    low = play(
+        CompMCTS(pruning="none"),
+        replace(case(calls=1), problem=replace(case().problem, goal=Goal(at_most=0.1))),
+        wanted,
+    )
+    assert strict.tree[1][3] < usual.tree[1][3] / 10
+    assert low.tree[2][3] > low.tree[1][3]  # b=1 has the lower chance
+
+
+def test_siblings_merged_after_the_oracle_are_still_found() -> None:
+    class Merge:
+        after_oracle = True
+
+        def judge(
+            self, tree: object, node: int, candidates: Sequence[Any], valid: object = None
+        ) -> list[Verdict]:
+            return [Verdict(i == 0) for i in range(len(candidates))]
+
+    given_case = case(calls=1, k=3)
+    search = TreeSearch(given_case, Parts(SelfConsistency(), pruner=Merge()))
+    _one(search, reply("a=5", "a=6", "b=1"), given_case)
+    assert (search.archive.evaluated, search.archive.pruned, len(search.archive)) == (3, 2, 2)
+    assert len(search.tree.nodes) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"depth": float("inf")}, {"threshold": "inf"}, {"depth": 0}, {"scope": "pth"},
+     {"memory": 2.5}, {"in_flight": True}, {"reward": "best"}],
+    ids=str,
+)  # fmt: skip
+def test_wrong_settings_are_refused_by_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        CompMCTS(**wrong)

@@ -323,6 +323,32 @@ def test_a_run_that_has_not_filed_all_its_queries_is_not_finished(tmp_path: Path
         assert store.summary().status == "interrupted"
 
 
+@pytest.mark.parametrize(
+    ("told", "expected", "status"),
+    [
+        ({"queries": None}, [], "interrupted"),
+        ({"queries": None}, [1], "finished"),
+        ({"queries": 1}, [1], "finished"),
+        ({"queries": 1}, [3, 1], "interrupted"),
+        ({}, [], "finished"),
+        ({}, [2], "interrupted"),
+    ],
+    ids=["unknown", "told-later", "told-twice", "more-came", "nothing-said", "more-expected"],
+)
+def test_a_run_is_finished_when_all_that_are_expected_are(
+    told: dict[str, object], expected: list[int], status: str, tmp_path: Path
+) -> None:
+    with Store.create(tmp_path / "run.db", told) as store:
+        store.add_query(0, QUERY)
+        store.finish(0, result(0))
+        for number in expected:
+            store.expect(number)
+        known = [told["queries"]] if "queries" in told else []
+        assert len(list(store.events())) == len(set(expected) - set(known))
+    with Store.read(tmp_path / "run.db") as store:
+        assert store.summary().status == status
+
+
 def test_a_run_of_many_queries_costs_the_same_for_each(tmp_path: Path) -> None:
     counted: list[str] = []
     with Store.create(tmp_path / "run.db", MANIFEST) as store:

@@ -67,18 +67,7 @@ def test_any_text_of_an_llm_comes_back_exactly(
     store.record(0, number + 2, work, reply, spent(1), model=MODEL)
     last = list(store.answers(0))[-1]
     key = work.request.key(MODEL)
-    assert last == Recorded(
-        number + 2, number, "propose", key, (), reply, spent(1), request=work.request
-    )
-    assert last.request is not None
-    assert last.request.key(MODEL) == key
-
-
-def test_a_constrained_request_comes_back(store: Store) -> None:
-    work, reply = propose(0)
-    assert isinstance(work, Propose)
-    store.record(0, 1, work, reply, spent(1), model=MODEL)
-    assert next(store.answers(0)).request == work.request
+    assert last == Recorded(number + 2, number, "propose", key, (), reply)
 
 
 def test_answers_come_back_in_the_order_they_were_told(store: Store) -> None:
@@ -104,13 +93,11 @@ def test_set_up_answers_are_kept_apart(store: Store) -> None:
     answers = Answers(np.array([0.1]), np.array([False]))
     store.record_setup(0, "query", rows, answers, Spent(setup_rows=1))
     store.record(0, 1, *sample(0), spent(1), model=MODEL)
-    store.record_setup(0, "stability", rows * 2, answers, Spent(setup_rows=3, llm_calls=1))
+    other = Answers(np.array([0.2]), np.array([True]))
+    store.record_setup(0, "other", rows, other, Spent(setup_rows=3, llm_calls=1))
     assert [r.work_id for r in store.answers(0)] == [0]
-    assert [(s.what, typed(s.rows)) for s in store.setup(0)] == [
-        ("query", typed(rows)),
-        ("stability", typed(rows * 2)),
-    ]
-    assert next(store.setup(0)).answers.probability.tolist() == [0.1]
+    assert [a.probability.tolist() for a in store.setup(0)] == [[0.1], [0.2]]
+    assert [a.decision.tolist() for a in store.setup(0)] == [[False], [True]]
     assert store.spent(0) == Spent(setup_rows=3, llm_calls=1)
     # Those rows are no candidates.
     assert store.summary().oracle_rows == 0
@@ -149,11 +136,12 @@ def test_options_are_kept_once_and_in_order(store: Store) -> None:
     assert store.summary().options == 4
 
 
-def test_an_interrupted_result_makes_way(store: Store) -> None:
-    store.finish(3, result(3, OutcomeKind.INTERRUPTED))
+@pytest.mark.parametrize("kind", [OutcomeKind.INTERRUPTED, OutcomeKind.FAILED])
+def test_a_result_that_is_not_final_makes_way(store: Store, kind: OutcomeKind) -> None:
+    store.finish(3, result(3, kind))
     store.finish(1, result(1))
     assert store.finished(3) is None
-    assert store.partial(3) == result(3, OutcomeKind.INTERRUPTED)
+    assert store.partial(3) == result(3, kind)
     assert [r.index for r in store.results()] == [1, 3]
     store.finish(3, result(3))
     assert store.finished(3) == result(3)

@@ -7,21 +7,18 @@ whatever the oracle says of it.
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from waysout.baselines.batches import BATCH, BatchSearch, Idea
-from waysout.domain.distance import Matrix
-from waysout.domain.known import Known
+from waysout.domain.known import Known, approved
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Lever
-from waysout.domain.schema import LARGEST, Row, Schema, Value
+from waysout.domain.schema import LARGEST, Row, Value
 from waysout.errors import InputError
 from waysout.search.base import Case, Method, Search, least
 
@@ -76,53 +73,18 @@ class _NearestSearch(BatchSearch):
 # Finding neighbours -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Approved:
-    """The approved rows, encoded, and their numbers in the data."""
-
-    schema: Schema
-    numbers: NDArray[np.intp]
-    matrix: Matrix
-
-
-# By identity: hashing or comparing a large table would cost as much as encoding it.
-_encoded: dict[int, _Approved] = {}
-
-
 def nearest(problem: Problem, query: Row, known: Known, most: int) -> list[int]:
     """Return the numbers of the approved rows nearest to a query; of equally near, the first."""
-    approved = _approved(known, problem.schema)
-    distances = problem.distance.between(problem.schema.encode([query])[0], approved.matrix)
+    neighbours = approved(known, problem.schema)
+    distances = problem.distance.between(problem.schema.encode([query])[0], neighbours.matrix)
     if most < len(distances):
         # Not argpartition: which of several equally far it keeps depends on the processor.
         near = np.flatnonzero(distances <= np.partition(distances, most - 1)[most - 1])
     else:
         near = np.arange(len(distances))
     order = near[np.argsort(distances[near], kind="stable")][:most]
-    found: list[int] = approved.numbers[order].tolist()
+    found: list[int] = neighbours.numbers[order].tolist()
     return found
-
-
-def _approved(known: Known, schema: Schema) -> _Approved:
-    """Return the approved rows, encoded once for as long as the data lives."""
-    found = _encoded.get(id(known))
-    if found is not None and found.schema == schema:
-        return found
-    found = _encode(known, schema)
-    try:
-        weakref.finalize(known, _encoded.pop, id(known), None)
-    except TypeError:  # it cannot tell when it goes, and another may get its id
-        return found
-    _encoded[id(known)] = found
-    return found
-
-
-def _encode(known: Known, schema: Schema) -> _Approved:
-    if len(known.rows) != len(known.labels):
-        raise InputError(f"{len(known.rows)} rows are known, but {len(known.labels)} labels")
-    numbers = np.flatnonzero(np.asarray(known.labels, dtype=np.bool_))
-    rows = known.rows
-    return _Approved(schema, numbers, schema.encode([rows[i] for i in numbers.tolist()]))
 
 
 # Becoming like one ------------------------------------------------------------------------------

@@ -36,12 +36,14 @@ def infer(
     import re
 
     from waysout.cache import write_atomically
+    from waysout.cli.places import check_places
     from waysout.datasets.infer import infer_card
     from waysout.datasets.table import read_table
     from waysout.errors import InputError
 
     if out is not None and out.exists() and not force:
         raise InputError(f"{out} exists; --force overwrites it")
+    check_places({"--out": out}, {"the table": table})
     made = re.sub(r"[^\w-]+", "-", table.name.split(".")[0])[:64]
     text = infer_card(read_table(table), target=target, positive=positive, name=name or made)
     if out is None:

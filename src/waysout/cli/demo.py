@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from waysout.cli.output import JsonFlag, print_table, progress_bar, say
+from waysout.cli.output import JsonFlag, print_table, progress_bar, say, tell
 
 if TYPE_CHECKING:
     from waysout.datasets.load import Dataset
@@ -44,25 +44,31 @@ def demo(
     registry, and searches. Nothing else is needed, and nothing is sent anywhere.
     """
     from waysout.cli import search
+    from waysout.cli.places import check_places
+    from waysout.cli.signals import Signals
     from waysout.datasets.queries import queries
     from waysout.errors import InputError
 
-    search.check_places(html)
-    problem, dataset = _problem(quiet=json)
+    check_places({"--html": html, "--record": record}, {"--llm": llm.partition(":")[2]})
     rows = queries("synthetic")
     if applicant >= len(rows):
         raise InputError(f"there are {len(rows)} applicants, 0 to {len(rows) - 1}; not {applicant}")
-    query = dataset.rows[rows[applicant]]
-    options: Options = {
-        "llm": llm or _small_llm(quiet=json), "calls": calls, "seconds": seconds, "data": dataset,
-    }  # fmt: skip
-    if record is not None:
-        options["record"] = record
+    with Signals(json) as signals:
+        problem, dataset = _problem(quiet=json)
+        query = dataset.rows[rows[applicant]]
+        options: Options = {
+            "llm": llm or _small_llm(quiet=json), "calls": calls, "seconds": seconds,
+            "data": dataset,
+        }  # fmt: skip
+        if record is not None:
+            options["record"] = record
+        say(search.most_cost(problem, dataset.card.schema.as_dict(query), options))
+        ended = search.search(problem, query, options, signals)
     if not json:
-        _introduce(problem, dataset, query, rows[applicant])
-    say(search.most_cost(problem, dataset.card.schema.as_dict(query), options))
-    result, code = search.search(problem, query, options, quiet=json)
-    search.hand_over(result, code, json=json, html=html)
+        # After the search, for the chance is an answer that the search has counted.
+        chance = ended.result.settings.get("query_probability")
+        _introduce(problem, dataset, query, rows[applicant], chance)
+    search.hand_over(ended, json=json, html=html)
 
 
 def _small_llm(quiet: bool) -> str:
@@ -122,13 +128,13 @@ def _train_once(dataset: Dataset, quiet: bool) -> None:
             )
 
 
-def _introduce(problem: Problem, dataset: Dataset, query: Row, row: int) -> None:
+def _introduce(
+    problem: Problem, dataset: Dataset, query: Row, row: int, chance: float | None
+) -> None:
     """Say whose case it is, and what may change."""
-    from waysout.cli.search import tell
-
-    chance = problem.oracle.ask([query]).probability[0]
+    told = "" if chance is None else f" The model gives a yes a chance of {chance:.0%}."
     tell(dataset.card.title)
-    tell(f"Applicant in row {row}: {problem.no}. The model gives a yes a chance of {chance:.0%}.")
+    tell(f"Applicant in row {row}: {problem.no}.{told}")
     levers = problem.rules.levers(query)
     now = [
         (f.name, f"{f.format(v)} {f.unit}", levers[f.name].describe())

@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from waysout.cli.output import JsonFlag, TrustCode, print_json, print_table, say
+from waysout.cli.output import (
+    JsonFlag,
+    TrustCode,
+    TrustPickle,
+    TrustTypes,
+    print_json,
+    print_table,
+)
 from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 
 if TYPE_CHECKING:
     from waysout.run.find import Options
 
+# Spelled out here, not imported, so that --help loads no numpy.
+DEFAULT_METHOD = "comp-mcts"
 MODEL, SEARCH, OUTPUT = "The model and the table", "The search", "Output"
 
 
@@ -59,15 +68,8 @@ def find(
     inputs: Annotated[
         str, typer.Option(help="How the model gets rows; auto finds out.", rich_help_panel=MODEL)
     ] = "auto",
-    trust_pickle: Annotated[
-        bool,
-        typer.Option("--trust-pickle", help="Unpickle the model: this runs its code.",
-                     rich_help_panel=MODEL),
-    ] = False,
-    trust_types: Annotated[
-        list[str] | None,
-        typer.Option(help="A type a skops file may hold; may be repeated.", rich_help_panel=MODEL),
-    ] = None,
+    trust_pickle: TrustPickle = False,
+    trust_types: TrustTypes = None,
     trust_code: TrustCode = False,
     at_least: Annotated[
         float | None,
@@ -81,7 +83,7 @@ def find(
     ] = None,
     method: Annotated[
         str, typer.Option(help="See `waysout methods`.", rich_help_panel=SEARCH)
-    ] = "comp-mcts",
+    ] = DEFAULT_METHOD,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", help="A setting of the method, NAME=VALUE; may be repeated.",
@@ -159,46 +161,38 @@ def find(
     Try: waysout find --data synthetic --row 828 --llm simulated:1
     """
     from waysout.cli import search
-    from waysout.cli.sources import (
-        Source,
-        Trust,
-        check_chosen,
-        check_unchanged,
-        find_row,
-        open_source,
-    )
+    from waysout.cli.kept import check_unchanged
+    from waysout.cli.places import check_places
+    from waysout.cli.signals import Signals
+    from waysout.cli.sources import Source, Trust, check_chosen, find_row
     from waysout.errors import InputError
-    from waysout.run.find import make_plan
     from waysout.store import new_run_path
 
     if no_run and run is not None:
         raise InputError("--run and --no-run contradict each other")
     check_chosen(row, where, json_row)
-    search.check_places(html, csv)
+    read = {"--data": data, "--card": card, "--model": model, "--json-row": json_row,
+            "--llm": llm.partition(":")[2], "--run": run}  # fmt: skip
+    check_places({"--html": html, "--csv": csv, "--record": record}, read)
     options = search_options(
         method=method, setting=setting or [], llm=llm, calls=calls, k=k, oracle_rows=oracle_rows,
         seconds=seconds, tokens=tokens, money=money, price=price, seed=seed, paper=paper, free=free,
     )  # fmt: skip
-    make_plan(options)  # what is wrong with it is said before a large model is loaded
-    source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
-    if run is not None and run.is_file():
-        check_unchanged(run, source)
-    opened = open_source(source, Trust(trust_pickle, tuple(trust_types or ()), trust_code))
-    query = opened.query(find_row(opened.table, row, where, json_row))
-    if opened.known is not None:
-        options["data"] = opened.known
+    asked = search.check_llm(options)
     place = None if no_run else run or new_run_path(method)
     if place is not None:
         options["run"] = place
-        options["about"] = {
-            **source.as_dict(), "digests": source.digests(), "llm": llm, "price": price,
-            "row": query,
-        }  # fmt: skip
     if record is not None:
         options["record"] = record
-    say(search.most_cost(opened.problem, query, options))
-    result, code = search.search(opened.problem, query, options, quiet=json)
-    search.hand_over(result, code, json=json, most=show, html=html, csv=csv, run=place)
+    source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
+    trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
+    with Signals(json, place, asked) as signals:
+        if run is not None and run.is_file():
+            check_unchanged(run, source)
+        ended = search.search_source(
+            source, trust, options, lambda table: find_row(table, row, where, json_row), signals
+        )
+    search.hand_over(ended, json=json, most=show, html=html, csv=csv, run=place, llm=asked)
 
 
 def search_options(**given: Any) -> Options:
@@ -237,8 +231,8 @@ def methods(json: JsonFlag = False) -> None:
     from waysout.methods import METHODS, make_method
 
     found: dict[str, dict[str, Any]] = {
-        name: {"what": entry.what, "llm": entry.llm, "settings": make_method(name).settings()}
-        for name, entry in METHODS.items()
+        name: {"what": METHODS[name].what, "llm": made.needs_llm, "settings": made.settings()}
+        for name, made in ((name, make_method(name)) for name in METHODS)
     }
     if json:
         print_json(found)

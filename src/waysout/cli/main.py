@@ -12,7 +12,7 @@ import typer
 
 from waysout import __version__
 from waysout.cli import card, data, demo, doctor, find, models, oracle, propose, runs
-from waysout.cli.output import say
+from waysout.cli.output import echo_json, say
 from waysout.errors import WaysoutError
 
 USAGE = 2
@@ -87,4 +87,4 @@ def _tell_script(kind: str, message: str, code: int) -> None:
     """With --json, stdout is one document whatever happens."""
     if "--json" in sys.argv:
         document = {"error": {"type": kind, "message": message, "code": code}}
-        typer.echo(json.dumps(document, ensure_ascii=False))
+        echo_json(json.dumps(document, ensure_ascii=False) + "\n")

@@ -61,15 +61,18 @@ def pull(name: Name = None, json: JsonFlag = False) -> None:
     """Have a model on this machine; a download that was interrupted goes on where it ended.
 
     Gemma models are given only to those who accepted their terms on the hub: set HF_TOKEN to a
-    token of yours.
+    token of yours. all-MiniLM-L6-v2, which compares texts, is pulled by its name too.
 
     Example: `waysout models pull qwen2.5-1.5b`
     """
+    from waysout.embed import minilm
     from waysout.llm import models
 
     wanted = name or models.DEFAULT
     with progress_bar(quiet=json) as bars:
-        path = models.pull(wanted, _shown_in(bars, wanted))
+        advance = _shown_in(bars, wanted)
+        encoder = wanted in minilm.NAMES
+        path = minilm.pull(advance) if encoder else models.pull(wanted, advance)
     print_json({"name": wanted, "path": str(path)}) if json else typer.echo(path)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import json
+import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,18 +24,40 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document 
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="Import and run the card's custom rules.")
 ]
+TrustPickle = Annotated[
+    bool, typer.Option("--trust-pickle", help="Unpickle the model: this runs its code.")
+]
+TrustTypes = Annotated[
+    list[str] | None, typer.Option(help="A type a skops file may hold; may be repeated.")
+]
 
 
 def print_json(document: Any) -> None:
     """Print one JSON document."""
     from waysout.domain.result import plain
 
-    typer.echo(json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False))
+    echo_json(json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def echo_json(text: str) -> None:
+    """Print JSON, in ASCII where stdout might turn other characters into what is no JSON."""
+    if not _is_utf8(sys.stdout.encoding):
+        text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
+    typer.echo(text, nl=False)
+
+
+def _is_utf8(encoding: str | None) -> bool:
+    return encoding is not None and codecs.lookup(encoding).name == "utf-8"
 
 
 def say(text: str = "") -> None:
     """Tell the person something that a script does not read."""
     typer.echo(printable(text), err=True)
+
+
+def tell(text: str) -> None:
+    """Print words on stdout, wrapped to the terminal."""
+    console().print(printable(text))
 
 
 def console() -> Console:

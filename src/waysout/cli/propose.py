@@ -63,11 +63,13 @@ def propose(
     Nothing is put to a model yet: this shows what the LLM says, which of it keeps the rules, and
     what it cost. Try `waysout propose synthetic --row 828 --llm simulated:1`.
     """
+    from waysout.cli.places import check_places
     from waysout.errors import InputError
     from waysout.llm.connect import connect
     from waysout.prompts.propose import Proposer, Style
     from waysout.prompts.render import Topic
 
+    check_places({"--record": record}, {"the table": table, "--card": card})
     found = find_card(card or _dataset(table), trust_code=trust_code)
     query = _row(found.schema.parse, table, row)
     backend = connect(llm)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -10,11 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from waysout.cli.output import JsonFlag, TrustCode, print_json, print_table, say
+from waysout.cli.output import (
+    JsonFlag,
+    TrustCode,
+    TrustPickle,
+    TrustTypes,
+    echo_json,
+    print_json,
+    print_table,
+    say,
+    tell,
+)
+from waysout.cli.places import check_places, must_confirm, resume_hint
 
 if TYPE_CHECKING:
+    from waysout.cli.kept import Kept
+    from waysout.cli.sources import Trust
     from waysout.report.result import Result
-    from waysout.run.find import Options
     from waysout.store import RepairReport, Store
 
 app = typer.Typer(
@@ -73,37 +85,46 @@ def _llm_name(run: Mapping[str, Any]) -> str:
 @app.command()
 def show(run: RunName = "last", json: JsonFlag = False) -> None:
     """Show what a run is, and what it has found so far (also while it is under way)."""
-    from waysout.cli.search import run_name
+    from waysout.cli.kept import made_of
     from waysout.cli.search import show as show_result
-    from waysout.report.result import Result
     from waysout.store import Store, find_run
 
     with Store.read(find_run(run)) as store:
-        summary, results = _summary(store), [Result.of(r) for r in store.results()]
+        summary, results = _summary(store), _results(store)
         if json:
             document = {"run": summary, "manifest": store.manifest}
-            print_json({**document, "results": [r.as_dict() for r in results]})
+            print_json({**document, "results": [r.as_dict() for r in results.values()]})
             return
         print_table(f"Run {summary['run']}", ["of the run", "value"], _facts(store, summary))
-        for result in results:
+        for index, result in results.items():
             if summary["queries"] > 1:
-                typer.echo(f"Query {result.index}")
+                typer.echo(f"Query {index}")
             show_result(result)
-        _tell_open(store, {result.index for result in results})
-        if summary["status"] == "interrupted" and store.manifest.get("about"):
-            say(f"go on with: waysout runs resume {run_name(store.path)}")
+        _tell_open(store, set(results))
+        names = made_of(store)
+        if summary["status"] == "interrupted" and names:
+            say(resume_hint(store.path, names.get("llm", "")))
+
+
+def _results(store: Store) -> dict[int, Result]:
+    """Return the results by the store's own numbers: those within could be anything."""
+    from waysout.report.result import Result
+
+    kept = ((index, store.finished(index) or store.partial(index)) for index, _ in store.queries())
+    return {int(index): Result.of(result) for index, result in kept if result is not None}
 
 
 def _facts(store: Store, summary: Mapping[str, Any]) -> list[tuple[str, object]]:
-    about = store.manifest.get("about") or {}
-    made_of = [(name, about[name]) for name in ("model", "data", "card") if about.get(name)]
+    from waysout.cli.kept import made_of
+
+    files = [pair for pair in made_of(store).items() if pair[0] != "llm"]
     names = ("method", "llm", "options", "llm_calls", "oracle_rows")
     return [
         ("file", summary["path"]),
         ("status", _status(summary)),
         ("begun", _moment(summary["created"])),
         ("last written", _moment(summary["updated"])),
-        *made_of,
+        *files,
         *((name.replace("_", " "), summary[name]) for name in names if summary[name] is not None),
     ]
 
@@ -113,10 +134,11 @@ def _moment(at: datetime) -> str:
 
 
 def _tell_open(store: Store, told: set[int]) -> None:
+    from waysout.report.words import counted
+
     for index, _ in store.queries():
         if index not in told:
-            count = sum(1 for _ in store.options(index))
-            ways = f"{count} way{'' if count == 1 else 's'} out"
+            ways = counted(sum(1 for _ in store.options(index)), "way out", "ways out")
             typer.echo(f"Query {index}: under way or cut off, {ways} so far")
 
 
@@ -124,75 +146,75 @@ def _tell_open(store: Store, told: set[int]) -> None:
 def resume(
     run: RunName = "last",
     llm: Annotated[
-        str, typer.Option(help="The same LLM under another address; the default: the run's own.")
+        str,
+        typer.Option(help="The run's own LLM again, as your word for it: needed for a run from "
+                     "outside our folder of runs that asks a server."),
     ] = "",
-    trust_pickle: Annotated[
-        bool, typer.Option("--trust-pickle", help="Unpickle the model: this runs its code.")
-    ] = False,
-    trust_types: Annotated[
-        list[str] | None, typer.Option(help="A type a skops file may hold; may be repeated.")
-    ] = None,
+    trust_pickle: TrustPickle = False,
+    trust_types: TrustTypes = None,
     trust_code: TrustCode = False,
     json: JsonFlag = False,
-) -> None:
+) -> None:  # fmt: skip
     """Go on with a run of `waysout find` that was cut off; nothing on file is asked again."""
     from waysout.cli import search
-    from waysout.cli.sources import Source, Trust, check_unchanged, open_source
+    from waysout.cli.kept import check_is_of_find, check_unchanged, read_kept
+    from waysout.cli.signals import Signals
+    from waysout.cli.sources import Trust
+    from waysout.report.result import Result
     from waysout.store import Store, find_run
 
     path = find_run(run)
     with Store.read(path) as store:
-        about, on_file = _about(store), store.summary()
-        plan = store.manifest["plan"]
-    if on_file.status == "finished":
-        say("note: this run is finished; here is its result")
-    source = Source(**{name: about[name] for name in Source.__annotations__})
-    check_unchanged(path, source)
-    opened = open_source(source, Trust(trust_pickle, tuple(trust_types or ()), trust_code))
-    options = _options(plan, llm or about["llm"], about["price"])
-    options["run"] = path
-    if opened.known is not None:
-        options["data"] = opened.known
-    cost = search.most_cost(opened.problem, about["row"], options)
-    say(f"{cost}; {on_file.llm_calls} calls and {on_file.oracle_rows} rows are on file")
-    result, code = search.search(opened.problem, about["row"], options, quiet=json)
-    search.hand_over(result, code, json=json, run=path)
-
-
-def _about(store: Store) -> dict[str, Any]:
-    """Return what a run was made from."""
-    from waysout.errors import InputError
-
-    about: dict[str, Any] = store.manifest.get("about") or {}
-    if "row" not in about:
-        raise InputError(
-            f"{store.path} was not made by `waysout find`: resume it where it was made, with the "
-            "same problem and run=…"
+        check_is_of_find(store)
+        on_file, finished = store.summary(), store.finished(0)
+        if finished is not None:
+            say("note: this run is finished; here is its result")
+            search.hand_over(search.Ended(Result.of(finished)), json=json, run=path)
+            return
+        kept = read_kept(store)
+    trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
+    _tell_what_is_named(kept, trust)
+    _check_confirmed(path, kept, llm)
+    search.check_llm(kept.options)
+    counts = f"; {on_file.llm_calls} calls and {on_file.oracle_rows} rows are on file"
+    with Signals(json, path, kept.llm) as signals:
+        check_unchanged(path, kept.source)
+        ended = search.search_source(
+            kept.source, trust, kept.options, lambda _: kept.row, signals, counts
         )
-    return about
+    search.hand_over(ended, json=json, run=path, llm=kept.llm)
 
 
-def _options(plan: Mapping[str, Any], llm: str, price: str) -> Options:
-    from waysout.prompts.propose import Style
+def _tell_what_is_named(kept: Kept, trust: Trust) -> None:
+    """Say what a run's file has us open and ask, before any of it happens."""
+    from waysout.report.words import clean
 
-    budget = plan["budget"]
-    options: Options = {
-        "method": plan["method"],
-        "settings": plan["method_settings"],
-        "llm": llm,
-        "calls": budget["llm_calls"],
-        "k": plan["k"],
-        "oracle_rows": budget["oracle_rows"],
-        "seconds": budget["seconds"],
-        "tokens": budget["tokens"],
-        "money": budget["money"],
-        "seed": plan["seed"],
-    }
-    if plan["style"]:
-        options["style"] = Style(**plan["style"])
-    if price:
-        options["price"] = price
-    return options
+    source = kept.source
+    named = {"LLM": kept.llm, "model": source.model, "data": source.data, "card": source.card}
+    for what, name in named.items():
+        if name:
+            say(f"{what}: {clean(name)}")
+    if trust.pickle and source.model:
+        say(f"note: --trust-pickle runs the code in {clean(source.model)}, which this run names")
+    if trust.code and source.card:
+        say(f"note: --trust-code runs the code that {clean(source.card)} names")
+
+
+def _check_confirmed(path: Path, kept: Kept, llm: str) -> None:
+    import shlex
+
+    from waysout.errors import InputError, shown
+
+    if llm and kept.llm and llm != kept.llm:
+        raise InputError(
+            f"{path} was begun with {shown(kept.llm, 200)}, not {shown(llm, 200)}: a run goes on "
+            "with its own LLM; start a new one for another"
+        )
+    if not llm and must_confirm(path, kept.llm):
+        raise InputError(
+            f"{path} lies outside our folder of runs, and has rows, and your key if there is one, "
+            f"sent to an address it names: if that is right, say so: --llm {shlex.quote(kept.llm)}"
+        )
 
 
 @app.command()
@@ -203,14 +225,15 @@ def export(
 ) -> None:
     """Write the results of a run: JSON lines, one table of all options, or a page each."""
     from waysout.errors import InputError, UnavailableError
-    from waysout.report.result import Result
     from waysout.store import Store, find_run
 
     if format == "html" and out is None:
         raise InputError("pages go to a folder: --out FOLDER")
     path = find_run(run)
+    if out is not None and format != "html":
+        check_places({"--out": out}, {"the run": path})
     with Store.read(path) as store:
-        results = [Result.of(result) for result in store.results()]
+        results = _results(store)
     if not results:
         say(f"note: {path} holds no result yet; `waysout runs show` says what it holds")
     try:
@@ -219,24 +242,27 @@ def export(
         raise UnavailableError(f"cannot write {error.filename}: {error.strerror}") from None
 
 
-def _export(results: list[Result], format: str, out: Path | None) -> None:
+def _export(results: Mapping[int, Result], format: str, out: Path | None) -> None:
     from waysout.report.result import to_csv
 
     if out is not None and format == "html":
         _write_pages(results, out)
         return
-    text = to_csv(results) if format == "csv" else "".join(f"{r.to_json()}\n" for r in results)
-    if out is None:
+    found = list(results.values())
+    text = to_csv(found) if format == "csv" else "".join(f"{r.to_json()}\n" for r in found)
+    if out is None and format == "json":
+        echo_json(text)
+    elif out is None:
         typer.echo(text, nl=False)
     else:
         out.write_bytes(text.encode())  # as text, the ends of CSV lines would change on Windows
         say(f"wrote {out}")
 
 
-def _write_pages(results: Iterable[Result], out: Path) -> None:
+def _write_pages(results: Mapping[int, Result], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    for result in results:
-        page = out / f"query-{result.index}.html"
+    for index, result in results.items():
+        page = out / f"query-{index}.html"
         result.to_html(page)
         say(f"page: {page}")
 
@@ -261,8 +287,6 @@ def repair(
 
 
 def _tell_repair(report: RepairReport) -> None:
-    from waysout.cli.search import run_name, tell
-
     if report.fine:
         tell(f"{report.path} is whole; nothing was changed")
         return
@@ -272,4 +296,12 @@ def _tell_repair(report: RepairReport) -> None:
     if report.unusable:
         tell(f"{report.unusable} of the lost answers could be read, but one before them is gone")
     tell(f"the damaged file: {report.original}")
-    say(f"go on with: waysout runs resume {run_name(report.path)}")
+    say(resume_hint(report.path, _llm_of(report.path)))
+
+
+def _llm_of(path: Path) -> str:
+    from waysout.cli.kept import made_of
+    from waysout.store import Store
+
+    with Store.read(path) as store:
+        return made_of(store).get("llm", "")

@@ -5,98 +5,162 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Timer
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from waysout.cli.output import console, print_json, print_table, printable, progress_bar, say
+from waysout.cli.output import print_json, print_table, progress_bar, say, tell
+from waysout.cli.places import resume_hint, run_name
 
 if TYPE_CHECKING:
+    from waysout.cli.signals import Signals
+    from waysout.cli.sources import Source, Trust
+    from waysout.datasets.table import Table
     from waysout.domain.problem import Problem
     from waysout.domain.result import Option
+    from waysout.errors import LLMError
     from waysout.report.result import Result
     from waysout.run.find import Options
-    from waysout.run.office import Stop
     from waysout.run.plan import Plan
     from waysout.run.progress import Progress
 
 SHOWN = 5
 INTERRUPTED = 9
 FAILED = 4
-# How long a stopped search may take to hand over what it has; a model may be thinking.
-PATIENCE = 4.0
 LONGEST_REASON = 200
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def search(problem: Problem, row: Any, options: Options, *, quiet: bool) -> tuple[Result, int]:
-    """Run one search with live progress; returns its result and the exit code."""
-    from waysout.run.find import find, make_plan
+@dataclass(frozen=True)
+class Ended:
+    """A result, and what it was cut short by: a signal, or the LLM."""
+
+    result: Result
+    signal: int = 0
+    error: LLMError | None = None
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        from waysout.domain.result import OutcomeKind
+
+        if self.signal:
+            return 128 + self.signal
+        if self.error is not None:
+            return self.error.exit_code
+        codes = {OutcomeKind.INTERRUPTED: INTERRUPTED, OutcomeKind.FAILED: FAILED}
+        return codes.get(self.result.outcome.kind, 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the document of `--json`: the result, and what went wrong if something did."""
+        document = self.result.as_dict()
+        if self.code:
+            document["error"] = {"type": self.kind, "message": self.message, "code": self.code}
+        return document
+
+    @property
+    def kind(self) -> str:
+        """What kind of thing went wrong."""
+        if self.signal:
+            return "Interrupted"
+        return type(self.error).__name__ if self.error else str(self.result.outcome.kind)
+
+    @property
+    def message(self) -> str:
+        """What went wrong."""
+        if self.signal:
+            return f"stopped by {signal.Signals(self.signal).name}"
+        return str(self.error) if self.error else self.result.outcome.reason
+
+
+def check_llm(options: Options) -> str:
+    """Refuse an LLM or a price that cannot be, before a large model is loaded.
+
+    Returns the LLM's name, or an empty one where the method asks none.
+    """
+    from waysout.llm.call import Price
+    from waysout.llm.connect import connect
+    from waysout.run.find import make_plan
+
+    if "price" in options:
+        Price.parse(str(options["price"]))
+    if not make_plan(options).method.needs_llm:
+        return ""
+    connect(str(options["llm"]))
+    return str(options["llm"])
+
+
+def search_source(
+    source: Source,
+    trust: Trust,
+    options: Options,
+    row: Callable[[Table], Mapping[str, Any]],
+    signals: Signals,
+    on_file: str = "",
+) -> Ended:
+    """Open what a search is made from, say what it may cost, and run it."""
+    from waysout.cli.sources import open_source
+    from waysout.errors import LLMError
+
+    with redirect_stdout(sys.stderr):  # models and custom rules may print
+        opened = open_source(source, trust)
+        query = opened.query(row(opened.table))
+        if opened.known is not None:
+            options["data"] = opened.known
+        options["about"] = {
+            **source.as_dict(), "digests": source.digests(), "llm": options["llm"],
+            "price": options.get("price", ""), "row": query,
+        }  # fmt: skip
+        say(most_cost(opened.problem, query, options) + on_file)
+    try:
+        return search(opened.problem, query, options, signals)
+    except LLMError:
+        _tell_run(signals.run, signals.llm, resumable=True)
+        raise
+
+
+def search(problem: Problem, row: Any, options: Options, signals: Signals) -> Ended:
+    """Run one search with live progress."""
+    from waysout.report.words import counted
+    from waysout.run.find import find_many, make_plan
     from waysout.run.office import Stop
 
-    plan, stop = make_plan(options), Stop()
+    plan, signals.stop = make_plan(options), Stop()
     asks, budget = plan.method.needs_llm, plan.budget
     total, unit = (budget.llm_calls, "calls") if asks else (budget.oracle_rows, "rows")
     of = "" if total is None else f" of {total}"
-    with progress_bar(quiet) as bars, _signals(stop) as caught:
+    # Whoever prints meanwhile: stdout is the result's.
+    with progress_bar(signals.json) as bars, redirect_stdout(sys.stderr):
         bar = bars.add_task(f"{plan.name}: starting", total=total)
 
         def advance(now: Progress) -> None:
             done = now.llm_calls if asks else now.oracle_rows
-            ways = f"{now.options} way{'' if now.options == 1 else 's'} out"
+            ways = counted(now.options, "way out", "ways out")
             bars.update(bar, completed=done, description=f"{done}{of} {unit}, {ways}")
 
-        watched: Options = {**options, "progress": advance, "stop": stop}
-        with redirect_stdout(sys.stderr):  # a model may print, and stdout is the result's
-            result = find(problem, row, **watched)
-    return result, _exit_code(result, caught)
+        watched: Options = {**options, "progress": advance, "stop": signals.stop}
+        result, error = _only(find_many(problem, [row], **watched))
+    return Ended(result, signals.caught, error)
 
 
-def _exit_code(result: Result, caught: list[int]) -> int:
-    from waysout.domain.result import OutcomeKind
+def _only(results: Iterator[Result]) -> tuple[Result, LLMError | None]:
+    """Return the one result and the LLM's error that cut it short.
 
-    if caught:
-        return 128 + caught[0]
-    codes = {OutcomeKind.INTERRUPTED: INTERRUPTED, OutcomeKind.FAILED: FAILED}
-    return codes.get(result.outcome.kind, 0)
+    Where no call was answered there is nothing to show, and the error is raised.
+    """
+    from waysout.errors import LLMError
 
-
-@contextmanager
-def _signals(stop: Stop) -> Iterator[list[int]]:
-    """Let Ctrl-C and SIGTERM end the search with what it has; a second one ends the process."""
-    caught: list[int] = []
-    timers: list[Timer] = []
-
-    def handle(number: int, _: FrameType | None) -> None:
-        if caught:
-            _end_now(number)
-        caught.append(number)
-        timers.append(Timer(PATIENCE, _end_now, [number]))
-        timers[0].start()
-        stop(f"stopped by {signal.Signals(number).name}")
-
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    found: list[Result] = []
     try:
-        yield caught
-    finally:
-        for timer in timers:
-            timer.cancel()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _end_now(number: int) -> None:
-    """End the process though something in it hangs. What was answered is in the run."""
-    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar hides it
-    message = f"{show_cursor}\nstopped by {signal.Signals(number).name}\n"
-    os.write(sys.stderr.fileno(), message.encode())
-    os._exit(128 + number)
+        found.extend(results)
+    except LLMError as error:
+        if not found or found[0].ledger.llm_calls == 0:
+            raise
+        return found[0], error
+    return found[0], None
 
 
 def most_cost(problem: Problem, row: Any, options: Options) -> str:
@@ -134,38 +198,35 @@ def _money(problem: Problem, row: Any, plan: Plan, price: object) -> list[str]:
 
 
 def hand_over(
-    result: Result,
-    code: int,
+    ended: Ended,
     *,
     json: bool,
     most: int = SHOWN,
     html: Path | None = None,
     csv: Path | None = None,
     run: Path | None = None,
+    llm: str = "",
 ) -> None:
     """Print the result, write it to the files that were asked for, and leave with the code."""
     # Files come first: whoever reads stdout may hang up in the middle (`… | head`).
-    notes, failure = _write_files(result, html, csv)
+    notes, failure = _write_files(ended.result, html, csv)
     if json:
-        print_json(result.as_dict())
+        print_json(ended.as_dict())
     else:
-        show(result, most=most)
-    if json and code:
-        say(f"error: {result.outcome.kind}: {result.outcome.reason}")
+        show(ended.result, most=most)
+    if json and ended.code:
+        say(f"error: {ended.message}")
     for note in notes:
         say(note)
-    if run is not None:
+    _tell_run(run, llm, resumable=ended.result.outcome.kind in ("interrupted", "failed"))
+    _leave(ended.code or failure)
+
+
+def _tell_run(run: Path | None, llm: str, *, resumable: bool) -> None:
+    if run is not None and run.exists():
         say(f"run: {run_name(run)}")
-        if result.outcome.kind == "interrupted":
-            say(f"go on with: waysout runs resume {run_name(run)}")
-    _leave(code or failure)
-
-
-def run_name(path: Path) -> str:
-    """Return the shortest name that `waysout runs` finds a run by."""
-    from waysout.store import runs_dir
-
-    return path.stem if path.parent == runs_dir() else str(path)
+        if resumable:
+            say(resume_hint(run, llm))
 
 
 def _leave(code: int) -> None:
@@ -197,11 +258,6 @@ def show(result: Result, *, most: int = SHOWN) -> None:
     tell(text.spent_line(result.ledger))
 
 
-def tell(words: str) -> None:
-    """Print words on stdout, wrapped to the terminal."""
-    console().print(printable(words))
-
-
 def _option_rows(options: Sequence[Option], *, reasons: bool) -> tuple[list[str], list[list[str]]]:
     """Return the table of options with the reasons below the changes: a column is too narrow."""
     from waysout.report.text import option_rows
@@ -215,20 +271,6 @@ def _option_rows(options: Sequence[Option], *, reasons: bool) -> tuple[list[str]
         for row in rows[:-1]:
             row[1] += "\n"  # a blank line between options of several lines
     return columns, rows
-
-
-def check_places(*places: Path | None) -> None:
-    """Refuse files that cannot be written, before anything is spent."""
-    from waysout.errors import UnavailableError
-
-    for place in places:
-        if place is None:
-            continue
-        folder = place.parent
-        if not folder.is_dir():
-            raise UnavailableError(f"cannot write {place}: there is no folder {folder}")
-        if place.is_dir() or not os.access(place if place.exists() else folder, os.W_OK):
-            raise UnavailableError(f"cannot write {place}: it is a folder, or not ours to write")
 
 
 def _write_files(result: Result, html: Path | None, csv: Path | None) -> tuple[list[str], int]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import operator
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,8 +56,10 @@ class Source:
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of the files that answers depend on."""
+        from waysout.fetch import file_sha256
+
         files = {"model": Path(self.model), "data": Path(self.data)}
-        return {name: _sha256(file) for name, file in files.items() if file.is_file()}
+        return {name: file_sha256(file) for name, file in files.items() if file.is_file()}
 
 
 @dataclass(frozen=True)
@@ -73,26 +73,6 @@ class Sourced:
     def query(self, raw: Mapping[str, Any]) -> dict[str, Value]:
         """Return a row of the table as the schema reads it."""
         return self.problem.schema.as_dict(self.problem.row(raw))
-
-
-def check_unchanged(run: Path, source: Source) -> None:
-    """Refuse to go on with a run once its model or table is another: it would be half of each."""
-    from waysout.errors import IntegrityError
-    from waysout.store import Store
-
-    with Store.read(run) as store:
-        before = (store.manifest.get("about") or {}).get("digests", {})
-    for name, digest in source.digests().items():
-        if before.get(name, digest) != digest:
-            raise IntegrityError(
-                f"the {name} {getattr(source, name)} is not the one {run} began with: bring that "
-                "back to go on, or start a new run"
-            )
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def open_source(source: Source, trust: Trust) -> Sourced:
@@ -143,17 +123,14 @@ def _oracle(source: Source, trust: Trust, card: Card) -> Oracle:
         if source.data not in registry.DATASETS:
             raise InputError("name the model that decides: --model FILE")
         return load_oracle(card)
-    with redirect_stdout(sys.stderr):  # a model may print
-        loaded = load_model(
-            Path(source.model), trust_pickle=trust.pickle, trusted_types=trust.types
-        )
-        return as_oracle(
-            loaded,
-            card,
-            positive_class=source.positive_class or None,
-            inputs=source.inputs,  # type: ignore[arg-type]
-            name=Path(source.model).name,
-        )
+    loaded = load_model(Path(source.model), trust_pickle=trust.pickle, trusted_types=trust.types)
+    return as_oracle(
+        loaded,
+        card,
+        positive_class=source.positive_class or None,
+        inputs=source.inputs,  # type: ignore[arg-type]
+        name=Path(source.model).name,
+    )
 
 
 def _goal(source: Source) -> Goal:
@@ -190,9 +167,10 @@ def find_row(table: Table, row: int | None, where: str, json_row: Path | None) -
 def _read_json(path: Path) -> Mapping[str, Any]:
     from waysout.errors import InputError
 
-    name = "stdin" if str(path) == "-" else str(path)
+    piped = str(path) == "-"
+    name = "stdin" if piped else str(path)
     try:
-        found = json.loads(sys.stdin.read() if name == "stdin" else path.read_text("utf-8"))
+        found = json.loads(sys.stdin.read() if piped else path.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -203,6 +181,8 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 
 _CONDITION = re.compile(r"\s*(?P<column>.+?)\s*(?P<how>==|!=|<=|>=|<|>)\s*(?P<value>.+?)\s*")
+# What is quoted, or what joins two conditions; a quote begins a word, unlike an apostrophe.
+_JOINT = re.compile(r"""(?<![^\s=<>!])(?:'[^']*'|"[^"]*")|(?P<joint>\s+and\s+)""")
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
     ">": operator.gt, ">=": operator.ge,
@@ -214,7 +194,7 @@ def _matching(table: Table, where: str) -> int:
     """Return the one row that meets ``COLUMN == VALUE`` (several joined by ``and``)."""
     from waysout.errors import InputError
 
-    tests = [_condition(table, part) for part in re.split(r"\s+and\s+", where)]
+    tests = [_condition(table, part) for part in _parts(where)]
     found = [i for i, record in enumerate(table.records) if all(test(record) for test in tests)]
     if len(found) == 1:
         return found[0]
@@ -223,14 +203,27 @@ def _matching(table: Table, where: str) -> int:
     raise InputError(f"{len(found)} rows of {table.source} meet {where!r}{which}")
 
 
+def _parts(where: str) -> list[str]:
+    """Split conditions at each ``and`` that is in no quotes."""
+    joints = [found for found in _JOINT.finditer(where) if found["joint"]]
+    starts = [0, *(found.end() for found in joints)]
+    ends = [*(found.start() for found in joints), len(where)]
+    return [where[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def _unquoted(text: str) -> str:
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'`"
+    return text[1:-1] if quoted else text
+
+
 def _condition(table: Table, text: str) -> Callable[[Mapping[str, object]], bool]:
     from waysout.errors import InputError, shown, unknown
 
     parts = _CONDITION.fullmatch(text)
     if parts is None:
         raise InputError(f"a condition is COLUMN == VALUE (or != < <= > >=), not {shown(text)}")
-    column, compare = parts["column"].strip("\"'`"), _COMPARE[parts["how"]]
-    value = parts["value"].strip("\"'")
+    column, compare = _unquoted(parts["column"]), _COMPARE[parts["how"]]
+    value = _unquoted(parts["value"])
     if column not in table.columns:
         raise InputError(unknown("column", column, table.columns))
 

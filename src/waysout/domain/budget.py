@@ -71,6 +71,8 @@ class Spent:
         for name in table:
             if name not in known:
                 raise InputError(f"ledger: {unknown('field', name, known)}")
+            if isinstance(table[name], bool) or not isinstance(table[name], (int, float)):
+                raise InputError(f"ledger: {name} is a number, not {table[name]!r}")
         return cls(**table)
 
 

@@ -73,15 +73,22 @@ class Distance:
 
         Rows are encoded by `Schema.encode`; ``row`` has one dimension, ``rows`` two.
         """
-        total = np.zeros(len(rows))
+        numbers, others = self._split(rows)
+        return self._combined(numbers, others, *self._split(row))
+
+    def _split(self, rows: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the scaled numbers of encoded rows (or of one), and the rest."""
         with np.errstate(over="ignore"):
-            if len(self._numeric):
-                gaps = (rows[:, self._numeric] - row[self._numeric]) / self._divisors
-                gaps = _settle_missing(gaps, rows[:, self._numeric], row[self._numeric])
-                total += self.alpha * np.sqrt(np.mean(gaps * gaps, axis=1))
+            return rows[..., self._numeric] / self._divisors, rows[..., self._other]
+
+    def _combined(self, numbers: Matrix, others: Matrix, here: Matrix, there: Matrix) -> Matrix:
+        total = np.zeros(len(numbers))
+        if len(self._numeric):
+            with np.errstate(over="ignore", invalid="ignore"):
+                gaps = _settle_missing(numbers - here, numbers, here)
+                total += self.alpha * np.sqrt(np.einsum("ij,ij->i", gaps, gaps) / gaps.shape[1])
         if len(self._other):
-            here, there = row[self._other], rows[:, self._other]
-            differ = (there != here) & ~(np.isnan(there) & np.isnan(here))
+            differ = (others != there) & ~(np.isnan(others) & np.isnan(there))
             total += (1.0 - self.alpha) * np.mean(differ, axis=1)
         return total
 
@@ -89,6 +96,32 @@ class Distance:
         """Return the distance of two rows."""
         encoded = self.schema.encode([one, other])
         return float(self.between(encoded[0], encoded[1:])[0])
+
+
+class Neighbours:
+    """Encoded rows kept ready to be measured against, one added at a time."""
+
+    def __init__(self, distance: Distance) -> None:
+        self.distance = distance
+        numbers, others = distance._split(np.empty((16, len(distance.schema))))
+        self._numbers, self._others, self._count = numbers, others, 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, row: Matrix) -> None:
+        """Add a row."""
+        if self._count == len(self._numbers):
+            self._numbers = np.concatenate([self._numbers, np.empty_like(self._numbers)])
+            self._others = np.concatenate([self._others, np.empty_like(self._others)])
+        self._numbers[self._count], self._others[self._count] = self.distance._split(row)
+        self._count += 1
+
+    def distances(self, row: Matrix) -> Matrix:
+        """Return the distance of a row to each, in the order they were added."""
+        here, there = self.distance._split(row)
+        numbers, others = self._numbers[: self._count], self._others[: self._count]
+        return self.distance._combined(numbers, others, here, there)
 
 
 def _settle_missing(gaps: Matrix, rows: Matrix, row: Matrix) -> Matrix:

@@ -83,18 +83,24 @@ class Goal:
         return Goal(at_least=min(1.0, probability + self.rise))
 
     def threshold(self, usual: float) -> float:
-        """Return the probability from which on it is a yes, where the goal names one."""
-        return usual if self.at_least is None else self.at_least
+        """Return the worth from which on it is a yes, where the goal names one."""
+        if self.at_least is None:
+            return usual if self.at_most is None else 1.0 - self.at_most
+        return self.at_least
 
     def worth(self, probability: float) -> float:
-        """Return how good a probability is for this goal: beyond ``at_most`` it falls again.
+        """Return how good a probability is for this goal, the higher the better.
 
-        >>> Goal(at_most=0.6).worth(0.9), Goal().worth(0.9)
-        (0.3, 0.9)
+        Where only less is asked for, less is better; within an interval, it falls again beyond it.
+
+        >>> Goal().worth(0.9), Goal(at_most=0.25).worth(0.75), Goal(0.5, 0.75).worth(1.0)
+        (0.9, 0.25, 0.5)
         """
-        if self.at_most is None or probability <= self.at_most:
+        if self.at_most is None:
             return probability
-        return round(max(0.0, 2 * self.at_most - probability), 12)
+        if self.at_least is None:
+            return 1.0 - probability
+        return probability if probability <= self.at_most else 2 * self.at_most - probability
 
     def met(self, answers: Answers) -> NDArray[np.bool_]:
         """Return which of the answers are a yes."""

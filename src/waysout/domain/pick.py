@@ -34,7 +34,7 @@ def pick(result: Result, n: int = 5) -> tuple[Option, ...]:
     if not options:
         return ()
     distance, matrix = _measured(options, result.settings)
-    stable = np.array([o.stable for o in options])
+    stable = np.array([o.stable is not False for o in options])
     quality = np.array([o.proximity * simplicity(o.sparsity) for o in options])
     needed = ~np.array(_padded(options))
     levers = _codes([frozenset(o.changes) for o in options])

@@ -48,7 +48,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Option:
-    """A validated counterfactual (or, among the near misses, one that was not approved)."""
+    """A validated counterfactual (or, among the near misses, one that was not approved).
+
+    ``stable`` says whether it was approved again when it was asked a second time; ``None`` where it
+    was not asked again.
+    """
 
     row: Mapping[str, Value]
     changes: Mapping[str, tuple[Value, Value]]
@@ -57,7 +61,7 @@ class Option:
     sparsity: int
     key: str
     reasons: tuple[str, ...] = ()
-    stable: bool = True
+    stable: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -76,14 +80,14 @@ class Option:
     def from_dict(cls, table: Mapping[str, Any]) -> Option:
         """Read what `as_dict` wrote."""
         return cls(
-            row=dict(table["row"]),
+            row=_values(table["row"]),
             changes={name: (pair[0], pair[1]) for name, pair in table["changes"].items()},
-            probability=table["probability"],
-            proximity=table["proximity"],
-            sparsity=table["sparsity"],
-            key=table["key"],
-            reasons=tuple(table["reasons"]),
-            stable=table["stable"],
+            probability=_number(table["probability"]),
+            proximity=_number(table["proximity"]),
+            sparsity=int(_number(table["sparsity"])),
+            key=str(table["key"]),
+            reasons=tuple(str(reason) for reason in table["reasons"]),
+            stable=None if table["stable"] is None else bool(table["stable"]),
         )
 
 
@@ -138,7 +142,7 @@ class Result:
                 f"this result has version {table.get('waysout')!r}; this release reads {VERSION}"
             )
         return cls(
-            query=dict(table["query"]),
+            query=_values(table["query"]),
             outcome=Outcome(
                 kind=OutcomeKind(table["outcome"]),
                 reason=table["reason"],
@@ -154,7 +158,7 @@ class Result:
             metrics=dict(table["metrics"]),
             rejections=dict(table["rejections"]),
             settings=dict(table["settings"]),
-            index=table["index"],
+            index=int(_number(table["index"])),
         )
 
     @classmethod
@@ -169,6 +173,21 @@ class Result:
             raise InputError("not a result: nested too deeply") from None
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             raise InputError(f"not a result: {error!r}") from None
+
+
+def _number(value: Any) -> float:
+    """Return a number of a result, or raise: a text would only fail much later."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{value!r} is no number")
+    return value
+
+
+def _values(table: Mapping[str, Any]) -> dict[str, Value]:
+    """Return a row of a result, or raise where a value is none."""
+    for name, value in table.items():
+        if not (value is None or isinstance(value, (str, int, float))):
+            raise TypeError(f"{name!r} is {value!r}, which is no value of a row")
+    return dict(table)
 
 
 def plain(value: Any) -> Any:

@@ -7,7 +7,6 @@ their sha256; `folder` only looks.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from waysout.cache import cache_dir
@@ -38,7 +37,7 @@ def folder() -> Path:
     if not all((place / file).is_file() for file in _FILES):
         raise UnavailableError(
             f"the sentence encoder {NAME} is not in the cache ({place}).\nTo have it (91 MB): "
-            f'{sys.executable} -c "import waysout.embed; waysout.embed.pull()"\nOr {_ELSEWHERE}.'
+            f"waysout models pull {NAME}\nOr {_ELSEWHERE}."
         )
     return place
 

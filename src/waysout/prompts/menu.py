@@ -18,8 +18,11 @@ def menu(rules: RuleSet, spelling: Spelling, query: Row, row: Row) -> tuple[Edit
     """
     levers = rules.levers(query).values()
     broken = frozenset(rules.violations(query, row))
+    movable = rules.may_still_move(query, row)
     offers = []
     for lever, now in zip(levers, row, strict=True):
+        if lever.feature.name not in movable:
+            continue
         moved = lever.now != now and not lever.blocked and lever.now is not None
         there = rules.apply(row, {lever.feature.name: lever.now}) if moved else row
         home = moved and there == query

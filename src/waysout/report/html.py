@@ -126,8 +126,9 @@ def _cards(options: Iterable[Option], *, missed: bool = False) -> str:
 
 def _card(number: int, option: Option, missed: bool) -> str:
     name = "Near miss" if missed else "Way out"
-    kind = "tag warn" if missed or not option.stable else "tag"
-    doubt = "not approved, " if missed else "" if option.stable else "not approved each time, "
+    kind = "tag warn" if missed or option.stable is False else "tag"
+    wavers = "not approved each time, " if option.stable is False else ""
+    doubt = "not approved, " if missed else wavers
     reason = reason_text(option.reasons)
     said = f'<p class="reason">Reason given: {esc(reason)}</p>' if reason else ""
     return (
@@ -171,7 +172,9 @@ def _row(number: int, option: Option) -> str:
     reason = reason_text(option.reasons)
     said = f'<div class="reason">{esc(reason)}</div>' if reason else ""
     doubt = (
-        "" if option.stable else '<div><span class="tag warn">not approved each time</span></div>'
+        '<div><span class="tag warn">not approved each time</span></div>'
+        if option.stable is False
+        else ""
     )
     return (
         f'<tr><th scope="row">{number}</th><td><ul>{changes}</ul>{said}{doubt}</td>'

@@ -61,7 +61,7 @@ def option_rows(options: Sequence[Option]) -> tuple[list[str], list[list[str]]]:
 
     The columns on stability and reasons are left out where there is nothing to say.
     """
-    unstable = any(not o.stable for o in options)
+    unstable = any(o.stable is False for o in options)
     reasons = any(reason_text(o.reasons) for o in options)
     columns = ["#", "what changes", "chance", "changes", "nearness"]
     columns += ["stable"] * unstable + ["reason given"] * reasons
@@ -86,14 +86,14 @@ def sentence(result: Result) -> str:
     options = result.options
     nearest = max(options, key=lambda o: o.proximity)
     which = "It" if len(options) == 1 else "The nearest"
-    sets = len({frozenset(o.changes) for o in options})
+    sets = int(result.metrics.get("lever_sets") or len({frozenset(o.changes) for o in options}))
     said = [
         f"{counted(len(options), 'way out', 'ways out')} found"
         + (f", over {counted(sets, 'different set')} of features" if sets > 1 else ""),
         f"{which} changes {counted(nearest.sparsity, 'thing')} "
         f"({_in_short(nearest.changes)}) for a chance of {chance(nearest.probability)}",
     ]
-    unstable = sum(not o.stable for o in options)
+    unstable = sum(o.stable is False for o in options)
     if unstable:
         was = "was" if unstable == 1 else "were"
         said.append(f"{unstable} of them {was} not approved each time the model was asked")
@@ -160,7 +160,7 @@ def _in_short(changes: Mapping[str, tuple[Value, Value]], most: int = 3) -> str:
 
 
 def _entry(number: int, option: Option, width: int) -> str:
-    unstable = "" if option.stable else ", not approved each time"
+    unstable = ", not approved each time" if option.stable is False else ""
     head = f"{number}. chance {chance(option.probability)}, {change_count(option)}{unstable}"
     said = [_wrapped(head, width)]
     said += [_wrapped(line, width, "   ") for line in change_lines(option.changes)]

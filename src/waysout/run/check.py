@@ -21,13 +21,14 @@ from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import BudgetSpent, InputError, shown
 from waysout.llm.base import Backend, Finish, Reply, Request
 from waysout.llm.simulated import Simulated
-from waysout.methods import make_method
+from waysout.methods import as_method
 from waysout.oracles.answers import ask_checked
 from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
 from waysout.run.find import Options, find, find_many
+from waysout.run.plan import Plan
 from waysout.run.portal import wait_for
-from waysout.search.base import Case, Method, Search
+from waysout.search.base import Method, Search
 from waysout.search.work import Answer, Evaluate, Propose, Work
 
 _CALLS, _ROWS, _K = 4, 14, 3
@@ -56,6 +57,7 @@ def check_method(
     needs some).
     """
     world = _world(method, problem, rows, data)
+    world.method.prepare()
     _check_settings(world)
     for calls, most in _SCARCE:
         _check_options(world, _play(world, world.rows[0], Simulated(), calls, most))
@@ -145,7 +147,7 @@ def _own_data() -> Known:
 def _world(
     method: str | Method, problem: Problem | None, rows: Sequence[Row] | None, data: Known | None
 ) -> _World:
-    made = make_method(method) if isinstance(method, str) else method
+    _, made = as_method(method)
     if problem is None:
         return _World(made, _own_problem(), rows or _OWN_ROWS, data or _own_data())
     if not rows:
@@ -194,21 +196,18 @@ class _Parrot(Backend):
 @dataclass(frozen=True)
 class _Played:
     row: Row
-    case: Case
     search: Search
     works: list[Work] = field(default_factory=list)
 
 
-def _case(world: _World, row: Row, calls: int, rows: int, seed: int) -> Case:
+def _search(world: _World, row: Row, calls: int, rows: int, seed: int) -> Search:
     problem, method = world.problem, world.method
+    budget = Budget(llm_calls=calls if method.needs_llm else 0, oracle_rows=rows)
     chance = float(ask_checked(problem.oracle, [row]).probability[0])
-    return Case(
-        problem=replace(problem, goal=problem.goal.for_query(chance)),
-        query=row,
-        probability=chance,
-        budget=Budget(llm_calls=calls if method.needs_llm else 0, oracle_rows=rows),
-        k=_K,
-        seed=seed,
+    return Plan(method.name, method, budget, k=_K, seed=seed).start(
+        problem,
+        row,
+        chance,
         proposer=Proposer(Topic.of_problem(problem)) if method.needs_llm else None,
         known=world.known,
     )
@@ -226,9 +225,9 @@ def _play(
     newest_first: bool = False,
 ) -> _Played:
     """Drive a search to its end, every work on a ledger as it is handed out."""
-    case, oracle = _case(world, row, calls, rows, seed), _Counting(world.problem.oracle)
-    played, ledger = _Played(row, case, world.method.start(case)), Ledger(case.budget)
-    search, waiting = played.search, list[Work]()
+    search, oracle = _search(world, row, calls, rows, seed), _Counting(world.problem.oracle)
+    played, ledger = _Played(row, search), Ledger(search.case.budget)
+    waiting = list[Work]()
     while True:
         while (work := search.ask()) is not None:
             _charge(world, ledger, work)
@@ -285,7 +284,6 @@ def _state(search: Search) -> tuple[Any, ...]:
 
 def _check_settings(world: _World) -> None:
     method = world.method
-    world.demand(isinstance(method.name, str) and bool(method.name), "it has no name")
     texts = {name: str(value) for name, value in method.settings().items()}
     again = type(method)(**texts)
     world.demand(again == method, f"its settings do not survive as text: {shown(texts, 200)}")
@@ -307,7 +305,9 @@ def _check_options(world: _World, played: _Played) -> None:
     options = played.search.archive.options()
     rows = [problem.row(option.row) for option in options]
     fresh = ask_checked(problem.oracle, rows)
-    for row, option, met in zip(rows, options, played.case.problem.goal.met(fresh), strict=True):
+    for row, option, met in zip(
+        rows, options, played.search.case.problem.goal.met(fresh), strict=True
+    ):
         world.demand(bool(met), f"an option is not approved: {_words(option)}")
         broken = problem.violations(played.row, row)
         world.demand(not broken, f"an option breaks the rule {broken and broken[0].rule!r}")

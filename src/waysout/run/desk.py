@@ -16,6 +16,10 @@ class Desk:
 
     Nobody waits for a batch to fill: while the model works on one, the next one gathers. Desks
     that share a model share a lock: not every model can be asked twice at once.
+
+    Where a batch fails, each of its parts is asked again alone, to find whose fault it was. That is
+    no doing of theirs, and stands in nobody's ledger: such a model may be asked more rows than the
+    ledgers say.
     """
 
     def __init__(self, ask: Callable[[Sequence[Row]], Answers], lock: asyncio.Lock) -> None:

@@ -13,7 +13,6 @@ from waysout.errors import RowError
 from waysout.report.result import Result
 from waysout.run.office import Office
 from waysout.run.person import Person, metrics_of
-from waysout.search.archive import Archive
 
 # Enough that some searches think while others wait for the LLM, and the oracle's batches fill.
 FEWEST_AT_ONCE = 8
@@ -22,63 +21,126 @@ FEWEST_AT_ONCE = 8
 async def results(office: Office, rows: Iterable[Any]) -> AsyncGenerator[Result]:
     """Yield the result of each row as it comes in; `Result.index` tells whose it is.
 
-    Rows are taken as there is room for them, so there may be any number.
+    Rows are taken as there is room for them, so there may be any number. An error that ends the
+    run is raised when everybody who had begun has been handed out.
     """
-    at_once = max(FEWEST_AT_ONCE, 2 * office.most_in_flight)
-    source, begun = enumerate(rows), 0
+    source, failure = _Source(office, rows), None
     running: set[asyncio.Task[Result]] = set()
     try:
         while True:
-            # Whoever asks for one person gets a result, even after a stop.
-            while len(running) < at_once and not (office.stopped and begun):
-                person = next(source, None)
-                if person is None:
-                    break
+            while len(running) < _at_once(office) and (person := source.next()) is not None:
                 running.add(asyncio.create_task(_one(office, *person)))
-                begun += 1
             if not running:
-                return
-            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            found = sorted((task.result() for task in done), key=lambda r: r.index)
-            running -= done
-            for result in found:
+                break
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                error = task.exception()
+                if isinstance(error, Exception):
+                    failure = failure or error
+                    office.fail(error)
+            for result in _in_order(done):
                 yield result
     finally:
-        office.stop("nobody is waiting for the result any more")
+        if running or not source.over:
+            office.stop("nobody is waiting for the result any more")
         await asyncio.gather(*running, return_exceptions=True)
+        if office.store and office.stopped:
+            office.store.event("stopped", {"reason": office.stopped})
+    failure = office.failure or failure or source.error
+    if failure is not None:
+        raise failure
+
+
+def _at_once(office: Office) -> int:
+    # Whoever has a deadline must not spend it waiting for the LLM to be free.
+    hurried = office.plan.budget.seconds is not None
+    return office.most_in_flight if hurried else max(FEWEST_AT_ONCE, 2 * office.most_in_flight)
+
+
+def _in_order(done: set[asyncio.Task[Result]]) -> list[Result]:
+    found = [task.result() for task in done if not task.cancelled() and task.exception() is None]
+    return sorted(found, key=lambda result: result.index)
+
+
+class _Source:
+    """Hands out rows with their numbers, until there are no more or the run is stopped."""
+
+    def __init__(self, office: Office, rows: Iterable[Any]) -> None:
+        self.office = office
+        self.begun = 0
+        self.over = False
+        self.error: Exception | None = None
+        self._rows = enumerate(rows)
+
+    def next(self) -> tuple[int, Any] | None:
+        # Whoever asks for one person gets a result, even after a stop.
+        if self.over or (self.office.stopped and self.begun):
+            return None
+        try:
+            person = next(self._rows, None)
+        except Exception as error:  # those who have begun go on; it is raised after them
+            self.error, self.over = error, True
+            return None
+        if person is not None:
+            self.begun += 1
+            return person
+        self.over = True
+        if self.office.store:
+            self.office.store.expect(self.begun)
+        return None
 
 
 async def _one(office: Office, index: int, raw: Any) -> Result:
     store = office.store
     try:
-        query = office.problem.row(as_mapping(office.problem, raw))
+        query = read_row(office.problem, raw)
     except RowError as error:
         return _unread(office, index, raw, error)
+    scored = None
     if store:
         store.add_query(index, office.problem.schema.as_dict(query))  # refuses another person
         finished = store.finished(index)
         if finished is not None:
             return Result.of(finished)
-    person = Person(office, index, query)
+        scored = next(store.setup(index), None)
+    probe_rows = 0 if scored is not None else await office.probe(query)
+    person = Person(office, index, query, scored=scored, probe_rows=probe_rows)
     office.running(asyncio.current_task())
     return await person.result()
 
 
 def _unread(office: Office, index: int, raw: Any, error: RowError) -> Result:
-    nobody: Row = (None,) * len(office.problem.schema)
-    return Result(
-        query={str(k): str(v) for k, v in raw.items()} if isinstance(raw, Mapping) else {},
+    result = Result(
+        query=_texts(office.problem, raw),
         outcome=Outcome(OutcomeKind.FAILED, str(error.at(index))),
-        metrics=metrics_of(office, Archive(office.problem, nobody)),
+        metrics=metrics_of(office),
         settings=office.settings,
         index=index,
     )
+    if office.store:
+        office.store.add_query(index, result.query)
+        office.store.finish(index, result)
+    return result
+
+
+def read_row(problem: Problem, raw: Any) -> Row:
+    """Read one row, or raise `RowError`, whatever is wrong with it."""
+    try:
+        return problem.row(as_mapping(problem, raw))
+    except RowError:
+        raise
+    except Exception as error:  # a table's own row, or a value, that cannot even be looked at
+        raise RowError(f"it cannot be read ({type(error).__name__})") from error
 
 
 def as_mapping(problem: Problem, raw: Any) -> Mapping[str, Any]:
     """Return a row as a mapping: it may be one, a typed row, or a row of a data frame."""
     if isinstance(raw, Mapping):
         return raw
+    if getattr(raw, "ndim", 1) != 1:
+        raise RowError(
+            "a whole table was given for one row: take one (frame.iloc[0]), or find_many"
+        )
     if hasattr(raw, "to_dict"):
         named: Mapping[str, Any] = raw.to_dict()
         return named
@@ -88,3 +150,18 @@ def as_mapping(problem: Problem, raw: Any) -> Mapping[str, Any]:
             f"a row is a mapping or a tuple of {len(schema)} values, not {type(raw).__name__}"
         )
     return {feature.name: value for feature, value in zip(schema, raw, strict=True)}
+
+
+def _texts(problem: Problem, raw: Any) -> dict[str, str]:
+    """Return what can be told of a row that cannot be read."""
+    try:
+        return {_text(name): _text(value) for name, value in as_mapping(problem, raw).items()}
+    except Exception:
+        return {}
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:
+        return type(value).__name__

@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waysout.domain.budget import Ledger
-from waysout.domain.known import Known
+from waysout.domain.known import Known, approved
 from waysout.domain.problem import Problem
-from waysout.errors import InputError
+from waysout.domain.schema import Row
+from waysout.errors import InputError, WaysoutError
 from waysout.llm.base import Reply, Request
 from waysout.llm.call import Caller
 from waysout.oracles.answers import ask_checked
 from waysout.oracles.cache import CachedOracle
+from waysout.oracles.probe import probe
 from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
 from waysout.run.desk import Desk
@@ -28,6 +30,7 @@ from waysout.store import Store
 
 # Rows come back within one search and among people who are alike; more would fill the memory.
 REMEMBERED_ROWS = 100_000
+PROBED = "probed"
 
 
 class Office:
@@ -42,7 +45,6 @@ class Office:
         known: Known | None = None,
         store: Store | None = None,
         in_flight: int | None = None,
-        probe_rows: int = 0,
         progress: OnProgress | None = None,
     ) -> None:
         self.problem = problem
@@ -50,7 +52,6 @@ class Office:
         self.caller = caller
         self.known = known
         self.store = store
-        self.probe_rows = probe_rows
         self.progress = progress
         parallel = caller.backend.parallel if caller else 1
         self.most_in_flight = in_flight or parallel
@@ -63,6 +64,14 @@ class Office:
         self.past_memory = Desk(partial(ask_checked, remembering.oracle), lock)
         """Where the model itself is asked, past what is remembered."""
         self.stopped = ""
+        self.failure: Exception | None = None
+        """What ended the run, where it was neither its end nor somebody's wish."""
+        on_file = [e for e in store.events() if e.kind == PROBED] if store else []
+        self.steady = all(event.detail.get("stable", True) for event in on_file)
+        """Whether the oracle says the same of a row each time, as far as was tried."""
+        self._probed = bool(on_file)
+        self._probing = asyncio.Lock()
+        self._refusal: Exception | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -85,10 +94,32 @@ class Office:
     @cached_property
     def approved(self) -> NDArray[np.float64] | None:
         """The rows known to be approved, encoded, to tell how plausible options are."""
-        if self.known is None:
-            return None
-        pairs = zip(self.known.rows, self.known.labels, strict=True)
-        return self.problem.schema.encode([row for row, label in pairs if label])
+        return None if self.known is None else approved(self.known, self.problem.schema).matrix
+
+    async def probe(self, query: Row) -> int:
+        """Try the oracle before anything is spent on it; returns the rows that took.
+
+        The first who comes waits for it, and pays. An oracle that is refused is so for everybody.
+        """
+        async with self._probing:
+            if self._refusal is not None:
+                raise self._refusal
+            if self._probed or self.stopped:
+                return 0
+            known = self.known
+            rows, labels = ([query], None) if known is None else (known.rows, known.labels)
+            try:
+                report = await asyncio.to_thread(probe, self.problem.oracle, rows, labels=labels)
+            except Exception as error:
+                self._refusal = error
+                raise
+            self._probed, self.steady = True, report.stable
+            return report.rows_asked
+
+    def note_probe(self, index: int, rows: int) -> None:
+        """Put on file who has paid for trying the oracle."""
+        if self.store and rows:
+            self.store.event(PROBED, {"rows": rows, "stable": self.steady}, index)
 
     async def call(self, request: Request, ledger: Ledger) -> Reply:
         """Ask the LLM."""
@@ -104,6 +135,13 @@ class Office:
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def fail(self, error: Exception) -> None:
+        """End every search for an error, which is raised when all have ended."""
+        if not self.stopped:
+            self.failure = error
+        named = isinstance(error, WaysoutError)
+        self.stop(str(error) if named else f"{type(error).__name__}: {error}")
 
     def stop(self, reason: str) -> None:
         """End every search, with what it has found so far."""

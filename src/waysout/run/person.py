@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-import numpy as np
-
 from waysout.domain.budget import Ledger, Spent
 from waysout.domain.metrics import run_metrics, set_metrics
 from waysout.domain.oracle import Answers
@@ -17,29 +15,47 @@ from waysout.domain.schema import Row
 from waysout.errors import (
     BudgetSpent,
     InputError,
+    IntegrityError,
+    LLMError,
     LLMFailure,
-    LLMUnreachable,
     OracleError,
     RuleError,
+    WaysoutError,
 )
 from waysout.llm.base import Reply
+from waysout.oracles.probe import SAME
 from waysout.report.result import Result
 from waysout.run.office import Office
 from waysout.run.progress import Progress
 from waysout.search.archive import Archive
-from waysout.search.base import Case, Ending, Search
+from waysout.search.base import Ending, Search
 from waysout.search.work import Answer, Evaluate, Propose, Work
 from waysout.store import check_same
+
+_UNFINISHED = (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
 
 
 class Person:
     """Drives one search. What was recorded before a kill is told again, never asked again."""
 
-    def __init__(self, office: Office, index: int, query: Row) -> None:
+    def __init__(
+        self,
+        office: Office,
+        index: int,
+        query: Row,
+        *,
+        scored: Answers | None = None,
+        probe_rows: int = 0,
+    ) -> None:
+        """Begin, from where time counts; ``scored`` is what is on file of the query itself."""
         self.office = office
         self.index = index
         self.query = query
-        self.ledger = Ledger(office.plan.budget, _spent_before(office, index))
+        before = _spent_before(office, index)
+        paid = replace(before, setup_rows=before.setup_rows + probe_rows)
+        self.ledger = Ledger(office.plan.budget, paid)
+        self._scored = scored
+        self._probe_rows = probe_rows
         self.search: Search | None = None
         self.settings = dict(office.settings)
         self._noted = 0
@@ -48,62 +64,92 @@ class Person:
     async def result(self) -> Result:
         """Return the result, whatever becomes of the search."""
         try:
-            answers = await self._score()
-            self.settings |= {
-                "query_probability": float(answers.probability[0]),
-                "query_approved": bool(answers.decision[0]),
-            }
-            settled = self.office.problem.settled(self.query, answers)
+            settled = await self._settle()
             if settled is not None:
                 return self._close(settled)
-            self.search = self._start(float(answers.probability[0]))
+            assert self.search is not None
             ending = await self._drive(self.search)
-        except BudgetSpent as error:
-            ending = Ending(OutcomeKind.BUDGET_SPENT, str(error))
-        except (OracleError, RuleError) as error:
-            ending = Ending(OutcomeKind.FAILED, str(error))
-        except LLMUnreachable as error:
-            self.office.stop(str(error))
-            ending = Ending(OutcomeKind.INTERRUPTED, str(error))
-        except LLMFailure as error:
-            ending = Ending(OutcomeKind.INTERRUPTED, str(error))
-        except asyncio.CancelledError:
-            if not self.office.stopped:
-                raise
-            ending = Ending(OutcomeKind.INTERRUPTED, self.office.stopped)
-        options = await self._options(ending)
+        except (Exception, asyncio.CancelledError) as error:
+            ending = self._ended_by(error)
+        options = self.search.archive.options() if self.search else []
+        if options and ending.kind not in _UNFINISHED:
+            try:
+                options = await self._ask_again(options)
+            except asyncio.CancelledError as error:
+                ending = self._ended_by(error)
         return self._close(self._outcome(ending), options)
+
+    def _ended_by(self, error: BaseException) -> Ending:
+        """Return how an error ends this search; what is no end of a search is raised again."""
+        office, stopped = self.office, isinstance(error, asyncio.CancelledError)
+        if isinstance(error, BudgetSpent):
+            return Ending(OutcomeKind.BUDGET_SPENT, str(error))
+        if isinstance(error, (OracleError, RuleError)):
+            return Ending(OutcomeKind.FAILED, str(error))
+        if isinstance(error, LLMFailure):
+            return Ending(OutcomeKind.INTERRUPTED, str(error))
+        if isinstance(error, Exception) and _concerns_all(error):
+            office.fail(error)
+        elif not (stopped and office.stopped):
+            raise error
+        return Ending(OutcomeKind.INTERRUPTED, office.stopped)
 
     # Set-up ------------------------------------------------------------------------------------
 
+    async def _settle(self) -> Outcome | None:
+        """Return the outcome where it is known before any search, or begin one."""
+        answers = await self._score()
+        chance = float(answers.probability[0])
+        self.settings |= {
+            "query_probability": chance,
+            "query_approved": bool(answers.decision[0]),
+        }
+        settled = self.office.problem.settled(self.query, answers)
+        if settled is None:
+            self.search = self._start(chance)
+        return settled
+
     async def _score(self) -> Answers:
-        """Ask the oracle of the query itself; the first person also pays for the probe."""
-        store = self.office.store
-        for known in store.setup(self.index) if store else ():
-            return known.answers
+        """Ask the oracle of the query itself."""
+        if self._scored is not None:
+            await self._check_model(self._scored)
+            return self._scored
         self._check_stopped()
-        probed = self.office.probe_rows if self.index == 0 else 0
-        self.ledger.take_setup_rows(1 + probed)
+        self.ledger.take_setup_rows(1)
         async with self._in_time():
             answers = await self.office.desk.ask([self.query])
+        store = self.office.store
         if store:
             store.record_setup(self.index, "query", [self.query], answers, self.ledger.spent)
+            self.office.note_probe(self.index, self._probe_rows)
         return answers
+
+    async def _check_model(self, on_file: Answers) -> None:
+        """Ask once more what was asked in an earlier sitting: is it still the same model?"""
+        office = self.office
+        if office.stopped or not office.steady or self.ledger.setup_rows_left < 1:
+            return
+        self.ledger.take_setup_rows(1)
+        async with self._in_time():
+            now = await office.past_memory.ask([self.query])
+        near = abs(float(now.probability[0]) - float(on_file.probability[0])) <= SAME
+        if not near or bool(now.decision[0]) != bool(on_file.decision[0]):
+            raise IntegrityError(
+                f"{office.problem.oracle.name} is another model than that of the run on file: it "
+                f"says {now.probability[0]:.6g} of query {self.index}, where that said "
+                f"{on_file.probability[0]:.6g}. Resume with the model of the run, or start a new "
+                "run"
+            )
 
     def _start(self, probability: float) -> Search:
         office = self.office
-        goal = office.problem.goal.for_query(probability)
-        case = Case(
-            problem=replace(office.problem, goal=goal),
-            query=self.query,
-            probability=probability,
-            budget=office.plan.budget,
-            k=office.plan.k,
-            seed=office.plan.seed,
+        return office.plan.start(
+            office.problem,
+            self.query,
+            probability,
             proposer=office.proposer,
             known=office.known,
         )
-        return office.plan.method.start(case)
 
     # The loop ----------------------------------------------------------------------------------
 
@@ -219,41 +265,37 @@ class Person:
     def _outcome(self, ending: Ending) -> Outcome:
         archive = self.search.archive if self.search else None
         best = archive.best_probability if archive is not None else None
-        unfinished = ending.kind in (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
-        if archive and len(archive) and not unfinished:
+        if archive and len(archive) and ending.kind not in _UNFINISHED:
             return Outcome(OutcomeKind.FOUND, ending.reason, best_probability=best)
         return Outcome(ending.kind, ending.reason, best_probability=best)
 
-    async def _options(self, ending: Ending) -> list[Option]:
-        """Return the options, each asked once more: a model that wavers is no promise."""
-        if self.search is None:
-            return []
-        options = self.search.archive.options()
-        rows = self.search.archive.rows
-        asked = int(min(len(rows), self.ledger.setup_rows_left))
-        if not asked or ending.kind in (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED):
+    async def _ask_again(self, options: list[Option]) -> list[Option]:
+        """Return the options, asked once more as far as we may: a model may waver."""
+        assert self.search is not None
+        asked = int(min(len(options), self.ledger.setup_rows_left))
+        if not asked:
             return options
         try:
             self.ledger.take_setup_rows(asked)
             async with self._in_time():
-                again = await self.office.past_memory.ask(rows[:asked])
-        except (BudgetSpent, OracleError, asyncio.CancelledError):
+                again = await self.office.past_memory.ask(self.search.archive.rows[:asked])
+        except (BudgetSpent, OracleError):
             return options  # found, if not asked twice
-        met = self.search.case.problem.goal.met(again)
-        firm = np.concatenate([met, np.ones(len(rows) - asked, dtype=bool)])
-        return [replace(o, stable=bool(f)) for o, f in zip(options, firm, strict=True)]
+        firm = self.search.case.problem.goal.met(again).tolist()
+        told = [replace(o, stable=f) for o, f in zip(options[:asked], firm, strict=True)]
+        return told + options[asked:]
 
     def _close(self, outcome: Outcome, options: list[Option] | None = None) -> Result:
         office, search = self.office, self.search
-        archive = search.archive if search else Archive(office.problem, self.query)
+        archive = search.archive if search else None
         result = Result(
             query=office.problem.schema.as_dict(self.query),
             outcome=outcome,
             options=tuple(options or ()),
-            near_misses=() if options else tuple(archive.near_misses()),
+            near_misses=() if options or archive is None else tuple(archive.near_misses()),
             ledger=self.ledger.spent,
             metrics=metrics_of(office, archive),
-            rejections=dict(archive.rejections),
+            rejections={} if archive is None else dict(archive.rejections),
             settings=self.settings,
             index=self.index,
         )
@@ -262,15 +304,28 @@ class Person:
         return result
 
 
-def metrics_of(office: Office, archive: Archive) -> dict[str, float | int | None]:
+def _concerns_all(error: Exception) -> bool:
+    """Whether an error would meet everybody: an LLM that is set up wrongly or gone, or a bug.
+
+    Our other errors are of a run on file that is another one or cannot be written: nothing more is
+    to be written to it.
+    """
+    return isinstance(error, LLMError) or not isinstance(error, WaysoutError)
+
+
+def metrics_of(office: Office, archive: Archive | None = None) -> dict[str, float | int | None]:
     """Return what a result tells in numbers; every result has the same names."""
+    if archive is None:
+        nobody: Row = (None,) * len(office.problem.schema)
+        nothing = set_metrics(office.problem, nobody, [])
+        return {**nothing, **run_metrics(0, 0, 0, 0), "within_query_key": 0}
     found = set_metrics(office.problem, archive.query, archive.unique_rows, office.approved)
     counts = run_metrics(archive.valid, archive.evaluated, archive.pruned, archive.generated)
     return {**found, **counts, "within_query_key": len(archive) - len(archive.unique_rows)}
 
 
 def _spent_before(office: Office, index: int) -> Spent:
-    """Return what the answers on file cost.
+    """Return what the answers on file cost, and the time and attempts up to the last sign of life.
 
     The ledger filed with an answer may count others that were under way and never came to file:
     they will be asked, and paid for, again.
@@ -278,6 +333,8 @@ def _spent_before(office: Office, index: int) -> Spent:
     if office.store is None:
         return Spent()
     last, usages, rows = office.store.spent(index), [], 0
+    left = office.store.partial(index)
+    ended = left.ledger if left is not None else last
     for recorded in office.store.answers(index):
         rows += len(recorded.rows)
         if isinstance(recorded.answer, Reply):
@@ -290,5 +347,8 @@ def _spent_before(office: Office, index: int) -> Spent:
         tokens_out=sum(usage.tokens_out for usage in usages),
         cached_tokens=sum(usage.cached_tokens for usage in usages),
         oracle_rows=rows,
+        attempts=max(last.attempts, ended.attempts),
+        setup_rows=max(last.setup_rows, ended.setup_rows),
+        seconds=max(last.seconds, ended.seconds),
         money=sum(map(price.of, usages)) if price else last.money,
     )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from waysout import __version__
 from waysout.domain.budget import Budget
+from waysout.domain.known import Known
 from waysout.domain.problem import Problem
+from waysout.domain.schema import Row
 from waysout.errors import InputError, shown
-from waysout.prompts.propose import Style
-from waysout.search.base import Method
+from waysout.prompts.propose import Proposer, Style
+from waysout.search.base import Case, Method, Search
+
+MOST_K = 50
 
 
 @dataclass(frozen=True)
@@ -26,12 +30,8 @@ class Plan:
     style: Style = field(default_factory=Style)
 
     def __post_init__(self) -> None:
-        for name, least, most in (("k", 1, 50), ("seed", 0, 2**31 - 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise InputError(
-                    f"{name} is a whole number from {least} to {most}, not {shown(value)}"
-                )
+        check_whole("k", self.k, 1, MOST_K)
+        check_whole("seed", self.seed, 0, 2**31 - 1)
 
     def as_dict(self, llm: str | None) -> dict[str, Any]:
         """Return the plan as it stands in results and runs."""
@@ -44,6 +44,39 @@ class Plan:
             "seed": self.seed,
             "budget": asdict(self.budget),
         }
+
+    def start(
+        self,
+        problem: Problem,
+        query: Row,
+        probability: float,
+        *,
+        proposer: Proposer | None = None,
+        known: Known | None = None,
+    ) -> Search:
+        """Begin the search of one person, whose own probability the oracle has told."""
+        case = Case(
+            problem=replace(problem, goal=problem.goal.for_query(probability)),
+            query=query,
+            probability=probability,
+            budget=self.budget,
+            k=self.k,
+            seed=self.seed,
+            proposer=proposer,
+            known=known,
+        )
+        search = self.method.start(case)
+        if not isinstance(search, Search):
+            raise InputError(f"{self.name!r}: start() returns a Search, not {shown(search)}")
+        return search
+
+
+def check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
+    """Raise `InputError` unless a value is a whole number within its bounds."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise InputError(f"{name} is a whole number {bounds}, not {shown(value)}")
 
 
 def describe(problem: Problem) -> dict[str, Any]:

@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from waysout.domain.distance import Neighbours, novelty
 from waysout.domain.problem import Problem
 from waysout.domain.result import Option
 from waysout.domain.schema import Row
 
 NEAR_MISSES = 5
-# Some of the likeliest may turn out to break a rule when they are looked at.
+# An option may be found later in the bin of a miss, which then is none.
 _MISSES_KEPT = 4 * NEAR_MISSES
 
 
@@ -38,6 +36,8 @@ class Archive:
         self.problem = problem
         self.query = query
         self.query_key = problem.key(query)
+        # What is proposed breaks nothing that the query does not break.
+        self._starts_broken = bool(problem.violations(query, query))
         self.best_probability: float | None = None
         self.evaluated = 0
         self.valid = 0
@@ -46,8 +46,7 @@ class Archive:
         self.rejections: Counter[str] = Counter()
         self._found: dict[str, Found] = {}
         self._misses: dict[str, Found] = {}
-        self._matrix = np.empty((16, len(problem.schema)))
-        self._unique = 0
+        self._unique = Neighbours(problem.distance)
 
     def is_valid(self, row: Row, approved: bool) -> bool:
         """Whether a row the oracle approved or not is a way out."""
@@ -58,8 +57,10 @@ class Archive:
     ) -> bool:
         """Count an evaluated row; returns whether it is a new option."""
         self.evaluated += 1
-        self.best_probability = max(probability, self.best_probability or 0.0)
         found = Found(row, probability, tuple(reasons))
+        if not valid and self._starts_broken and self.problem.violations(self.query, row):
+            return False
+        self._note_best(probability)
         if not valid:
             self._miss(key, found)
             return False
@@ -68,29 +69,29 @@ class Archive:
             return False
         self._found[key] = found
         if key != self.query_key:
-            self._append(row)
+            self._unique.add(self.problem.schema.encode([row])[0])
         return True
+
+    def _note_best(self, probability: float) -> None:
+        best, worth = self.best_probability, self.problem.goal.worth
+        if best is None or worth(probability) > worth(best):
+            self.best_probability = probability
 
     def _miss(self, key: str, found: Found) -> None:
         known = self._misses.get(key)
-        if known is None or known.probability < found.probability:
+        worth = self.problem.goal.worth
+        if known is None or worth(known.probability) < worth(found.probability):
             self._misses[key] = found
         if len(self._misses) > 2 * _MISSES_KEPT:
             self._misses = dict(self._likeliest(_MISSES_KEPT))
 
     def _likeliest(self, most: int) -> list[tuple[str, Found]]:
-        return sorted(self._misses.items(), key=lambda item: -item[1].probability)[:most]
+        worth = self.problem.goal.worth
+        return sorted(self._misses.items(), key=lambda item: -worth(item[1].probability))[:most]
 
-    def _append(self, row: Row) -> None:
-        if self._unique == len(self._matrix):
-            self._matrix = np.concatenate([self._matrix, np.empty_like(self._matrix)])
-        self._matrix[self._unique] = self.problem.schema.encode([row])[0]
-        self._unique += 1
-
-    @property
-    def unique(self) -> NDArray[np.float64]:
-        """The unique valid rows, encoded."""
-        return self._matrix[: self._unique]
+    def novelty(self, row: Row) -> float:
+        """Return how different a row is from the unique valid ones found so far."""
+        return novelty(self._unique.distances(self.problem.schema.encode([row])[0]))
 
     @property
     def unique_rows(self) -> list[Row]:
@@ -110,12 +111,8 @@ class Archive:
         return [self._option(f) for f in list(self._found.values())[start:]]
 
     def near_misses(self, most: int = NEAR_MISSES) -> list[Option]:
-        """Return the likeliest rows that were not approved and break no rule."""
-        kept = [
-            found
-            for key, found in self._likeliest(_MISSES_KEPT)
-            if key not in self._found and not self.problem.violations(self.query, found.row)
-        ]
+        """Return the rows that came nearest to a yes, and break no rule."""
+        kept = [found for key, found in self._likeliest(_MISSES_KEPT) if key not in self._found]
         return [self._option(found) for found in kept[:most]]
 
     def _option(self, found: Found) -> Option:

@@ -64,9 +64,12 @@ class Method(ABC):
     def __post_init__(self) -> None:
         check_settings(self)
 
+    def prepare(self) -> None:  # noqa: B027 - most methods need nothing
+        """Load what the method needs, or say what is missing, before anything is spent."""
+
     @abstractmethod
     def start(self, case: Case) -> Search:
-        """Return a search that has not begun."""
+        """Return a search that has not begun; nothing is loaded or asked."""
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, as they stand in results."""

@@ -6,10 +6,10 @@ A method is a choice of `Parts`; none has a loop of its own.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
-from waysout.domain.distance import novelty
 from waysout.domain.edit import Edit
 from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind
@@ -17,12 +17,12 @@ from waysout.domain.schema import Row
 from waysout.errors import InputError
 from waysout.llm.base import Reply, Request
 from waysout.prompts.render import Tag
-from waysout.search.base import Case, Search
+from waysout.search.base import Case, Method, Search, least
 from waysout.search.memory import MEMORY, Remembered, recall, records
 from waysout.search.prune.base import Candidate, Pruner, Verdict
 from waysout.search.reward import Evidence, Reward
 from waysout.search.select import EXPLORATION, deepest_on_path, leaf
-from waysout.search.tree import Attempt, Node, Tree
+from waysout.search.tree import ROOT, Attempt, Node, Tree
 from waysout.search.work import Work
 
 Hint = Callable[[Tree, int, list[Attempt]], tuple[str, ...]]
@@ -51,12 +51,52 @@ class Parts:
 
 
 @dataclass(frozen=True)
+class TreeMethod(Method):
+    """The settings that all tree searches share."""
+
+    needs_llm: ClassVar[bool] = True
+
+    depth: int = least(1, DEPTH)
+    exploration: float = least(0, EXPLORATION)
+    memory: int = least(0, MEMORY)
+    remembered: Remembered = "attempts"
+    temperature: float = least(0, 0.7)
+    in_flight: int = least(1, 1)
+
+    def _search(self, case: Case, **parts: Any) -> TreeSearch:
+        """Bind the parts that make a method to the settings that all share."""
+        shared = {f.name: getattr(self, f.name) for f in fields(TreeMethod)}
+        return TreeSearch(case, Parts(**shared, **parts))
+
+
+@dataclass
+class _Trial:
+    """A candidate on its way: what the pruner says of it, then the oracle (unless it is pruned)."""
+
+    candidate: Candidate
+    verdict: Verdict
+    chance: float | None = None
+    valid: bool = False
+
+    @property
+    def tag(self) -> Tag:
+        """What became of it."""
+        if not self.verdict.kept:
+            return Tag.PRUNED
+        return Tag.APPROVED if self.valid else Tag.REJECTED
+
+
+@dataclass(frozen=True)
 class _Batch:
-    """Candidates of one reply on their way to the oracle."""
+    """The candidates of one reply, in its order."""
 
     node: int
-    candidates: Sequence[Candidate]
-    verdicts: Sequence[Verdict]
+    trials: Sequence[_Trial]
+
+    @property
+    def kept(self) -> list[_Trial]:
+        """Those that go to the oracle."""
+        return [trial for trial in self.trials if trial.verdict.kept]
 
 
 class TreeSearch(Search):
@@ -70,15 +110,14 @@ class TreeSearch(Search):
         self.proposer = case.proposer
         self.tree = Tree(case.query, self.archive.query_key, case.probability)
         self._batches: deque[_Batch] = deque()
-        self._in_flight = 0
 
     # Asking ------------------------------------------------------------------------------------
 
     def _next(self) -> Work | None:
         if self._batches:
             batch = self._batches.popleft()
-            return self._evaluate([c.row for c in batch.candidates], batch)
-        if self._in_flight >= self.parts.in_flight:
+            return self._evaluate([trial.candidate.row for trial in batch.kept], batch)
+        if self.tree[ROOT].waiting >= self.parts.in_flight:
             return None
         if self._spent():
             return None
@@ -100,7 +139,6 @@ class TreeSearch(Search):
             request = self._request(node)
             if request is not None:
                 self.tree.wait(node.id, 1)
-                self._in_flight += 1
                 return self._propose(request, node.id)
             if node.closed:
                 break  # it was to be widened, and nothing may be edited there
@@ -144,9 +182,11 @@ class TreeSearch(Search):
         self.archive.rejections.update(proposal.counts())
         candidates = [self._candidate(row, edit) for edit in proposal.edits]
         verdicts = self._judge(node, candidates)
-        self._drop(node, candidates, verdicts)
-        kept = [(c, v) for c, v in zip(candidates, verdicts, strict=True) if v.kept]
-        self._queue(node, kept)
+        batch = _Batch(node, self._affordable(map(_Trial, candidates, verdicts)))
+        if batch.kept:
+            self._batches.append(batch)
+        else:
+            self._settle(batch)
 
     def _candidate(self, row: Row, edit: Edit) -> Candidate:
         problem, query = self.case.problem, self.case.query
@@ -165,93 +205,86 @@ class TreeSearch(Search):
             return [Verdict(kept=True)] * len(candidates)
         return pruner.judge(self.tree, node, candidates)
 
-    def _drop(
-        self, node: int, candidates: Sequence[Candidate], verdicts: Sequence[Verdict]
-    ) -> None:
-        for candidate, verdict in zip(candidates, verdicts, strict=True):
-            if not verdict.kept:
-                self.archive.pruned += 1
-                self.tree.note(node, candidate.edit, candidate.row, Tag.PRUNED)
-
-    def _queue(self, node: int, kept: list[tuple[Candidate, Verdict]]) -> None:
-        """Send what is kept to the oracle, as far as rows are left."""
-        affordable = kept[: int(min(self.rows_left, len(kept)))]
-        if len(affordable) < len(kept):
-            self.archive.rejections["beyond the row budget"] += len(kept) - len(affordable)
-        if not affordable:
-            self._came_back(node)
-            return
-        candidates, verdicts = zip(*affordable, strict=True)
-        self._batches.append(_Batch(node, candidates, verdicts))
-
-    def _came_back(self, node: int) -> None:
-        self._in_flight -= 1
-        self.tree.wait(node, -1)
+    def _affordable(self, trials: Iterable[_Trial]) -> list[_Trial]:
+        """Return the trials without those for which no row is left that others will not take."""
+        left = self.rows_left - sum(len(batch.kept) for batch in self._batches)
+        found = []
+        for trial in trials:
+            left -= trial.verdict.kept
+            if trial.verdict.kept and left < 0:
+                self.archive.rejections["beyond the row budget"] += 1
+            else:
+                found.append(trial)
+        return found
 
     # Taking the oracle's answers in ------------------------------------------------------------
 
     def _on_answers(self, batch: _Batch, rows: Sequence[Row], answers: Answers) -> None:
         met = self.case.problem.goal.met(answers)
-        valid = [self.archive.is_valid(r, bool(m)) for r, m in zip(rows, met, strict=True)]
-        chances = answers.probability.tolist()
-        keep = self._keep_after(batch, valid)
-        for i, candidate in enumerate(batch.candidates):
-            tag = (Tag.APPROVED if valid[i] else Tag.REJECTED) if keep[i] else Tag.PRUNED
-            self.tree.note(batch.node, candidate.edit, candidate.row, tag, chances[i])
-        agreement = Counter((a.edit.feature, a.edit.value) for a in self.tree[batch.node].attempts)
-        total = agreement.total()
-        for i, candidate in enumerate(batch.candidates):
-            if not keep[i]:
-                self.archive.pruned += 1
-                continue
-            edit = candidate.edit
-            share = agreement[(edit.feature, edit.value)] / total
-            self._grow(batch, i, chances[i], valid[i], share)
-        self._came_back(batch.node)
+        judged = zip(batch.kept, rows, answers.probability.tolist(), met, strict=True)
+        for trial, row, chance, approved in judged:
+            trial.chance, trial.valid = chance, self.archive.is_valid(row, bool(approved))
+        self._judge_again(batch)
+        self._settle(batch)
 
-    def _keep_after(self, batch: _Batch, valid: Sequence[bool]) -> list[bool]:
-        pruner = self.parts.pruner
-        if pruner is None or not pruner.after_oracle:
-            return [True] * len(valid)
-        verdicts = pruner.judge(self.tree, batch.node, batch.candidates, valid)
-        return [verdict.kept for verdict in verdicts]
+    def _judge_again(self, batch: _Batch) -> None:
+        """Let a pruner that prefers what is valid have its say."""
+        pruner, trials = self.parts.pruner, batch.kept
+        if pruner is not None and pruner.after_oracle:
+            candidates, valid = [t.candidate for t in trials], [t.valid for t in trials]
+            verdicts = pruner.judge(self.tree, batch.node, candidates, valid)
+            for trial, verdict in zip(trials, verdicts, strict=True):
+                trial.verdict = verdict
 
-    def _grow(self, batch: _Batch, i: int, chance: float, valid: bool, share: float) -> None:
-        candidate = batch.candidates[i]
+    def _settle(self, batch: _Batch) -> None:
+        """Remember all that was tried, in the reply's order, and grow the tree by what is kept."""
+        for trial in batch.trials:
+            edit, row = trial.candidate.edit, trial.candidate.row
+            self.tree.note(batch.node, edit, row, trial.tag, trial.chance)
+        proposed = Counter((a.edit.feature, a.edit.value) for a in self.tree[batch.node].attempts)
+        for trial in batch.trials:
+            self.archive.pruned += not trial.verdict.kept
+            if trial.chance is not None:
+                edit = trial.candidate.edit
+                share = proposed[(edit.feature, edit.value)] / proposed.total()
+                self._grow(batch.node, trial, trial.chance, share)
+        self.tree.wait(batch.node, -1)
+
+    def _grow(self, node: int, trial: _Trial, chance: float, share: float) -> None:
+        candidate = trial.candidate
         # Rewarded before it joins the archive: else no valid row would ever be new.
-        reward = self.parts.reward(self._evidence(batch, i, chance, valid, share))
+        reward = self.parts.reward(self._evidence(trial, chance, share))
+        reasons = self._reasons(node, candidate)
+        self.archive.take(candidate.row, candidate.key, chance, trial.valid, reasons)
+        if not trial.verdict.kept:
+            return  # merged with a sibling when the oracle had answered: found, but no node
         child = self.tree.add(
-            batch.node, candidate.edit, candidate.row, candidate.key, chance, valid
+            node, candidate.edit, candidate.row, candidate.key, chance, trial.valid
         )
-        self.archive.take(candidate.row, candidate.key, chance, valid, self._reasons(child))
         self.tree.back_up(child, reward)
         if self.tree[child].depth >= self.parts.depth:
             self.tree.close(child)
 
-    def _evidence(
-        self, batch: _Batch, i: int, chance: float, valid: bool, share: float
-    ) -> Evidence:
-        candidate, problem = batch.candidates[i], self.case.problem
-        encoded = problem.schema.encode([candidate.row])[0]
+    def _evidence(self, trial: _Trial, chance: float, share: float) -> Evidence:
+        candidate, problem = trial.candidate, self.case.problem
         return Evidence(
             probability=problem.goal.worth(chance),
-            approved=valid,
+            approved=trial.valid,
             distance=candidate.distance,
             changes=candidate.changes,
-            novelty=novelty(problem.distance.between(encoded, self.archive.unique)),
-            gain=batch.verdicts[i].gain,
+            novelty=self.archive.novelty(candidate.row),
+            gain=trial.verdict.gain,
             agreement=share,
         )
 
-    def _reasons(self, node: int) -> tuple[str, ...]:
-        """Return the reasons given for the changes that stand at a node."""
-        schema, row = self.case.problem.schema, self.tree[node].row
+    def _reasons(self, node: int, candidate: Candidate) -> tuple[str, ...]:
+        """Return the reasons given for the changes that stand at a candidate."""
+        schema, row = self.case.problem.schema, candidate.row
         changed = schema.changed(self.case.query, row)
+        edits = [*(above.edit for above in self.tree.path(node)), candidate.edit]
         standing = {
-            n.edit.feature: n.edit.reason
-            for n in self.tree.path(node)
-            if n.edit is not None
-            and n.edit.feature in changed
-            and row[schema.index(n.edit.feature)] == n.edit.value
+            edit.feature: edit.reason
+            for edit in edits
+            if edit and edit.feature in changed and row[schema.index(edit.feature)] == edit.value
         }
         return tuple(f"{feature}: {reason}" for feature, reason in standing.items() if reason)

@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import Literal
 
 from waysout.domain.schema import Row, Schema, Value
-from waysout.prompts.render import Record
-from waysout.search.tree import Attempt, Tree
+from waysout.prompts.render import Record, Tag
+from waysout.search.tree import Attempt, Node, Tree
 
 Remembered = Literal["attempts", "path"]
 
@@ -24,15 +24,17 @@ def recall(
     and what was pruned on it, as the paper's text can be read.
     """
     way = tree.path(node)
-    steps = {(above.id, below.edit) for above, below in pairwise(way)}
-    found = [
-        attempt
-        for place in way
-        for attempt in place.attempts
-        if remembered == "attempts" or attempt.tag == "PRUNED" or (place.id, attempt.edit) in steps
-    ]
+    found = [attempt for place in way for attempt in place.attempts]
+    if remembered == "path":
+        found = [a for a in found if a.tag == Tag.PRUNED] + _steps(way)
     found.sort(key=lambda attempt: attempt.time)
     return found[-most:] if most else []
+
+
+def _steps(way: list[Node]) -> list[Attempt]:
+    """Return the attempts a way consists of; of equal siblings, one stands for the step."""
+    tried = ((below.edit, above.attempts) for above, below in pairwise(way))
+    return [next(a for a in attempts if a.edit == edit) for edit, attempts in tried]
 
 
 def records(

@@ -122,21 +122,20 @@ PRESETS: Mapping[str, tuple[float, float, float, float]] = {
 BASELINE = "baseline"
 
 
-def reward(named: str, threshold: float = GATE_THRESHOLD) -> Reward:
+def reward(name: str, threshold: float = GATE_THRESHOLD, softness: float = GATE_SOFTNESS) -> Reward:
     """Return a reward by name, or by its four weights: ``"1,0.5,0.5,0.2"``."""
-    name = named.strip().lower()
     if name == BASELINE:
         return Baseline()
     try:
         weights = PRESETS.get(name) or tuple(float(part) for part in name.split(","))
     except ValueError:
         raise InputError(
-            f"{unknown('reward', named, [BASELINE, *PRESETS])}, or four weights such as 1,0.5,0.5,1"
+            f"{unknown('reward', name, [BASELINE, *PRESETS])}, or four weights such as 1,0.5,0.5,1"
         ) from None
     if len(weights) != 4:
         raise InputError(
             f"a reward has four weights (validity, proximity, sparsity, novelty), not "
-            f"{len(weights)}: {shown(named)}"
+            f"{len(weights)}: {shown(name)}"
         )
     validity, near, few, new = weights
-    return Weights(validity, near, few, new, threshold=threshold)
+    return Weights(validity, near, few, new, threshold, softness)

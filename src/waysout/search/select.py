@@ -61,14 +61,14 @@ def leaf(tree: Tree, exploration: float = EXPLORATION) -> Node | None:
 def deepest_on_path(tree: Tree, depth: int, exploration: float = EXPLORATION) -> Node:
     """Return the last node above the depth limit on the way UCT takes, closed nodes included.
 
-    For trees that grow one child at a time: when every leaf lies at the limit, this is where
-    another child is tried.
+    For trees that grow one child at a time: when every leaf lies at the limit or cannot be
+    expanded, this is where another child is tried.
     """
     node = tree[ROOT]
     while node.children:
         found = tree.children(node.id)
         child = max(found, key=lambda child: uct(child, node, exploration))
-        if child.depth >= depth:
+        if child.depth >= depth or (child.closed and not child.children):
             return node
         node = child
     return node

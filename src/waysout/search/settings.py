@@ -36,7 +36,16 @@ def _typed(name: str, hint: Any, value: Any) -> Any:
         if not isinstance(value, str):
             raise InputError(f"{name} is a text, not {shown(value)}")
         return value
+    if hint not in (int, float):
+        raise InputError(
+            f"the setting {name} is declared as {_written(hint)}: settings are int, float, bool, "
+            "str or Literal, so that a command line can give them"
+        )
     return _number(name, hint, value)
+
+
+def _written(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -51,9 +60,9 @@ def _number(name: str, hint: Any, value: Any) -> Any:
     what = "a whole number" if hint is int else "a number"
     try:
         number = hint(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} is {what}, not {shown(value)}") from None
     same = isinstance(value, str) or number == value
-    if isinstance(value, bool) or math.isnan(number) or not same:
+    if isinstance(value, bool) or not math.isfinite(number) or not same:
         raise InputError(f"{name} is {what}, not {shown(value)}")
     return number

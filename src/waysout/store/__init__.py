@@ -7,7 +7,7 @@ and the rest knows where runs lie.
 from __future__ import annotations
 
 from waysout.store.folder import find_run, list_runs, new_run_path, runs_dir
-from waysout.store.records import Event, Recorded, RunSummary, Setup, check_same
+from waysout.store.records import Event, Recorded, RunSummary, check_same
 from waysout.store.repair import RepairReport, Tally, repair
 from waysout.store.store import Store
 
@@ -16,7 +16,6 @@ __all__ = [
     "Recorded",
     "RepairReport",
     "RunSummary",
-    "Setup",
     "Store",
     "Tally",
     "check_same",

@@ -16,7 +16,7 @@ import numpy as np
 
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row
-from waysout.llm.base import Constraint, Message, Reply, Request, Usage
+from waysout.llm.base import Reply, Request, Usage
 
 Cell = int | str | bytes | None
 
@@ -64,14 +64,6 @@ def pack_request(request: Request) -> str | bytes:
             "constraint": held and {"grammar": held.grammar, "json_schema": schema},
         }
     )
-
-
-def unpack_request(cell: str | bytes) -> Request:
-    """Read what `pack_request` wrote."""
-    table = unpack(cell)
-    messages = tuple(Message(role, content) for role, content in table["messages"])
-    held = table["constraint"] and Constraint(**table["constraint"])
-    return Request(**(table | {"messages": messages, "constraint": held}))
 
 
 def pack_reply(reply: Reply) -> str | bytes:

@@ -9,11 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from waysout.domain.budget import Spent
-from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row
 from waysout.errors import IntegrityError
-from waysout.llm.base import Request
 from waysout.search.work import Answer, Propose, Work
 from waysout.store import cells
 
@@ -24,7 +21,7 @@ Status = Literal["running", "finished", "interrupted"]
 class Recorded:
     """An answer on file. ``asked`` works had been handed out when it came.
 
-    ``request`` (without its menu) and ``request_key`` belong to a propose, ``rows`` to an evaluate.
+    ``request_key`` belongs to a propose, ``rows`` to an evaluate.
     """
 
     asked: int
@@ -33,18 +30,6 @@ class Recorded:
     request_key: str
     rows: tuple[Row, ...]
     answer: Answer
-    spent: Spent
-    request: Request | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What the oracle said of rows that no search asked for: ``what`` says what they were for."""
-
-    what: str
-    rows: tuple[Row, ...]
-    answers: Answers
-    spent: Spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +46,9 @@ class Event:
 class RunSummary:
     """A run in a few figures.
 
-    Each query is either ``finished``, ``interrupted`` (with the results so far) or ``open`` (with
-    none yet). ``status`` is "running" while a live process writes the run.
+    Each query is either ``finished``, ``interrupted`` (with the results so far; one that failed is
+    tried again, too) or ``open`` (with none yet). ``status`` is "running" while a live process
+    writes the run.
     """
 
     path: Path
@@ -101,21 +87,8 @@ def moment(at: int) -> datetime:
 
 def read_recorded(row: sqlite3.Row) -> Recorded:
     """Read an answer to a search."""
-    spent = Spent.from_dict(cells.unpack(row["spent"]))
     if row["kind"] == "propose":
-        reply, request = cells.unpack_reply(row["answer"]), cells.unpack_request(row["question"])
-        return Recorded(
-            row["asked"], row["work"], "propose", row["label"], (), reply, spent, request
-        )
+        reply = cells.unpack_reply(row["answer"])
+        return Recorded(row["asked"], row["work"], "propose", row["label"], (), reply)
     rows, answers = cells.unpack_rows(row["question"]), cells.unpack_answers(row["answer"])
-    return Recorded(row["asked"], row["work"], "evaluate", "", rows, answers, spent)
-
-
-def read_setup(row: sqlite3.Row) -> Setup:
-    """Read an answer that no search asked for."""
-    return Setup(
-        what=row["label"],
-        rows=cells.unpack_rows(row["question"]),
-        answers=cells.unpack_answers(row["answer"]),
-        spent=Spent.from_dict(cells.unpack(row["spent"])),
-    )
+    return Recorded(row["asked"], row["work"], "evaluate", "", rows, answers)

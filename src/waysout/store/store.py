@@ -31,11 +31,9 @@ from waysout.store.records import (
     Event,
     Recorded,
     RunSummary,
-    Setup,
     Status,
     moment,
     read_recorded,
-    read_setup,
 )
 
 VERSION = 1
@@ -182,8 +180,8 @@ class Store:
                 tables.insert(db, "options", row, otherwise="IGNORE")
 
     def finish(self, index: int, result: Result) -> None:
-        """File a query's result. An interrupted one makes way for the next."""
-        final = result.outcome.kind != OutcomeKind.INTERRUPTED
+        """File a query's result. One that was interrupted, or failed, makes way for the next."""
+        final = result.outcome.kind not in (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
         row = (tables.now(), index, int(final), cells.as_cell(result.to_json()))
         with self._writing() as db:
             db.execute("DELETE FROM results WHERE query = ? AND NOT final", (index,))
@@ -195,6 +193,11 @@ class Store:
         row = (tables.now(), index, kind, cells.pack(plain(detail)))
         with self._writing() as db:
             tables.insert(db, "events", row)
+
+    def expect(self, queries: int) -> None:
+        """Note how many queries there are: a run is finished when they are."""
+        if queries not in self._expected(self.manifest):
+            self.event("queries", {"queries": queries})
 
     # Reading -----------------------------------------------------------------------------------
 
@@ -237,9 +240,10 @@ class Store:
         """Walk through the answers to a query's search, in the order it was told."""
         return (read_recorded(row) for row in self._sequence(index) if row["kind"] != "setup")
 
-    def setup(self, index: int) -> Iterator[Setup]:
+    def setup(self, index: int) -> Iterator[Answers]:
         """Walk through what the oracle said beside the search, in order."""
-        return (read_setup(row) for row in self._sequence(index) if row["kind"] == "setup")
+        rows = (row for row in self._sequence(index) if row["kind"] == "setup")
+        return (cells.unpack_answers(row["answer"]) for row in rows)
 
     def _sequence(self, index: int) -> Iterator[sqlite3.Row]:
         for seq, row in enumerate(self._walk("answers", "seq", 0, "query = ? AND", index)):
@@ -262,7 +266,7 @@ class Store:
         return self._result(index, final=True)
 
     def partial(self, index: int) -> Result | None:
-        """Return what an interruption left of a query that is not finished."""
+        """Return what an interruption or a failure left of a query that is not finished."""
         return self._result(index, final=False)
 
     def _result(self, index: int, *, final: bool) -> Result | None:
@@ -270,7 +274,7 @@ class Store:
         return Result.from_json(cells.as_text(rows[0]["body"])) if rows else None
 
     def results(self) -> Iterator[Result]:
-        """Walk through all results, finished and interrupted, by index."""
+        """Walk through all results, finished or not, by index."""
         for row in self._walk("results", "query"):
             yield Result.from_json(cells.as_text(row["body"]))
 
@@ -287,7 +291,7 @@ class Store:
             count = self._db.execute("SELECT * FROM totals WHERE id = 1").fetchone()
         return RunSummary(
             path=self.path,
-            status=self._status(count["finished"], count["queries"], manifest.get("queries")),
+            status=self._status(count["finished"], count["queries"], manifest),
             created=moment(begun["at"]),
             updated=moment(count["updated"]),
             method=str(manifest.get("method", "")),
@@ -301,12 +305,17 @@ class Store:
             oracle_rows=count["oracle_rows"],
         )
 
-    def _status(self, finished: int, queries: int, planned: object) -> Status:
+    def _status(self, finished: int, queries: int, manifest: Mapping[str, Any]) -> Status:
         if is_locked(self.path):
             return "running"
-        # A run that is killed early has not filed all its queries; the manifest may say how many.
-        due = planned if isinstance(planned, int) else max(queries, 1)
-        return "finished" if finished >= due else "interrupted"
+        # A run that ends early has not filed all its queries.
+        due = self._expected({"queries": queries, **manifest})
+        return "finished" if due and finished >= max(1, queries, *due) else "interrupted"
+
+    def _expected(self, manifest: Mapping[str, Any]) -> set[int]:
+        """Return how many queries were expected, by the manifest or by an event; none: unknown."""
+        told = [manifest.get("queries"), *(e.detail.get("queries") for e in self.events())]
+        return {number for number in told if isinstance(number, int)}
 
     def verify(self) -> None:
         """Read everything, and raise `IntegrityError` where something is damaged."""

@@ -4,8 +4,8 @@
     queries   the rows asked about
     answers   what LLM and oracle said, numbered per query without gaps (``seq``), with the ledger
     options   what was found, as it was found
-    results   one per query: finished (``final``) or what an interruption left
-    events    started, resumed, interrupted, …
+    results   one per query: finished (``final``) or what there was when it ended
+    events    how many queries there are, who tried the oracle, why it stopped
     totals    one row of counts, kept by triggers: a summary costs the same for any number of rows
 
 Every row but the totals ends in a checksum: SQLite itself would not notice a changed letter.

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from waysout.domain.rules.base import Bound, Lever, Rule, Violation
-from waysout.domain.rules.joint import Linked, OneHot
+from waysout.domain.rules.joint import Linked, MaxChanges, OneHot
 from waysout.domain.rules.reading import find_feature, find_features
 from waysout.domain.rules.single import Step
 from waysout.domain.schema import Row, Schema, Value
@@ -139,6 +139,16 @@ class RuleSet:
     def count_changes(self, query: Row, candidate: Row) -> int:
         """Count the changes a person would count: what follows another change is not one."""
         return len(self.moved(query, candidate))
+
+    def may_still_move(self, query: Row, row: Row) -> frozenset[str]:
+        """Return the features whose edit passes no limit on the number of changes."""
+        names = frozenset(feature.name for feature in self.schema)
+        limits = [rule.at_most for rule in self.rules if isinstance(rule, MaxChanges)]
+        moved = self.moved(query, row)
+        if not limits or len(moved) < min(limits):
+            return names
+        groups = {name for group in self._groups if moved.intersection(group) for name in group}
+        return names & (moved | groups)
 
     def levers(self, query: Row) -> Mapping[str, Lever]:
         """Return for each feature what it may be set to, as far as rules about it alone tell."""

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from waysout.cli.places import check_places, resume_hint
+from waysout.errors import InputError
+
+
+@pytest.mark.parametrize("link", ["symlink", "hard link", "other spelling"])
+def test_a_file_is_known_under_any_name(tmp_path: Path, link: str) -> None:
+    table, other = tmp_path / "t.csv", tmp_path / "o.csv"
+    table.write_text("a\n1\n")
+    if link == "symlink":
+        other.symlink_to(table)
+    elif link == "hard link":
+        os.link(table, other)
+    else:
+        (tmp_path / "sub").mkdir()
+        other = tmp_path / "sub" / ".." / "t.csv"
+    with pytest.raises(InputError, match=r"--csv would overwrite .*t.csv, the file of --data"):
+        check_places({"--csv": other}, {"--data": str(table), "--card": ""})
+
+
+def test_files_of_their_own_may_be_written(tmp_path: Path) -> None:
+    (tmp_path / "old.html").write_text("")
+    outputs = {"--html": tmp_path / "old.html", "--csv": tmp_path / "new.csv", "--record": None}
+    check_places(outputs, {"--data": "synthetic", "--run": None})
+
+
+@pytest.mark.parametrize(
+    ("folder", "llm", "end"),
+    [
+        ("runs", "openai:m@http://h/v1", "resume a"),
+        ("else", "openai:m@http://h/v1", "a.db --llm openai:m@http://h/v1"),
+        ("else", "openai:a b@http://h/v1", "a.db --llm 'openai:a b@http://h/v1'"),
+        ("else", "llamacpp:m", "a.db"),
+        ("else", "", "a.db"),
+    ],
+)
+def test_the_hint_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, llm: str, end: str
+) -> None:
+    monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path / "runs"))
+    assert resume_hint(tmp_path / folder / "a.db", llm).endswith(end)

@@ -1,0 +1,380 @@
+"""What ends a run, or one person's part of it: nothing found is lost, and nothing is hushed up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from run_world import PEOPLE, Adder, Gate, Watched, no_waiting, problem, timeless
+
+import waysout
+from waysout.domain.budget import Budget
+from waysout.domain.oracle import Answers
+from waysout.domain.result import OutcomeKind, Result
+from waysout.domain.rules import Custom
+from waysout.domain.schema import Row
+from waysout.errors import IntegrityError, LLMError, LLMFailure, LLMUnreachable, OracleError
+from waysout.llm.base import Request
+from waysout.run import options as options_module
+from waysout.run.desk import Desk
+from waysout.run.office import Stop
+from waysout.run.progress import Progress
+from waysout.store import Store
+
+SMALL: dict[str, Any] = {"calls": 4, "k": 3}
+
+
+@pytest.fixture(autouse=True)
+def _at_once() -> Iterator[None]:
+    with no_waiting():
+        yield
+
+
+def search(rows: Any = PEOPLE[:3], **given: Any) -> list[Result]:
+    options = {"llm": Watched(), **SMALL, **given}
+    table = options.pop("table", None) or problem()
+    return sorted(waysout.find_many(table, rows, **options), key=lambda r: r.index)
+
+
+def until_raised(rows: Any, error: type[Exception], **given: Any) -> list[Result]:
+    """Return what came before an error, which must come."""
+    found: list[Result] = []
+    options = {"llm": Watched(), **SMALL, **given}
+    table = options.pop("table", None) or problem()
+    with pytest.raises(error):
+        found.extend(waysout.find_many(table, rows, **options))
+    return sorted(found, key=lambda r: r.index)
+
+
+def told(results: list[Result]) -> list[dict[str, Any]]:
+    """Return results less what another sitting adds."""
+    plain = [timeless(r, attempts=False) for r in results]
+    return [{**table, "ledger": {**table["ledger"], "setup_rows": 0}} for table in plain]
+
+
+def failing(after: int, error: Exception) -> Watched:
+    """Return an LLM that answers so many times."""
+    left = [after]
+
+    async def before(request: Request, attempt: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise error
+
+    return Watched(before)
+
+
+# The LLM ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (LLMError("the key is wrong"), LLMError),
+        (LLMFailure("connection refused"), LLMUnreachable),
+        (RuntimeError("a bug of the backend"), RuntimeError),
+    ],
+    ids=["set-up", "gone", "bug"],
+)
+def test_what_ends_a_run_comes_after_all_who_had_begun(
+    error: Exception, raised: type[Exception], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.db"
+    found = until_raised(PEOPLE[:3], raised, llm=failing(5, error), run=path)
+    assert [r.index for r in found] == [0, 1, 2]
+    assert {r.outcome.kind for r in found} == {OutcomeKind.INTERRUPTED}
+    assert all(str(error) in r.outcome.reason for r in found)
+    assert sum(r.ledger.llm_calls for r in found) == 5
+    with Store.read(path) as store:
+        assert [timeless(r) for r in store.results()] == list(map(timeless, found))
+        assert store.summary().status == "interrupted"
+        [reason] = [e.detail["reason"] for e in store.events() if e.kind == "stopped"]
+        assert str(error) in reason
+    assert told(search(run=path)) == told(search())
+
+
+@pytest.mark.parametrize("answered", [0, 2])
+def test_one_person_has_a_result_once_the_llm_has_answered(answered: int) -> None:
+    def plainly(llm: Watched) -> Result:
+        return waysout.find(problem(), PEOPLE[0], llm=llm, **SMALL)
+
+    def awaited(llm: Watched) -> Result:
+        return asyncio.run(waysout.afind(problem(), PEOPLE[0], llm=llm, **SMALL))
+
+    for ask in (plainly, awaited):
+        llm = failing(answered, LLMError("the key is wrong"))
+        if not answered:
+            with pytest.raises(LLMError, match="the key is wrong"):
+                ask(llm)
+            continue
+        result = ask(llm)
+        assert (result.outcome.kind, result.outcome.reason) == ("interrupted", "the key is wrong")
+        assert result.ledger.llm_calls == answered
+
+
+def test_a_wish_to_stop_raises_nothing() -> None:
+    stop = Stop()
+
+    async def both(request: Request, attempt: int) -> None:
+        stop("enough")
+        await asyncio.sleep(0.01)
+        raise LLMError("too late")
+
+    assert {r.outcome.reason for r in search(llm=Watched(both), stop=stop)} == {"enough"}
+
+
+# Rows -------------------------------------------------------------------------------------------
+
+
+def test_rows_that_end_in_an_error_lose_nobody(tmp_path: Path) -> None:
+    def people() -> Iterator[Row]:
+        yield from PEOPLE[:5]
+        raise OSError("the table is gone")
+
+    path = tmp_path / "run.db"
+    found = until_raised(people(), OSError, run=path)
+    assert list(map(timeless, found)) == list(map(timeless, search(PEOPLE[:5])))
+    with Store.read(path) as store:
+        assert store.summary().finished == 5
+        assert store.summary().status == "interrupted"  # nobody knows how many there are
+
+
+def test_a_run_is_finished_when_all_its_people_are(tmp_path: Path) -> None:
+    def status(name: str, rows: Any, most: int) -> str:
+        given: dict[str, Any] = {"method": "random", "oracle_rows": 3, "run": tmp_path / name}
+        found = waysout.find_many(problem(), rows, **given)
+        for _ in range(most):
+            next(found, None)
+        found.close()  # type: ignore[attr-defined]
+        with Store.read(tmp_path / name) as store:
+            return store.summary().status
+
+    approved = [(9, 9, "x")] * 40  # done as soon as they are begun
+    assert status("list", approved, 1) == "interrupted"
+    assert status("list", approved, 41) == "finished"
+    assert status("generator", iter(approved), 5) == "interrupted"
+    assert status("generator", iter(approved), 41) == "finished"
+    assert status("list", [*approved, *approved], 41) == "interrupted"
+
+
+def test_rows_that_cannot_be_read_are_on_file_and_tried_again(tmp_path: Path) -> None:
+    path, rows = tmp_path / "run.db", [{"a": "old"}, PEOPLE[0], None]
+    for _ in range(2):
+        results = search(rows, run=path)
+        assert [str(r.outcome.kind) for r in results] == ["failed", "found", "failed"]
+        with Store.read(path) as store:
+            assert [timeless(r) for r in store.results()] == list(map(timeless, results))
+            assert dict(store.queries())[0] == {"a": "old"}
+            found = store.summary()
+        assert (found.queries, found.finished, found.open) == (3, 1, 0)
+        assert found.status == "interrupted"
+
+
+def test_with_a_deadline_nobody_begins_who_would_only_wait() -> None:
+    taken, gate = 0, Gate()
+
+    def people() -> Iterator[Row]:
+        nonlocal taken
+        for row in PEOPLE:
+            taken += 1
+            yield row
+
+    def watch(_: Progress) -> None:
+        at_once.append(taken)
+
+    at_once: list[int] = []
+    gate.opened.set()
+    given: dict[str, Any] = {"in_flight": 2, "progress": watch, **SMALL}
+    found = waysout.find_many(problem(), people(), llm=Watched(gate), seconds=1000, **given)
+    for received, _ in enumerate(found):
+        assert taken <= received + 2
+    assert at_once[0] == 2
+
+
+# The oracle -------------------------------------------------------------------------------------
+
+
+class Moody(Adder):
+    """Falls over once, when it is asked for the n-th time."""
+
+    def __init__(self, falls: int) -> None:
+        super().__init__()
+        self.falls = falls
+
+    def ask(self, rows: Any) -> Answers:
+        if len(self.batches) == self.falls:
+            self.falls = -1
+            self.batches.append([])
+            raise ConnectionError("the model's server is busy")
+        return super().ask(rows)
+
+
+@pytest.mark.parametrize("falls", [3, 4, 7])
+def test_a_failure_of_the_model_is_not_the_last_word(falls: int, tmp_path: Path) -> None:
+    path, moody = tmp_path / "run.db", problem(oracle=Moody(falls))
+    [failed] = search(PEOPLE[:1], run=path, table=moody)
+    assert failed.outcome.kind == OutcomeKind.FAILED
+    assert "busy" in failed.outcome.reason
+    with Store.read(path) as store:
+        assert store.summary().status == "interrupted"
+    llm = Watched()
+    [result] = search(PEOPLE[:1], run=path, llm=llm)
+    assert told([result]) == told(search(PEOPLE[:1]))
+    assert llm.requests == result.ledger.llm_calls - failed.ledger.llm_calls
+
+
+def test_a_rule_that_falls_over_concerns_whom_it_meets() -> None:
+    def check(query: Any, row: Any) -> bool:
+        if query["a"] == 1:
+            raise KeyError("a")
+        return True
+
+    results = search(table=problem(Custom(call=check)))
+    assert [str(r.outcome.kind) for r in results] == ["found", "failed", "found"]
+
+
+def test_every_row_the_model_is_asked_stands_in_a_ledger(tmp_path: Path) -> None:
+    """Whoever is scored first pays for the probe, once; a finished run asks nothing at all."""
+    oracle, path = Adder(), tmp_path / "run.db"
+    rows = [{"a": "old"}, *PEOPLE[:2]]
+    given: dict[str, Any] = {"table": problem(oracle=oracle), "run": path, "method": "random",
+                             "oracle_rows": 3, "settings": {"batch": 1}}  # fmt: skip
+    results = search(rows, **given)
+    setup = [r.ledger.setup_rows for r in results]
+    assert setup == [0, 3 + len(results[1].options), 1 + len(results[2].options)]
+    with Store.read(path) as store:
+        assert [(e.index, e.detail["rows"]) for e in store.events() if e.kind == "probed"] == [
+            (1, 2)
+        ]
+    again = Adder()
+    assert list(map(timeless, search(rows, **{**given, "table": problem(oracle=again)}))) == list(
+        map(timeless, results)
+    )
+    assert again.batches == []
+
+
+def interrupted(path: Path, oracle: Adder | None = None) -> list[Result]:
+    stop, answers = Stop(), [0]
+
+    def watch(_: Progress) -> None:
+        answers[0] += 1
+        if answers[0] == 5:
+            stop("later")
+
+    table = problem(oracle=oracle or Adder())
+    return search(run=path, stop=stop, progress=watch, table=table)
+
+
+def test_going_on_costs_one_row_each_and_no_second_probe(tmp_path: Path) -> None:
+    path, oracle = tmp_path / "run.db", Adder()
+    before = interrupted(path)
+    assert {r.outcome.kind for r in before} == {OutcomeKind.INTERRUPTED}
+    results, whole = search(run=path, table=problem(oracle=oracle)), search()
+    extra = [r.ledger.setup_rows - w.ledger.setup_rows for r, w in zip(results, whole, strict=True)]
+    assert extra == [1, 1, 1]
+    assert set(oracle.batches[0]) <= set(PEOPLE[:3])
+    *_, another = search(PEOPLE[:4], run=path)
+    assert another.ledger.setup_rows == 1 + len(another.options)
+
+
+class Inverted(Adder):
+    def ask(self, rows: Any) -> Answers:
+        usual = super().ask(rows)
+        return Answers(1 - usual.probability, ~usual.decision)
+
+
+def test_another_model_is_noticed(tmp_path: Path) -> None:
+    path, llm = tmp_path / "run.db", Watched()
+    interrupted(path)
+    assert until_raised(PEOPLE[:3], IntegrityError, run=path, llm=llm,
+                        table=problem(oracle=Inverted())) == []  # fmt: skip
+    assert llm.requests == 0
+    assert told(search(run=path)) == told(search())  # and nothing is spoilt
+
+
+def test_a_model_that_wavers_anyway_may_go_on(tmp_path: Path) -> None:
+    class Wavering(Adder):
+        def ask(self, rows: Any) -> Answers:
+            usual = super().ask(rows)
+            drift = 0.9 * usual.probability + 0.001 * min(len(self.batches), 90)
+            return Answers(drift, usual.decision)
+
+    path = tmp_path / "run.db"
+    assert {r.outcome.kind for r in interrupted(path, Wavering())} == {OutcomeKind.INTERRUPTED}
+    later = Wavering()
+    later.batches = [[]] * 50
+    kinds = {r.outcome.kind for r in search(run=path, table=problem(oracle=later))}
+    assert OutcomeKind.INTERRUPTED not in kinds
+
+
+def test_a_refused_oracle_is_refused_for_everybody(tmp_path: Path) -> None:
+    class Refused(Adder):
+        def ask(self, rows: Any) -> Answers:
+            raise ValueError("no")
+
+    given: dict[str, Any] = {"table": problem(oracle=Refused()), "run": tmp_path / "run.db"}
+    assert until_raised(PEOPLE, OracleError, **given) == []
+    assert told(search(run=tmp_path / "run.db")) == told(search())
+
+
+def test_options_that_are_not_asked_again_do_not_say_how_firm_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    partial = interrupted(tmp_path / "run.db")
+    assert {o.stable for r in partial for o in r.options} == {None}
+
+    def scarce(**given: Any) -> Budget:
+        return Budget(**given, setup_rows=5)  # the probe, the query, and two of the options
+
+    monkeypatch.setattr(options_module, "Budget", scarce)
+    [result] = search(PEOPLE[:1], calls=8)
+    assert [o.stable for o in result.options[:3]] == [True, True, None]
+    assert {o.stable for o in result.options[2:]} == {None}
+
+
+# The ledger -------------------------------------------------------------------------------------
+
+
+def test_no_sitting_takes_anything_back(tmp_path: Path) -> None:
+    path, price = tmp_path / "run.db", "100/200"
+    given: dict[str, Any] = {"rows": PEOPLE[:1], "run": path, "price": price}
+    asked = 0
+
+    async def slowly_gone(request: Request, attempt: int) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 2:
+            await asyncio.sleep(0.1)
+            raise LLMFailure("connection refused")
+
+    [partial] = until_raised(error=LLMUnreachable, llm=Watched(slowly_gone), **given)
+    assert (partial.ledger.llm_calls, partial.ledger.attempts) == (2, 6)
+    llm = Watched()
+    [result] = search(llm=llm, **given)
+    [whole] = search(PEOPLE[:1], price=price)
+    assert result.ledger.attempts == 6 + llm.requests
+    assert result.ledger.seconds >= partial.ledger.seconds >= 0.4
+    assert result.ledger.money == pytest.approx(whole.ledger.money)
+    assert whole.ledger.money > 0
+
+
+# The desk ---------------------------------------------------------------------------------------
+
+
+def test_batches_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waysout.run.desk.MOST_ROWS", 10)
+    oracle = Adder()
+
+    async def ask() -> list[Answers]:
+        desk = Desk(oracle.ask, asyncio.Lock())
+        parts = [PEOPLE[:4], PEOPLE[4:8], PEOPLE[8:], PEOPLE]
+        return list(await asyncio.gather(*(desk.ask(part) for part in parts)))
+
+    answers = asyncio.run(ask())
+    assert [len(batch) for batch in oracle.batches] == [8, 4, 12]  # one who asks for more gets it
+    for part, answer in zip((PEOPLE[:4], PEOPLE[4:8], PEOPLE[8:], PEOPLE), answers, strict=True):
+        np.testing.assert_array_equal(answer.probability, Adder().ask(part).probability)

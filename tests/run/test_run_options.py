@@ -1,0 +1,209 @@
+"""What is given wrongly is named at once, with the value and what to give instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pandas as pd
+import pytest
+from run_world import PEOPLE, Watched, person, problem, timeless
+
+import waysout
+from waysout.domain.result import OutcomeKind
+from waysout.errors import InputError, RowError, UnavailableError
+from waysout.methods import make_method
+from waysout.run.office import Stop
+from waysout.search.base import Case, Method, Search
+from waysout.search.comp_mcts import CompMCTS
+
+SMALL: dict[str, Any] = {"calls": 2, "k": 3}
+KNOWN = SimpleNamespace(rows=PEOPLE, labels=[True] * 3)
+
+
+class Unshowable:
+    """Cannot even be shown."""
+
+    def __str__(self) -> str:
+        raise OSError("gone")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"k": "5"}, "k is a whole number from 1 to 50, not '5'"),
+        ({"k": 2.5}, "k is a whole number from 1 to 50, not 2.5"),
+        ({"k": None}, "k is a whole number from 1 to 50, not None"),
+        ({"seed": None}, "seed is a whole number"),
+        ({"calls": "3"}, "llm_calls is a whole number .* not '3'"),
+        ({"calls": 2.5, "method": "random"}, "llm_calls is a whole number"),
+        ({"in_flight": 0}, "in_flight is a whole number of at least 1, not 0"),
+        (
+            {"data": tuple(PEOPLE)},
+            "anything with rows and labels .* not a tuple",
+        ),
+        ({"data": pd.DataFrame([person(PEOPLE[0])])}, "data is a Dataset.* not a DataFrame"),
+        ({"data": KNOWN}, "12 rows are known, but 3 labels"),
+        ({"llm": 5}, "llm is a connection string such as 'simulated:1', or a Backend, not 5"),
+        ({"style": "paper"}, r"style is a Style, such as Style\('paper'\), not 'paper'"),
+        ({"price": 3.0}, "price is a text such as '0.15/0.60'.* not 3.0"),
+        ({"price": "dear"}, "a price is IN/OUT"),
+        ({"money": 1.0}, "needs the prices: price='IN/OUT'"),
+        ({"stop": print}, "stop is a Stop"),
+        ({"progress": True}, "progress is a function of one Progress, not True"),
+        ({"run": 7}, "run is the path of a file, not 7"),
+        ({"record": 7}, "record is the path of a file, not 7"),
+        ({"about": "me"}, "about is a mapping, not 'me'"),
+        ({"settings": "depth=3"}, "settings is a mapping such as {'depth': 3}, not 'depth=3'"),
+        ({"method": CompMCTS}, r"method is the class CompMCTS: make one, CompMCTS\("),
+        ({"method": 5}, "method is a name .*comp-mcts.* or a Method, not 5"),
+        ({"method": "cmop"}, "unknown method 'cmop'"),
+        ({"method": "nearest"}, "known rows"),
+        ({"settings": {"threshold": "inf"}}, "threshold is a number, not 'inf'"),
+    ],
+    ids=lambda value: "-".join(f"{k}" for k in value) if isinstance(value, dict) else "",
+)
+def test_wrong_values_are_named_before_anybody_is_asked_for(
+    given: dict[str, Any], reason: str
+) -> None:
+    options: dict[str, Any] = {"llm": Watched(), **SMALL, **given}
+    for ask in (waysout.find_many, waysout.afind_many):
+        with pytest.raises(InputError, match=reason):
+            ask(problem(), PEOPLE, **options)
+    with pytest.raises(InputError, match=reason):
+        waysout.find(problem(), PEOPLE[0], **options)
+
+
+def test_none_is_as_if_not_given() -> None:
+    names = ("run", "record", "stop", "price", "data", "style", "progress", "method", "settings",
+             "in_flight", "about")  # fmt: skip
+    nothing: dict[str, Any] = dict.fromkeys(names)
+    [plain] = waysout.find_many(problem(), PEOPLE[:1], llm=Watched(), **SMALL)
+    [result] = waysout.find_many(problem(), PEOPLE[:1], llm=Watched(), **SMALL, **nothing)
+    assert timeless(result) == timeless(plain)
+    [result] = waysout.find_many(problem(), PEOPLE[:1], llm=None, method="random", oracle_rows=9)
+    assert result.ledger.oracle_rows == 9
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (person(PEOPLE[0]), "many rows, not one"),
+        (pd.Series(person(PEOPLE[0])), "many rows, not one"),
+        (PEOPLE[0], "many rows, not one"),
+        ("people.csv", "many rows, not one"),
+        (7, "one after the other, not a int"),
+    ],
+    ids=["mapping", "series", "tuple", "text", "number"],
+)
+def test_one_row_for_many(rows: Any, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        waysout.find_many(problem(), rows, llm=Watched())
+
+
+def test_something_else_for_the_problem() -> None:
+    for ask in (waysout.find, waysout.find_many):
+        with pytest.raises(InputError, match="the first argument is a Problem"):
+            ask(KNOWN, PEOPLE[0], llm=Watched())  # type: ignore[arg-type]
+
+
+def test_a_table_for_one_row() -> None:
+    with pytest.raises(RowError, match="a whole table was given for one row"):
+        waysout.find(problem(), pd.DataFrame([person(PEOPLE[0])]), llm=Watched())
+
+
+def test_rows_that_cannot_be_looked_at_fail_alone() -> None:
+    class Torn:
+        def to_dict(self) -> dict[str, Any]:
+            raise OSError("gone")
+
+    bad = [Torn(), {**person(PEOPLE[0]), "c": Unshowable()}, PEOPLE[1]]
+    found = list(waysout.find_many(problem(), bad, llm=Watched(), **SMALL))
+    by_index = {r.index: r for r in found}
+    assert [by_index[i].outcome.kind == OutcomeKind.FAILED for i in range(3)] == [1, 1, 0]
+    assert by_index[0].outcome.reason == "row 0: it cannot be read (OSError)"
+    assert by_index[1].query == {"a": "0", "b": "0", "c": "Unshowable"}
+    assert by_index[0].query == {}
+
+
+# Methods of one's own ---------------------------------------------------------------------------
+
+
+def _declared(kind: Any) -> Callable[[], Method]:
+    def make() -> Method:
+        @dataclass(frozen=True)
+        class Own(Method):
+            name: ClassVar[str] = "own"
+            setting: kind = None
+
+            def start(self, case: Case) -> Search:
+                raise AssertionError
+
+        Own.__annotations__["setting"] = kind
+        return Own()
+
+    return make
+
+
+@pytest.mark.parametrize("kind", [str | None, tuple[str, ...], dict], ids=str)
+def test_settings_of_a_type_no_command_line_can_give(kind: Any) -> None:
+    with pytest.raises(InputError, match=r"setting is declared as .* int, float, bool"):
+        _declared(kind)()
+
+
+class Nameless(Method):
+    def start(self, case: Case) -> Search:
+        raise AssertionError
+
+
+class Startless(Method):
+    name = "startless"
+
+    def start(self, case: Case) -> Search:
+        return None  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        (Nameless(), "the method Nameless has no name"),
+        (Startless(), r"'startless': start\(\) returns a Search, not None"),
+    ],
+    ids=["nameless", "startless"],
+)
+def test_methods_that_are_none(method: Method, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        waysout.find(problem(), PEOPLE[0], method=method)
+    with pytest.raises(InputError, match=reason):
+        waysout.check_method(method)
+
+
+def test_what_a_method_needs_is_there_before_a_run_is_made(tmp_path: Path) -> None:
+    class Needy(CompMCTS):
+        def prepare(self) -> None:
+            raise UnavailableError("no such encoder")
+
+    with pytest.raises(UnavailableError, match="no such encoder"):
+        waysout.find(problem(), PEOPLE[0], method=Needy(), llm=Watched(), run=tmp_path / "run.db")
+    with pytest.raises(UnavailableError, match="no such encoder"):
+        waysout.check_method(Needy())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_without_end_are_no_settings() -> None:
+    for text in ("inf", "-inf", "nan", "1e999"):
+        with pytest.raises(InputError, match="threshold is a number"):
+            make_method("comp-mcts", {"threshold": text})
+
+
+def test_a_stop_is_given_once_and_used_again() -> None:
+    stop = Stop()
+    stop("enough")
+    for _ in range(2):
+        result = waysout.find(problem(), PEOPLE[0], llm=Watched(), stop=stop, **SMALL)
+        assert result.outcome.reason == "enough"
