@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -130,3 +131,19 @@ def test_a_page_that_cannot_be_written_is_said_first(waysout: CommandLine) -> No
     code, out, err = waysout(*OFFLINE, "--html", "none/such.html")
     assert (code, out) == (5, "")
     assert "there is no folder none" in err
+
+
+@pytest.mark.llm
+def test_a_real_llm_finds_ways_out(waysout: CommandLine) -> None:
+    """Four calls are enough: the small model is held to what may change."""
+    file = os.environ.get("WAYSOUT_GGUF")
+    if not file:
+        pytest.skip("WAYSOUT_GGUF is not set: there is no model to ask")
+    code, out, err = waysout(
+        "demo", "--llm", f"llamacpp:{file}?threads=1", "--calls", "4", "--json"
+    )
+    assert code == 0, err
+    result = json.loads(out)
+    assert result["ledger"]["llm_calls"] == 4
+    assert result["rejections"] == {}
+    assert result["metrics"]["evaluated"] + result["metrics"]["pruned"] == 20
