@@ -9,8 +9,8 @@ in a few places, as in a search. Absolute times are this machine's; the ratios a
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable
+
+from timing import seconds
 
 from waysout.datasets import registry
 from waysout.domain.key import Key
@@ -18,17 +18,6 @@ from waysout.domain.schema import Feature, Row, Value
 from waysout.search.compress import History, compressor
 
 CHAIN = 5  # edits before a chain begins again at the query: a tree's depth
-
-
-def seconds(work: Callable[[], object], at_least: float = 0.2) -> float:
-    """Return the seconds one call takes, the best of several rounds."""
-    best, spent = float("inf"), 0.0
-    while spent < at_least:
-        started = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - started)
-        spent += best
-    return best
 
 
 def some_value(feature: Feature, rng: random.Random) -> Value:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 import numpy as np
+from timing import seconds
 
 from waysout.datasets import registry
 from waysout.datasets.load import labelled
@@ -20,17 +19,6 @@ from waysout.datasets.table import read_table
 from waysout.domain.distance import Distance
 from waysout.domain.key import Key
 from waysout.domain.schema import Row
-
-
-def seconds(work: Callable[[], object], at_least: float = 0.2) -> float:
-    """Return the seconds one call takes, the best of several rounds."""
-    best, spent = float("inf"), 0.0
-    while spent < at_least:
-        started = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - started)
-        spent += best
-    return best
 
 
 def starting() -> None:

@@ -61,14 +61,11 @@ def test_every_outcome_has_words(kind: OutcomeKind) -> None:
 
 def test_option_rows_fit_a_table() -> None:
     columns, rows = option_rows(OPTIONS)
-    assert columns == [
-        "#", "what changes", "chance", "changes", "nearness", "stable", "reason given",
-    ]  # fmt: skip
-    assert rows[1] == [
-        "2", "income: 40500 → 60000.5\nterm: 36 → 60", "90%", "2", "0.40", "yes",
-        "More income; A longer term",
-    ]  # fmt: skip
+    assert columns == ["#", "what changes", "chance", "changes", "nearness", "stable"]
+    told = "income: 40500 → 60000.5\nterm: 36 → 60\nReason given: More income; A longer term\n"
+    assert rows[1] == ["2", told, "90%", "2", "0.40", "yes"]
     assert rows[2][5] == "no"
+    assert "Reason" not in option_rows(OPTIONS, reasons=False)[1][1][1]
 
 
 def test_columns_without_anything_to_say_are_left_out() -> None:

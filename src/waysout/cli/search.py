@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from waysout.cli.sources import Source, Trust
     from waysout.datasets.table import Table
     from waysout.domain.problem import Problem
-    from waysout.domain.result import Option
     from waysout.errors import LLMError
     from waysout.report.result import Result
     from waysout.run.find import Options
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 SHOWN = 5
 INTERRUPTED = 9
 FAILED = 4
-LONGEST_REASON = 200
 
 
 @dataclass(frozen=True)
@@ -254,23 +252,8 @@ def show(result: Result, *, most: int = SHOWN) -> None:
         shown = f"The {len(options)} to read first, of {len(result.options)}"
         title = (shown if more > 0 else "Ways out") if result.options else text.NOT_APPROVED
         typer.echo()
-        print_table(title, *_option_rows(options, reasons=not simulated))
+        print_table(title, *text.option_rows(options, reasons=not simulated))
     tell(text.spent_line(result.ledger))
-
-
-def _option_rows(options: Sequence[Option], *, reasons: bool) -> tuple[list[str], list[list[str]]]:
-    """Return the table of options with the reasons below the changes: a column is too narrow."""
-    from waysout.report.text import option_rows
-    from waysout.report.words import cut, reason_text
-
-    columns, rows = option_rows([replace(option, reasons=()) for option in options])
-    for row, option in zip(rows, options, strict=True):
-        reason = reason_text(option.reasons) if reasons else ""
-        row[1] += f"\nReason given: {cut(reason, LONGEST_REASON)}" if reason else ""
-    if any("\n" in row[1] for row in rows):
-        for row in rows[:-1]:
-            row[1] += "\n"  # a blank line between options of several lines
-    return columns, rows
 
 
 def _write_files(result: Result, html: Path | None, csv: Path | None) -> tuple[list[str], int]:

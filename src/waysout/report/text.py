@@ -25,6 +25,7 @@ SIMULATED = (
     "Simulated: these changes were proposed by a stand-in, not by a language model. "
     "The answers of the model that decides are real."
 )
+_LONGEST_REASON = 200
 _NOTHING_FOUND = {
     OutcomeKind.FOUND: "The search ended without an option to show",
     OutcomeKind.ALREADY_APPROVED: "Nothing needs to change",
@@ -56,26 +57,26 @@ def lines(result: Result, width: int = 100, n: int = 5) -> str:
     return "\n\n".join(parts)
 
 
-def option_rows(options: Sequence[Option]) -> tuple[list[str], list[list[str]]]:
+def option_rows(
+    options: Sequence[Option], *, reasons: bool = True
+) -> tuple[list[str], list[list[str]]]:
     """Return options as a table: its columns, and its rows of text.
 
-    The columns on stability and reasons are left out where there is nothing to say.
+    Reasons stand below the changes, where a column would be too narrow. The column on stability is
+    left out where there is nothing to say.
     """
     unstable = any(o.stable is False for o in options)
-    reasons = any(reason_text(o.reasons) for o in options)
-    columns = ["#", "what changes", "chance", "changes", "nearness"]
-    columns += ["stable"] * unstable + ["reason given"] * reasons
+    columns = ["#", "what changes", "chance", "changes", "nearness"] + ["stable"] * unstable
     rows = []
     for i, option in enumerate(options, 1):
-        row = [
-            str(i),
-            "\n".join(change_lines(option.changes)),
-            chance(option.probability),
-            str(option.sparsity),
-            f"{option.proximity:.2f}",
-        ]
-        row += [value_text(option.stable)] * unstable + [reason_text(option.reasons)] * reasons
-        rows.append(row)
+        reason = cut(reason_text(option.reasons), _LONGEST_REASON) if reasons else ""
+        told = [*change_lines(option.changes), *([f"Reason given: {reason}"] if reason else [])]
+        row = [str(i), "\n".join(told), chance(option.probability), str(option.sparsity),
+               f"{option.proximity:.2f}"]  # fmt: skip
+        rows.append(row + [value_text(option.stable)] * unstable)
+    if any("\n" in row[1] for row in rows):
+        for row in rows[:-1]:
+            row[1] += "\n"  # a blank line between options of several lines
     return columns, rows
 
 

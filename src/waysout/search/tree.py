@@ -58,9 +58,6 @@ class Tree:
         self.nodes = [Node(ROOT, query, key, probability=probability)]
         self._tried = 0
 
-    def __len__(self) -> int:
-        return len(self.nodes)
-
     def __getitem__(self, node: int) -> Node:
         return self.nodes[node]
 
