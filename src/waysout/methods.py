@@ -21,6 +21,10 @@ class Entry:
 
 
 METHODS: Mapping[str, Entry] = {
+    "recombine": Entry(
+        "search.recombine:Recombine",
+        "the LLM names edits; their combinations are searched without it",
+    ),
     "comp-mcts": Entry(
         "search.comp_mcts:CompMCTS", "the paper's tree search with compression-guided pruning"
     ),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import rows, schemas
-from waysout.baselines.nearest import NearestRows, nearest, towards
+from waysout.baselines.nearest import NearestRows, nearest
 from waysout.domain import known as module
 from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import (
@@ -160,7 +160,7 @@ def test_a_start_that_cannot_be_mended_names_the_rule() -> None:
 
 def value_towards(goal: Value, *rules: Rule, now: Value = 10, kind: str = "integer") -> Value:
     feature = Feature("x", "integer" if kind == "integer" else "number", missing="fill")
-    return towards(RuleSet(Schema((feature,)), rules).levers((now,))["x"], goal)
+    return RuleSet(Schema((feature,)), rules).levers((now,))["x"].towards(goal)
 
 
 def test_values_towards_a_goal() -> None:

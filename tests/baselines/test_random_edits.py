@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import rows, schemas
-from waysout.baselines import random
 from waysout.baselines.random import RandomEdits
 from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import Immutable, Linear, Never, RuleSet, Step
 from waysout.domain.rules.base import Lever
 from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import InputError
+from waysout.search import base
 
 TWO = Schema((Feature("job", "category", levels=("cook", "clerk")), Feature("own", "boolean")))
 
@@ -80,7 +80,7 @@ def test_rules_that_nothing_satisfies_end_the_search_and_are_counted() -> None:
 
 
 def test_without_a_row_budget_it_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "ROWS_WITHOUT_LIMIT", 120)
+    monkeypatch.setattr(base, "ROWS_WITHOUT_LIMIT", 120)
     search = RandomEdits().start(make_case(rows=None))
     assert len(run(search)) == 120
     assert search.ending is not None

@@ -72,8 +72,18 @@ def test_every_method_keeps_to_its_budget(waysout: CommandLine, method: str) -> 
     found = json.loads(out)
     assert found["settings"]["method"] == method
     assert found["ledger"]["oracle_rows"] <= 20
-    assert found["ledger"]["llm_calls"] == (6 if make_method(method).needs_llm else 0)
+    calls = found["ledger"]["llm_calls"] + found["metrics"]["calls_saved"]
+    assert calls == (6 if make_method(method).needs_llm else 0)
     assert ("LLM calls" in err.splitlines()[0]) == make_method(method).needs_llm
+
+
+def test_options_can_be_polished(waysout: CommandLine) -> None:
+    code, out, err = waysout(*FIND, *ROW, *QUICK, "--polish", "10", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["settings"]["polish"] == 10
+    assert found["ledger"]["oracle_rows"] <= 30
+    assert "; polish: " in found["reason"]
 
 
 def test_no_backend_is_built_for_a_method_that_needs_none(
@@ -351,6 +361,8 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (("--llm", "replay:row.json", "--record", "row.json"), 3, "the file of --llm"),
     (("--money", "1"), 3, "a limit in money needs --price"),
     (("--seed", "99999999999"), 3, "seed is a whole number"),
+    (("--polish", "-1"), 2, "--polish"),
+    (("--polish", "30"), 3, "polish sets 30 oracle rows aside, and of 30 that leaves comp-mcts"),
     (("--inputs", "guess"), 4, "unknown kind of inputs 'guess'"),
 ]
 

@@ -162,8 +162,9 @@ def test_a_run_killed_before_its_first_answer_goes_on(
         ("--paper", "--free", "--set", "reward=diversity", "--seed", "3"),
         ("--price", "1/2", "--money", "9", "--tokens", "99999", "--seconds", "99"),
         ("--at-least", "0.7", "--rules", "main", "--inputs", "category"),
+        ("--polish", "9"),
     ],
-    ids=["lats", "random", "nearest", "paper", "limits", "goal"],
+    ids=["lats", "random", "nearest", "paper", "limits", "goal", "polish"],
 )
 def test_resuming_restores_every_setting(waysout: CommandLine, args: tuple[str, ...]) -> None:
     whole = waysout(*FIND, *QUICK, *args, "--no-run", "--json")[1]
@@ -276,6 +277,7 @@ def doctor(manifest: dict[str, Any], name: str, value: Any) -> None:
     [
         ("about.price", ...), ("about.llm", 3), ("about.data", None), ("about.at_least", "high"),
         ("about.row", [1, 2]), ("plan", ...), ("plan.k", True), ("plan.seed", "0"),
+        ("plan.polish", "9"),
         ("plan.budget", []), ("plan.budget.tokens", ...), ("plan.style", {"temper": 1}),
         ("plan.style.template", "none"), ("plan.method_settings", "depth=3"),
     ],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ from strategies import rows, schemas
 from waysout.domain import metrics
 from waysout.domain.distance import Distance, Matrix
 from waysout.domain.key import Key
-from waysout.domain.metrics import run_metrics, set_metrics
-from waysout.domain.oracle import Answers
+from waysout.domain.metrics import irreducible, run_metrics, set_metrics
+from waysout.domain.oracle import Answers, Goal
 from waysout.domain.problem import Problem
-from waysout.domain.rules import Linked, OneHot, Rule, RuleSet
+from waysout.domain.rules import Implies, Linked, OneHot, Rule, RuleSet
 from waysout.domain.schema import Feature, Row, Schema
 
 
@@ -138,6 +139,94 @@ def test_means_stay_within_their_bounds(data: st.DataObject) -> None:
     assert said["proximity"] is not None
     assert 0 <= said["proximity"] <= 1  # 0 where a distance is too large for a float
     assert said["unique_valid"] == len(found)
+
+
+class Points:
+    """Approves from one point on, counted by a function; remembers its batches."""
+
+    name = "points"
+    labels_only = False
+
+    def __init__(self, points: Callable[[Row], float]) -> None:
+        self.points = points
+        self.batches: list[list[Row]] = []
+
+    def ask(self, rows: Sequence[Row]) -> Answers:
+        self.batches.append(list(rows))
+        told = np.array([self.points(row) for row in rows])
+        return Answers(np.clip(told / 2, 0.0, 1.0), told >= 1.0)
+
+
+def judged_by(problem: Problem, points: Callable[[Row], float]) -> tuple[Problem, Points]:
+    oracle = Points(points)
+    return replace(problem, oracle=oracle), oracle
+
+
+THREE = Schema(tuple(Feature(name, "integer", range=(0, 9)) for name in "abc"))
+
+
+def sums(*rules: Rule) -> tuple[Problem, Points]:
+    """Return a problem where a + b of 5 is enough, and c is worth nothing."""
+    problem = problem_of(THREE, dict.fromkeys("abc", 1.0), *rules)
+    return judged_by(problem, lambda row: (float(row[0] or 0) + float(row[1] or 0)) / 5)
+
+
+def test_an_option_is_irreducible_if_it_needs_every_edit() -> None:
+    problem, oracle = sums()
+    # In turn: both needed; b alone would do; c was never needed; a single edit.
+    found: list[Row] = [(2, 3, 0), (2, 5, 0), (5, 0, 1), (5, 0, 0)]
+    assert irreducible(problem, (0, 0, 0), found) == [True, False, False, True]
+    assert oracle.batches == [
+        [(0, 0, 0), (0, 3, 0), (2, 0, 0), (0, 5, 0), (2, 0, 0), (0, 0, 1), (5, 0, 0)]
+    ]
+
+
+def test_nothing_found_is_nothing_to_judge() -> None:
+    assert irreducible(sums()[0], (0, 0, 0), []) == []
+
+
+def test_an_edit_that_a_rule_asks_for_is_needed() -> None:
+    problem, oracle = sums(Implies(when={"a": {"min": 5}}, then={"c": {"min": 1}}))
+    assert irreducible(problem, (0, 0, 0), [(5, 0, 1)]) == [True]
+    assert oracle.batches == [[(0, 0, 0), (0, 0, 1)]]
+
+
+def test_to_be_irreducible_is_judged_by_the_goal() -> None:
+    # The query's chance is 0.2; 7 points are 0.7, and 5 are no rise of a half.
+    problem, _ = sums()
+    query: Row = (2, 0, 0)
+    assert irreducible(problem, query, [(2, 5, 9), (5, 2, 0)]) == [False, False]
+    rising = replace(problem, goal=Goal(rise=0.5))
+    assert irreducible(rising, query, [(2, 5, 9), (5, 2, 0)]) == [False, True]
+
+
+def test_what_followed_a_lever_is_put_back_with_it() -> None:
+    schema = Schema((levels("a"), levels("b"), levels("c")))
+    linking = problem_of(schema, {}, linked("a", "b"))
+    query, both = ("no", "no", "no"), ("yes", "yes", "yes")
+    problem, oracle = judged_by(linking, lambda row: float(row[1] == "yes"))
+    # c can be put back; a cannot without b, which decides.
+    assert irreducible(problem, query, [both, ("yes", "yes", "no")]) == [False, True]
+    assert oracle.batches == [[query, ("no", "no", "yes"), ("yes", "yes", "no")]]
+
+
+def test_what_follows_a_lever_that_stays_stays_too() -> None:
+    schema = Schema((levels("a"), levels("b"), levels("c"), levels("d")))
+    linking = problem_of(schema, {}, linked("a", "b"), linked("b", "c"))
+    problem, oracle = judged_by(linking, lambda row: float(row[2] == "yes"))
+    query, all_moved = ("no",) * 4, ("yes",) * 4
+    assert irreducible(problem, query, [all_moved]) == [False]
+    assert oracle.batches == [[query, ("no", "no", "no", "yes"), ("yes", "yes", "yes", "no")]]
+
+
+def test_a_one_hot_group_is_put_back_as_a_whole() -> None:
+    names = ("cook", "clerk", "nurse")
+    schema = Schema((*(Feature(n, "boolean") for n in names), Feature("age", "integer")))
+    grouped = problem_of(schema, {"age": 1.0}, OneHot(features=names))
+    query: Row = (False, True, False, 30)
+    problem, oracle = judged_by(grouped, lambda row: float(bool(row[2])))
+    assert irreducible(problem, query, [(False, False, True, 40)]) == [False]
+    assert oracle.batches == [[query, (False, False, True, 30), (False, True, False, 40)]]
 
 
 def test_the_metrics_of_a_run() -> None:

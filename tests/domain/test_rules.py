@@ -161,6 +161,34 @@ def test_links_can_be_chained() -> None:
     assert rules.count_changes(("1", "2", "1"), ("2", "2", "2")) == 1
 
 
+def test_a_lever_is_put_back_with_what_followed_it() -> None:
+    link = Linked(feature="school", sets="years", map={"none": 0, "high": 12, "master": 18})
+    rules = RuleSet(SCHEMA, (link, OneHot(features=["rent", "own"])))
+    row = rules.apply(QUERY, {"age": 41, "school": "master", "own": True})
+    levers = rules.moved(QUERY, row)
+    assert levers == {"age", "school", "rent"}
+    assert [rules.put_back(QUERY, row, lever) for lever in ("age", "school", "rent")] == [
+        after(school="master", years=18, own=True, rent=False),
+        after(age=41, own=True, rent=False),
+        after(age=41, school="master", years=18),
+    ]
+    for lever in levers:
+        row = rules.put_back(QUERY, row, lever)
+    assert row == QUERY
+
+
+def test_in_a_chain_of_links_all_that_followed_is_put_back() -> None:
+    schema = Schema(tuple(Feature(n, "category", levels=("1", "2")) for n in "abcd"))
+    same = {"1": "1", "2": "2"}
+    rules = RuleSet(
+        schema,
+        (Linked(feature="b", sets="c", map=same), Linked(feature="a", sets="b", map=same)),
+    )
+    query: Row = ("1",) * 4
+    assert rules.put_back(query, ("2",) * 4, "a") == ("1", "1", "1", "2")
+    assert rules.put_back(query, ("2",) * 4, "d") == ("2", "2", "2", "1")
+
+
 def test_of_two_edits_in_a_group_the_last_one_stands() -> None:
     rules = RuleSet(SCHEMA, (OneHot(features=["rent", "own"]),))
     moved = rules.apply(QUERY, {"own": True, "rent": True})

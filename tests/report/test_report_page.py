@@ -92,6 +92,11 @@ def test_a_page_tells_what_was_decided_and_what_can_be_done() -> None:
     assert "Simulated" not in text
 
 
+def test_a_page_tells_of_calls_that_were_saved() -> None:
+    saved = replace(FOUND, metrics={**FOUND.metrics, "calls_saved": 12})
+    assert "Spent: 30 LLM calls (12 saved; 32 attempts" in seen(saved).text
+
+
 def test_all_options_are_listed_below_the_first_five() -> None:
     read = seen(HOSTILE)
     assert "5 ways out to read first" in read.text

@@ -80,6 +80,15 @@ def test_what_was_spent() -> None:
         "Spent: 1 LLM call, 1 oracle row, 0.0 s."
     )
     assert "0.25 in money" in spent_line(Spent(money=0.25))
+    assert spent_line(Spent(llm_calls=6, attempts=7), saved=24).startswith(
+        "Spent: 6 LLM calls (24 saved; 7 attempts), "
+    )
+
+
+def test_calls_that_were_saved_are_told() -> None:
+    assert "30 LLM calls (32 attempts" in lines(FOUND)
+    saved = replace(FOUND, metrics={**FOUND.metrics, "calls_saved": 1_200})
+    assert "30 LLM calls (1,200 saved; 32 attempts" in lines(saved)
 
 
 def test_text_names_near_misses_for_what_they_are() -> None:

@@ -302,7 +302,7 @@ CONTRACT = {
     "ledger": {"llm_calls", "attempts", "tokens_in", "tokens_out", "oracle_rows", "setup_rows",
                "seconds"},
     "metrics": {"unique_valid", "valid", "generated", "pruned", "prune_pct", "validity_pct",
-                "proximity", "sparsity", "novelty", "lever_sets"},
+                "proximity", "sparsity", "novelty", "lever_sets", "calls_saved"},
     "settings": {"method", "method_settings", "llm", "k", "seed", "budget"},
 }  # fmt: skip
 

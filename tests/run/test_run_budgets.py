@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import re
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,6 +97,49 @@ def test_calls_that_were_granted_still_count_when_one_is_refused() -> None:
     assert result.ledger.llm_calls == llm.replied.total() == llm.requests
     assert result.metrics["evaluated"] == result.ledger.oracle_rows
     assert "tokens" in result.outcome.reason
+
+
+def test_calls_that_a_search_does_not_need_are_saved() -> None:
+    for result in search(calls=20, oracle_rows=7):
+        assert result.outcome.kind in (OutcomeKind.FOUND, OutcomeKind.BUDGET_SPENT)
+        saved = 20 - result.ledger.llm_calls
+        assert saved > 0
+        assert result.metrics["calls_saved"] == saved
+        assert f"({saved} saved" in str(result)
+
+
+def test_calls_that_were_not_to_be_had_are_not_saved() -> None:
+    options: list[dict[str, Any]] = [
+        {},  # all are spent
+        {"calls": None, "oracle_rows": 7},
+        {"method": "random"},
+        {"tokens": 4000, "calls": 20},
+        {"llm": Watched(Gate()), "seconds": 0.1},
+        {"rows": [(15, 15, "x")]},
+    ]
+    for given_options in options:
+        results = search(**given_options)
+        assert {r.metrics["calls_saved"] for r in results} == {0}
+        assert not any("saved" in str(r) for r in results)
+
+
+# Polish -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [*METHODS, "random"], ids=str)
+def test_rows_for_polishing_are_set_aside(method: Any) -> None:
+    oracle = Adder()
+    results = search(table=problem(oracle=oracle), method=method, calls=8, polish=9)
+    plain = search(method=method, calls=8)
+    for result, without in zip(results, plain, strict=True):
+        assert result.metrics["evaluated"] == result.ledger.oracle_rows
+        assert result.ledger.oracle_rows <= 24
+        assert result.settings["polish"] == 9
+        assert re.search(r"; polish: \d+ leaner options? for \d+ rows$", result.outcome.reason)
+        assert "polish" not in without.settings
+        assert "polish" not in without.outcome.reason
+    near = [np.mean([max(o.proximity for o in r.options) for r in rs]) for rs in (results, plain)]
+    assert near[0] > near[1]
 
 
 # Time -------------------------------------------------------------------------------------------

@@ -42,6 +42,14 @@ class Unshowable:
         ({"seed": None}, "seed is a whole number"),
         ({"calls": "3"}, "llm_calls is a whole number .* not '3'"),
         ({"calls": 2.5, "method": "random"}, "llm_calls is a whole number"),
+        ({"polish": -1}, "polish is a whole number of at least 0, not -1"),
+        ({"polish": False}, "polish is a whole number of at least 0, not False"),
+        ({"polish": "6"}, "polish is a whole number of at least 0, not '6'"),
+        (
+            {"polish": 9, "oracle_rows": 8},
+            r"polish sets 9 oracle rows aside, and of 8 that leaves comp-mcts none: .*oracle_rows",
+        ),
+        ({"polish": 6}, "of 6 that leaves comp-mcts none"),
         ({"in_flight": 0}, "in_flight is a whole number of at least 1, not 0"),
         (
             {"data": tuple(PEOPLE)},
@@ -81,7 +89,7 @@ def test_wrong_values_are_named_before_anybody_is_asked_for(
 
 def test_none_is_as_if_not_given() -> None:
     names = ("run", "record", "stop", "price", "data", "style", "progress", "method", "settings",
-             "in_flight", "about")  # fmt: skip
+             "in_flight", "about", "polish")  # fmt: skip
     nothing: dict[str, Any] = dict.fromkeys(names)
     [plain] = waysout.find_many(problem(), PEOPLE[:1], llm=Watched(), **SMALL)
     [result] = waysout.find_many(problem(), PEOPLE[:1], llm=Watched(), **SMALL, **nothing)

@@ -118,12 +118,17 @@ def stopping_at(moment: int) -> dict[str, Any]:
     return {"stop": stop, "progress": watch}
 
 
-STOPPED = {"comp-mcts": {}, "lats": {}, "random": {"batch": 4}}
+STOPPED: list[dict[str, Any]] = [
+    {"method": "comp-mcts"},
+    {"method": "lats"},
+    {"method": "random", "settings": {"batch": 4}},
+    {"method": "random", "settings": {"batch": 4}, "polish": 9},
+    {"method": "comp-mcts", "polish": 9},
+]
 
 
-@pytest.mark.parametrize("method", STOPPED)
-def test_stopped_after_any_answer_it_goes_on(method: str, tmp_path: Path) -> None:
-    given = {"method": method, "settings": STOPPED[method]}
+@pytest.mark.parametrize("given", STOPPED, ids=lambda g: f"{g['method']}-{g.get('polish', 0)}")
+def test_stopped_after_any_answer_it_goes_on(given: dict[str, Any], tmp_path: Path) -> None:
     whole, stopped = search(**given), 0
     for moment in range(2, 20, 4):
         path = tmp_path / f"{moment}.db"
@@ -299,13 +304,14 @@ def test_a_finished_run_is_only_read(tmp_path: Path) -> None:
         ({"k": 4}, r"plan\.k: 3 → 4"),
         ({"seed": 1}, r"plan\.seed: 0 → 1"),
         ({"calls": 7}, r"llm_calls: 6 → 7"),
+        ({"polish": 2}, r"plan\.polish: None → 2"),
         ({"method": "lats"}, r"method: 'comp-mcts' → 'lats'"),
         ({"settings": {"depth": 2}}, r"depth: 5 → 2"),
         ({"llm": Simulated(8)}, r"llm: 'simulated:7' → 'simulated:8'"),
         ({"table": problem(goal=Goal(at_least=0.8))}, r"goal\.at_least: None → 0\.8"),
         ({"table": problem(Immutable(features=["c"]))}, "problem.rules"),
     ],
-    ids=["k", "seed", "calls", "method", "settings", "llm", "goal", "rules"],
+    ids=["k", "seed", "calls", "polish", "method", "settings", "llm", "goal", "rules"],
 )
 def test_other_settings_are_refused(change: dict[str, Any], named: str, unfinished: Path) -> None:
     with pytest.raises(InputError, match=named):

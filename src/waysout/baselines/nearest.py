@@ -6,7 +6,6 @@ whatever the oracle says of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -17,8 +16,7 @@ import numpy as np
 from waysout.baselines.batches import BATCH, BatchSearch, Idea
 from waysout.domain.known import Known, approved
 from waysout.domain.problem import Problem
-from waysout.domain.rules import Lever
-from waysout.domain.schema import LARGEST, Row, Value
+from waysout.domain.schema import Row, Value
 from waysout.errors import InputError
 from waysout.search.base import Case, Method, Search, least
 
@@ -120,7 +118,7 @@ class Projection:
         edits = {}
         for name, lever in self._levers.items():
             wanted = goal[self.problem.schema.index(name)]
-            value = towards(lever, wanted, must_move=(name,) in self._broken)
+            value = lever.towards(wanted, must_move=(name,) in self._broken)
             if value != lever.now:
                 edits[name] = value
         return edits
@@ -132,35 +130,3 @@ class Projection:
         encoded = schema.encode([self.query, *alone])
         distances = self.problem.distance.between(encoded[0], encoded[1:]).tolist()
         return dict(zip(edits, distances, strict=True))
-
-
-def towards(lever: Lever, goal: Value, *, must_move: bool = False) -> Value:
-    """Return the admitted value nearest to a goal, or the present one where none is nearer.
-
-    Categories and booleans have no nearness: they reach the goal or stay. So does a number whose
-    goal is barred by name: such a value is a code, and nothing lies near a code.
-    """
-    if goal is not None and lever.admits(goal):
-        return goal
-    if goal is None or goal in lever.never or not lever.feature.is_numeric:
-        return lever.now
-    aim = float(goal)
-    gaps = {value: abs(value - aim) for value in _around(lever, aim) if lever.admits(value)}
-    best = min(gaps, key=gaps.__getitem__, default=None)
-    stay = math.inf if must_move or lever.now is None else abs(float(lever.now) - aim)
-    return lever.now if best is None or gaps[best] >= stay else best
-
-
-def _around(lever: Lever, aim: float) -> list[float]:
-    """Return the values near a goal among which the nearest admitted one is."""
-    choices, inside = lever.choices(), min(max(aim, lever.low), lever.high)
-    step = lever.step or lever.feature.resolution
-    if choices is not None:
-        points = [float(choice) for choice in choices if choice is not None]
-    elif step is None:
-        points = [inside]
-    else:
-        below = math.floor((inside - lever.start) / step)
-        points = [lever.start + step * steps for steps in (below, below + 1)]
-    typed = (lever.feature.coerce(point) for point in points if abs(point) <= LARGEST)
-    return [value for value in typed if isinstance(value, (int, float))]

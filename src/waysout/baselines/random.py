@@ -6,18 +6,12 @@ beaten too easily.
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
-
-import numpy as np
 
 from waysout.baselines.batches import BATCH, BatchSearch, Idea
 from waysout.domain.schema import Value
 from waysout.search.base import Case, Method, Search, least
-
-# Random draws never run dry by themselves, so a search without a row budget gets this one.
-ROWS_WITHOUT_LIMIT = 10_000
 
 
 @dataclass(frozen=True)
@@ -36,9 +30,7 @@ class RandomEdits(Method):
 
     def start(self, case: Case) -> Search:
         """Return a search whose draws follow from the seed and the query."""
-        if case.budget.oracle_rows is None:
-            case = replace(case, budget=replace(case.budget, oracle_rows=ROWS_WITHOUT_LIMIT))
-        return _RandomSearch(case, self)
+        return _RandomSearch(case.with_row_limit(), self)
 
 
 class _RandomSearch(BatchSearch):
@@ -48,7 +40,7 @@ class _RandomSearch(BatchSearch):
         self._levers = [(name, lever) for name, lever in levers.items() if lever.is_open]
         self._most_changes = min(method.most_changes, len(self._levers))
         self._tries = method.tries
-        self._rng = _generator(case)
+        self._rng = case.generator()
 
     def _batch(self, most: int) -> list[Idea]:
         ideas: list[Idea] = []
@@ -74,9 +66,3 @@ class _RandomSearch(BatchSearch):
         if not self._levers:
             return "no feature may change"
         return f"{self._tries} random edits in a row gave nothing new that the rules allow"
-
-
-def _generator(case: Case) -> np.random.Generator:
-    """Return a generator of its own for each seed and query, the same on every machine."""
-    digest = hashlib.sha256(repr((case.seed, case.query)).encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest))

@@ -106,6 +106,12 @@ def find(
         typer.Option(help="At most so many rows for the model; the default: K × calls.", min=0,
                      rich_help_panel=SEARCH),
     ] = None,
+    polish: Annotated[
+        int,
+        typer.Option(help="Of those rows, keep so many to make the options leaner at the end: "
+                     "needless changes are dropped, numbers walked back. Try a fifth.", min=0,
+                     rich_help_panel=SEARCH),
+    ] = 0,
     seconds: Annotated[
         float | None, typer.Option(help="At most so long.", min=0, rich_help_panel=SEARCH)
     ] = None,
@@ -176,7 +182,8 @@ def find(
     check_places({"--html": html, "--csv": csv, "--record": record}, read)
     options = search_options(
         method=method, setting=setting or [], llm=llm, calls=calls, k=k, oracle_rows=oracle_rows,
-        seconds=seconds, tokens=tokens, money=money, price=price, seed=seed, paper=paper, free=free,
+        polish=polish, seconds=seconds, tokens=tokens, money=money, price=price, seed=seed,
+        paper=paper, free=free,
     )  # fmt: skip
     asked = search.check_llm(options)
     place = None if no_run else run or new_run_path(method)
@@ -213,6 +220,7 @@ def search_options(**given: Any) -> Options:
         "llm": given["llm"],
         "calls": given["calls"],
         "k": given["k"],
+        "polish": given["polish"],
         "seconds": given["seconds"],
         "tokens": given["tokens"],
         "money": given["money"],

@@ -132,6 +132,8 @@ def _options(plan: _Fields, llm: str, price: str) -> Options:
     style = plan.get("style", (dict, type(None)))
     if style is not None:
         options["style"] = _style(plan, style)
+    if "polish" in plan.found:
+        options["polish"] = plan.get("polish", _WHOLE)
     if price:
         options["price"] = price
     return options

@@ -253,7 +253,7 @@ def show(result: Result, *, most: int = SHOWN) -> None:
         title = (shown if more > 0 else "Ways out") if result.options else text.NOT_APPROVED
         typer.echo()
         print_table(title, *text.option_rows(options, reasons=not simulated))
-    tell(text.spent_line(result.ledger))
+    tell(text.spent_line(result.ledger, text.calls_saved(result)))
 
 
 def _write_files(result: Result, html: Path | None, csv: Path | None) -> tuple[list[str], int]:

@@ -81,16 +81,35 @@ class Distance:
         with np.errstate(over="ignore"):
             return rows[..., self._numeric] / self._divisors, rows[..., self._other]
 
+    def blocks(self, row: Matrix, rows: Matrix) -> tuple[Matrix, Matrix]:
+        """Return what the distances of one encoded row to many are made of.
+
+        The mean squared gap of the numbers and the share of categories that differ: of changes to
+        different features, both simply add up.
+        """
+        numbers, others = self._split(rows)
+        return self._blocks(numbers, others, *self._split(row))
+
+    def joined(self, squares: Matrix, shares: Matrix) -> Matrix:
+        """Return the distances that such blocks make."""
+        joined: Matrix = self.alpha * np.sqrt(squares) + (1.0 - self.alpha) * shares
+        return joined
+
     def _combined(self, numbers: Matrix, others: Matrix, here: Matrix, there: Matrix) -> Matrix:
-        total = np.zeros(len(numbers))
+        return self.joined(*self._blocks(numbers, others, here, there))
+
+    def _blocks(
+        self, numbers: Matrix, others: Matrix, here: Matrix, there: Matrix
+    ) -> tuple[Matrix, Matrix]:
+        squares, shares = np.zeros(len(numbers)), np.zeros(len(numbers))
         if len(self._numeric):
             with np.errstate(over="ignore", invalid="ignore"):
                 gaps = _settle_missing(numbers - here, numbers, here)
-                total += self.alpha * np.sqrt(np.einsum("ij,ij->i", gaps, gaps) / gaps.shape[1])
+                squares = np.einsum("ij,ij->i", gaps, gaps) / gaps.shape[1]
         if len(self._other):
             differ = (others != there) & ~(np.isnan(others) & np.isnan(there))
-            total += (1.0 - self.alpha) * np.mean(differ, axis=1)
-        return total
+            shares = np.mean(differ, axis=1)
+        return squares, shares
 
     def __call__(self, one: Row, other: Row) -> float:
         """Return the distance of two rows."""
@@ -103,7 +122,7 @@ class Neighbours:
 
     def __init__(self, distance: Distance) -> None:
         self.distance = distance
-        numbers, others = distance._split(np.empty((16, len(distance.schema))))
+        numbers, others = distance._split(np.zeros((16, len(distance.schema))))
         self._numbers, self._others, self._count = numbers, others, 0
 
     def __len__(self) -> int:

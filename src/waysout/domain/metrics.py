@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -37,6 +38,27 @@ def set_metrics(
         "lever_sets": len({problem.rules.moved(query, row) for row in rows}),
         "plausibility": _mean_plausibility(problem.distance, matrix, approved),
     }
+
+
+def irreducible(problem: Problem, query: Row, rows: Sequence[Row]) -> list[bool]:
+    """Return for each option whether it needs every lever it moves.
+
+    It does unless one of them can be put back, with all that followed it, and what is left is still
+    approved and breaks no rule. This judges a finished search and is no part of one: the rows go to
+    the oracle in one batch, together with the query, and stand in no ledger.
+    """
+    shorter = [list(_with_one_put_back(problem, query, row)) for row in rows]
+    answers = problem.oracle.ask([query, *(row for found in shorter for row in found)])
+    met = iter(problem.goal.for_query(float(answers.probability[0])).met(answers)[1:].tolist())
+    return [not any(list(islice(met, len(found)))) for found in shorter]
+
+
+def _with_one_put_back(problem: Problem, query: Row, row: Row) -> Iterator[Row]:
+    """Yield what the rules allow of a row's edits without one of them."""
+    for lever in sorted(problem.rules.moved(query, row)):
+        shorter = problem.rules.put_back(query, row, lever)
+        if shorter != query and not problem.violations(query, shorter):
+            yield shorter
 
 
 def run_metrics(valid: int, evaluated: int, pruned: int, generated: int) -> Metrics:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from waysout.domain.edit import Edit
 from waysout.domain.schema import Row
 from waysout.llm.base import Constraint, Editable, Form, Message, Reply, Request
 from waysout.prompts.accept import Proposal, read_reply
@@ -53,16 +54,29 @@ class Proposer:
         k: int = 5,
         history: Sequence[Record] = (),
         avoid: Sequence[str] = (),
+        named: Sequence[Edit] = (),
         temperature: float = 0.7,
         seed: int = 0,
         draw: int = 0,
     ) -> Request | None:
-        """Return the request for ``k`` edits of a row; ``None`` where nothing may be edited."""
+        """Return the request for ``k`` edits of a row; ``None`` where nothing may be edited.
+
+        ``history`` is what was tried, ``avoid`` the features to leave alone rather, and ``named``
+        what is not to be named again.
+        """
         offered = menu(self.topic.rules, self.spelling, query, row)
         if not offered:
             return None
         question = Question(
-            self.topic, self.spelling, query, row, offered, k, tuple(history), tuple(avoid)
+            self.topic,
+            self.spelling,
+            query,
+            row,
+            offered,
+            k,
+            tuple(history),
+            tuple(avoid),
+            tuple((edit.feature, edit.value) for edit in named),
         )
         output: Output = "json" if self.form == "json_schema" else "block"
         prompt = render(question, self.style.template, output)

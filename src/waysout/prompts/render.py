@@ -31,6 +31,7 @@ Template = Literal["waysout", "paper"]
 Output = Literal["block", "json"]
 
 MOST_CHOICES = 40
+MOST_NAMED = 60
 # Every word of a reason is time: writing is what takes a model long, not reading.
 _REASON: Mapping[Template, str] = {"paper": "brief explanation", "waysout": "up to eight words"}
 
@@ -85,6 +86,7 @@ class Question:
     k: int
     history: tuple[Record, ...] = ()
     avoid: tuple[str, ...] = ()
+    named: tuple[tuple[str, Value], ...] = ()
 
     @property
     def rules(self) -> RuleSet:
@@ -101,6 +103,7 @@ def render(question: Question, template: Template = "waysout", output: Output = 
         "yes": neutral(question.topic.yes, LONGEST_SENTENCE),
         "k": str(question.k),
         "avoid": ", ".join(map(question.spelling.name, question.avoid)),
+        "named": "; ".join(_named(question)),
     }
     form = _fill(_text(f"format_{output}"), {"reason": _REASON[template]})
     return _fill(_text(template), shared | parts | {"format": form})
@@ -239,6 +242,15 @@ def _tried(question: Question) -> Iterator[str]:
     for record in question.history:
         chance = "" if record.probability is None else f", chance {record.probability:.0%}"
         yield f"- {_changes(question, record)}: {record.tag.lower()}{chance}"
+
+
+def _named(question: Question) -> Iterator[str]:
+    """Say what was named, the latest of it, by feature."""
+    values: dict[str, list[str]] = {}
+    for name, value in question.named[-MOST_NAMED:]:
+        spelled = question.spelling.value(question.rules.schema[name], value)
+        values.setdefault(question.spelling.name(name), []).append(spelled)
+    return (f"{name}={', '.join(found)}" for name, found in values.items())
 
 
 def _changes(question: Question, record: Record) -> str:

@@ -16,7 +16,14 @@ from typing import Any
 from waysout.domain.pick import pick
 from waysout.domain.result import Option, OutcomeKind, Result, plain
 from waysout.domain.schema import Value
-from waysout.report.text import NOT_APPROVED, SIMULATED, is_simulated, sentence, spent_line
+from waysout.report.text import (
+    NOT_APPROVED,
+    SIMULATED,
+    calls_saved,
+    is_simulated,
+    sentence,
+    spent_line,
+)
 from waysout.report.words import chance, change_count, clean, counted, reason_text, value_text
 
 _PROMISE = (
@@ -184,7 +191,7 @@ def _row(number: int, option: Option) -> str:
 
 
 def _spent(result: Result) -> str:
-    parts = [f"<p>{esc(spent_line(result.ledger))}</p>"]
+    parts = [f"<p>{esc(spent_line(result.ledger, calls_saved(result)))}</p>"]
     for title, table in (
         ("Figures", _rounded(result.metrics)),
         ("Proposals that were not usable", result.rejections),

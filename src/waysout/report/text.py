@@ -53,7 +53,7 @@ def lines(result: Result, width: int = 100, n: int = 5) -> str:
     elif result.near_misses:
         parts.append(_wrapped(f"{NOT_APPROVED}.", width))
         parts += [_entry(i, o, width) for i, o in enumerate(result.near_misses[:n], 1)]
-    parts.append(_wrapped(spent_line(result.ledger), width))
+    parts.append(_wrapped(spent_line(result.ledger, calls_saved(result)), width))
     return "\n\n".join(parts)
 
 
@@ -103,14 +103,21 @@ def sentence(result: Result) -> str:
     return ". ".join(said) + "."
 
 
-def spent_line(ledger: Spent) -> str:
-    """Say what was spent.
+def calls_saved(result: Result) -> int:
+    """Return how many LLM calls the search was allowed and did not need."""
+    return int(result.metrics.get("calls_saved") or 0)
+
+
+def spent_line(ledger: Spent, saved: int = 0) -> str:
+    """Say what was spent, and how many calls were saved if some were.
 
     >>> spent_line(Spent(llm_calls=3, attempts=4, tokens_in=1200, tokens_out=90, oracle_rows=15))
     'Spent: 3 LLM calls (4 attempts; 1,200 tokens in, 90 out), 15 oracle rows, 0.0 s.'
+    >>> spent_line(Spent(llm_calls=6, attempts=6, oracle_rows=150), saved=24)
+    'Spent: 6 LLM calls (24 saved), 150 oracle rows, 0.0 s.'
     """
     calls = counted(ledger.llm_calls, "LLM call")
-    notes = []
+    notes = [f"{saved:,} saved"] if saved else []
     if ledger.attempts != ledger.llm_calls:
         notes.append(counted(ledger.attempts, "attempt"))
     if ledger.tokens_in or ledger.tokens_out:

@@ -28,11 +28,13 @@ class Options(TypedDict, total=False):
     change those of a named one. ``llm`` is a connection string or a backend; methods that ask no
     LLM need none. ``calls``, ``oracle_rows``, ``tokens``, ``money`` (with ``price``) and
     ``seconds`` are hard limits for each person, and ``None`` is no limit; rows default to ``k`` ×
-    ``calls``. ``data`` holds rows with known outcomes: the oracle is tried on them before anything
-    is spent, ``nearest`` starts from them, and options are compared with them. ``run`` is a file to
-    record in; if it is there, the run goes on where it stopped; ``about`` is kept in it. ``record``
-    is a file for the LLM's replies, for `replay:`. ``in_flight`` bounds the LLM requests under way
-    and, where ``seconds`` are limited, the people: time counts from when a person's search begins.
+    ``calls``. ``polish`` sets so many of the rows aside to make options leaner when the method has
+    ended, and uses those that are left over, too; without a limit of rows, it has them on top.
+    ``data`` holds rows with known outcomes: the oracle is tried on them before anything is spent,
+    ``nearest`` starts from them, and options are compared with them. ``run`` is a file to record
+    in; if it is there, the run goes on where it stopped; ``about`` is kept in it. ``record`` is a
+    file for the LLM's replies, for `replay:`. ``in_flight`` bounds the LLM requests under way and,
+    where ``seconds`` are limited, the people: time counts from when a person's search begins.
     ``progress`` is called after every answer; ``stop`` ends all searches from another thread, each
     with what it has found. ``None`` for any but the limits, ``k`` and ``seed`` is as if not given.
     """
@@ -47,6 +49,7 @@ class Options(TypedDict, total=False):
     money: float | None
     price: Price | str | None
     seconds: float | None
+    polish: int | None
     seed: int
     style: Style | None
     data: Known | None
@@ -83,6 +86,7 @@ def checked(options: Options) -> Options:
         if name in given and not isinstance(given[name], kind):
             raise InputError(f"{name} is {what}, not {shown(given[name])}")
     check_whole("in_flight", given.get("in_flight", 1), 1)
+    check_whole("polish", given.get("polish", 0), 0)
     if given.get("settings") and not isinstance(given.get("method", ""), str):
         raise InputError("settings change those of a method given by name; this one has its own")
     if "data" in given:
@@ -154,4 +158,5 @@ def make_plan(options: Options) -> Plan:
         k=k,
         seed=given.get("seed", 0),
         style=given.get("style") or Style(),
+        polish=given.get("polish") or 0,
     )

@@ -285,6 +285,14 @@ class Person:
         told = [replace(o, stable=f) for o, f in zip(options[:asked], firm, strict=True)]
         return told + options[asked:]
 
+    def _calls_saved(self, outcome: Outcome) -> int:
+        """Return how many LLM calls a search that ended by itself has left."""
+        limit, search = self.office.plan.budget.llm_calls, self.search
+        ended = search is not None and search.ending is not None
+        if limit is None or not ended or outcome.kind in _UNFINISHED:
+            return 0
+        return limit - self.ledger.spent.llm_calls
+
     def _close(self, outcome: Outcome, options: list[Option] | None = None) -> Result:
         office, search = self.office, self.search
         archive = search.archive if search else None
@@ -294,7 +302,7 @@ class Person:
             options=tuple(options or ()),
             near_misses=() if options or archive is None else tuple(archive.near_misses()),
             ledger=self.ledger.spent,
-            metrics=metrics_of(office, archive),
+            metrics=metrics_of(office, archive, self._calls_saved(outcome)),
             rejections={} if archive is None else dict(archive.rejections),
             settings=self.settings,
             index=self.index,
@@ -313,15 +321,18 @@ def _concerns_all(error: Exception) -> bool:
     return isinstance(error, LLMError) or not isinstance(error, WaysoutError)
 
 
-def metrics_of(office: Office, archive: Archive | None = None) -> dict[str, float | int | None]:
+def metrics_of(
+    office: Office, archive: Archive | None = None, calls_saved: int = 0
+) -> dict[str, float | int | None]:
     """Return what a result tells in numbers; every result has the same names."""
     if archive is None:
         nobody: Row = (None,) * len(office.problem.schema)
         nothing = set_metrics(office.problem, nobody, [])
-        return {**nothing, **run_metrics(0, 0, 0, 0), "within_query_key": 0}
+        return {**nothing, **run_metrics(0, 0, 0, 0), "within_query_key": 0, "calls_saved": 0}
     found = set_metrics(office.problem, archive.query, archive.unique_rows, office.approved)
     counts = run_metrics(archive.valid, archive.evaluated, archive.pruned, archive.generated)
-    return {**found, **counts, "within_query_key": len(archive) - len(archive.unique_rows)}
+    within = len(archive) - len(archive.unique_rows)
+    return {**found, **counts, "within_query_key": within, "calls_saved": calls_saved}
 
 
 def _spent_before(office: Office, index: int) -> Spent:

@@ -14,6 +14,7 @@ from waysout.domain.schema import Row
 from waysout.errors import InputError, shown
 from waysout.prompts.propose import Proposer, Style
 from waysout.search.base import Case, Method, Search
+from waysout.search.polish import Polishing, without_set_aside
 
 MOST_K = 50
 
@@ -28,10 +29,18 @@ class Plan:
     k: int = 5
     seed: int = 0
     style: Style = field(default_factory=Style)
+    polish: int = 0
 
     def __post_init__(self) -> None:
         check_whole("k", self.k, 1, MOST_K)
         check_whole("seed", self.seed, 0, 2**31 - 1)
+        check_whole("polish", self.polish, 0)
+        rows = self.budget.oracle_rows
+        if self.polish and rows is not None and self.polish >= rows:
+            raise InputError(
+                f"polish sets {self.polish} oracle rows aside, and of {rows} that leaves "
+                f"{self.name} none: polish with fewer, or allow more rows (oracle_rows)"
+            )
 
     def as_dict(self, llm: str | None) -> dict[str, Any]:
         """Return the plan as it stands in results and runs."""
@@ -43,6 +52,8 @@ class Plan:
             "k": self.k,
             "seed": self.seed,
             "budget": asdict(self.budget),
+            # Left out where it is off: a run of a release that knew no polish is the same run.
+            **({"polish": self.polish} if self.polish else {}),
         }
 
     def start(
@@ -65,10 +76,10 @@ class Plan:
             proposer=proposer,
             known=known,
         )
-        search = self.method.start(case)
+        search = self.method.start(without_set_aside(case, self.polish))
         if not isinstance(search, Search):
             raise InputError(f"{self.name!r}: start() returns a Search, not {shown(search)}")
-        return search
+        return Polishing(case, search, self.polish) if self.polish else search
 
 
 def check_whole(name: str, value: object, least: int, most: int | None = None) -> None:

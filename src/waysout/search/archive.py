@@ -39,6 +39,8 @@ class Archive:
         # What is proposed breaks nothing that the query does not break.
         self._starts_broken = bool(problem.violations(query, query))
         self.best_probability: float | None = None
+        self.asked: set[str] = set()
+        """The keys of all rows taken in, so that nobody need ask one twice."""
         self.evaluated = 0
         self.valid = 0
         self.pruned = 0
@@ -57,6 +59,7 @@ class Archive:
     ) -> bool:
         """Count an evaluated row; returns whether it is a new option."""
         self.evaluated += 1
+        self.asked.add(key)
         found = Found(row, probability, tuple(reasons))
         if not valid and self._starts_broken and self.problem.violations(self.query, row):
             return False
@@ -105,6 +108,10 @@ class Archive:
 
     def __len__(self) -> int:
         return len(self._found)
+
+    def __contains__(self, key: str) -> bool:
+        """Whether an option has this key."""
+        return key in self._found
 
     def options(self, start: int = 0) -> list[Option]:
         """Return the options in the order they were found, from one on."""

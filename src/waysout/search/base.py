@@ -6,10 +6,13 @@ can run against an LLM, a recording or a test alike.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
 
 from waysout.domain.budget import Budget
 from waysout.domain.known import Known
@@ -25,6 +28,9 @@ from waysout.search.settings import check_settings
 from waysout.search.work import Answer, Evaluate, Propose, Work
 
 W = TypeVar("W", Propose, Evaluate)
+
+ROWS_WITHOUT_LIMIT = 10_000
+"""What a search that never runs dry by itself may ask where nobody set a limit."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,17 @@ class Case:
     seed: int = 0
     proposer: Proposer | None = None
     known: Known | None = None
+
+    def generator(self) -> np.random.Generator:
+        """Return a generator of its own for each seed and query, the same on every machine."""
+        digest = hashlib.sha256(repr((self.seed, self.query)).encode()).digest()
+        return np.random.default_rng(int.from_bytes(digest))
+
+    def with_row_limit(self) -> Self:
+        """Return the case with a limit of rows, its own if it has one."""
+        if self.budget.oracle_rows is not None:
+            return self
+        return replace(self, budget=replace(self.budget, oracle_rows=ROWS_WITHOUT_LIMIT))
 
 
 def least(bound: float, default: Any) -> Any:

@@ -153,7 +153,7 @@ class Lever:
         return tuple(choices[i * len(choices) // count] for i in range(count))
 
     def _points(self, count: int) -> list[float]:
-        low, high = self._bounds()
+        low, high = self.bounds()
         step = self.step or self.feature.resolution
         if step is None or step <= 0:
             return [low + (high - low) * i / max(1, count - 1) for i in range(count)]
@@ -171,7 +171,7 @@ class Lever:
         choices = self.choices()
         if choices is not None:
             return choices[int(rng.integers(len(choices)))]
-        low, high = self._bounds()
+        low, high = self.bounds()
         step = self.step or self.feature.resolution
         if step is None:
             return self.feature.coerce(rng.uniform(low, high))
@@ -180,8 +180,38 @@ class Lever:
         steps = min(last, math.floor(rng.uniform(first, last + 1)))
         return self.feature.coerce(self.start + step * steps)
 
-    def _bounds(self) -> tuple[float, float]:
-        """Return the interval, where it has no end so far as the present value suggests."""
+    def towards(self, goal: Value, *, must_move: bool = False) -> Value:
+        """Return the admitted value nearest to a goal, or the present one where none is nearer.
+
+        Categories and booleans have no nearness: they reach the goal or stay. So does a number
+        whose goal is barred by name: such a value is a code, and nothing lies near a code.
+        """
+        if goal is not None and self.admits(goal):
+            return goal
+        if goal is None or goal in self.never or not self.feature.is_numeric:
+            return self.now
+        aim = float(goal)
+        gaps = {value: abs(value - aim) for value in self._around(aim) if self.admits(value)}
+        best = min(gaps, key=gaps.__getitem__, default=None)
+        stay = math.inf if must_move or self.now is None else abs(float(self.now) - aim)
+        return self.now if best is None or gaps[best] >= stay else best
+
+    def _around(self, aim: float) -> list[float]:
+        """Return the values near a goal among which the nearest admitted one is."""
+        choices, inside = self.choices(), min(max(aim, self.low), self.high)
+        step = self.step or self.feature.resolution
+        if choices is not None:
+            points = [float(choice) for choice in choices if choice is not None]
+        elif step is None:
+            points = [inside]
+        else:
+            below = math.floor((inside - self.start) / step)
+            points = [self.start + step * steps for steps in (below, below + 1)]
+        typed = (self.feature.coerce(point) for point in points if abs(point) <= LARGEST)
+        return [value for value in typed if isinstance(value, (int, float))]
+
+    def bounds(self) -> tuple[float, float]:
+        """Return a number's interval, where it has no end so far as the present value suggests."""
         centre = float(self.now) if isinstance(self.now, (int, float)) else 0.0
         reach = max(abs(centre), 10.0, 10 * (self.step or 0.0))
         low = self.low if self.low > -LARGEST else min(centre, self.high) - reach

@@ -140,6 +140,19 @@ class RuleSet:
         """Count the changes a person would count: what follows another change is not one."""
         return len(self.moved(query, candidate))
 
+    def put_back(self, query: Row, row: Row, lever: str) -> Row:
+        """Return a row without one of the levers it moved (see `moved`), nor what followed that.
+
+        A one-hot group goes back as a whole.
+        """
+        kept = self.moved(query, row) - {lever}
+        edits = {name: row[self.schema.index(name)] for name in self.schema.changed(query, row)}
+        # A follower has no lever of its own here: applying those that stay sets what follows them.
+        return self.apply(query, {n: v for n, v in edits.items() if self._lever_of(n) in kept})
+
+    def _lever_of(self, name: str) -> str:
+        return next((group[0] for group in self._groups if name in group), name)
+
     def may_still_move(self, query: Row, row: Row) -> frozenset[str]:
         """Return the features whose edit passes no limit on the number of changes."""
         names = frozenset(feature.name for feature in self.schema)

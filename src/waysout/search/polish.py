@@ -1,0 +1,272 @@
+"""Polish: rows set aside to make the options of any search leaner, once it is over.
+
+An option is taken apart lever by lever: what it does not need is put back. One that needs all of
+its levers is walked back: each of its numbers goes half of the way to the query's, and half of what
+is left, as long as the oracle approves. What is leaner is an option beside the longer one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from waysout.domain.distance import simplicity
+from waysout.domain.key import rounded
+from waysout.domain.oracle import Answers
+from waysout.domain.rules import Lever
+from waysout.domain.schema import Row
+from waysout.llm.base import Reply
+from waysout.search.base import Case, Search
+from waysout.search.work import Evaluate, Propose, Work
+
+BATCH = 5
+# Of the way between an option's number and the query's: finer than this is not worth a row.
+_FINEST = 1 / 16
+_FEW_DIGITS = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """An option or what may become one: its row, and the reasons given for what it changes."""
+
+    row: Row
+    key: str
+    reasons: tuple[str, ...] = ()
+    levers: frozenset[str] = frozenset()
+    quality: float = 0.0
+
+
+# Yields ways for the oracle and is sent which of them are options now.
+_Steps = Generator[Sequence[_Way], Any, Any]
+
+
+def without_set_aside(case: Case, rows: int) -> Case:
+    """Return the case of a search that leaves so many of its rows to polishing."""
+    limit = case.budget.oracle_rows
+    if limit is None:
+        return case
+    return replace(case, budget=replace(case.budget, oracle_rows=max(0, limit - rows)))
+
+
+class Polishing(Search):
+    """A search, and the polishing of its options after it.
+
+    The works of the search go through it under their own numbers, and those of polishing follow.
+    Polishing may use every row that the search leaves of the budget of ``case``; where rows have no
+    limit, it has ``rows`` of its own.
+    """
+
+    def __init__(self, case: Case, search: Search, rows: int, batch: int = BATCH) -> None:
+        super().__init__(case)
+        self.archive = search.archive
+        self._search = search
+        self._most = rows
+        self._batch = batch
+        self._levers = case.problem.rules.levers(case.query)
+        self._read = 0
+        self._open: list[_Way] = []
+        self._done: set[Row] = set()
+        self._polished: Counter[frozenset[str]] = Counter()
+        self._used = 0
+        self._leaner = 0
+        self._steps = self._polish_all()
+        self._told: list[bool] | None = None
+
+    # Asking ------------------------------------------------------------------------------------
+
+    def _next(self) -> Work | None:
+        if not self._search.done:
+            work = self._search.ask()
+            if work is not None:
+                return self._handed_through(work)
+        if self.waiting or not self._search.done:
+            return None
+        ways = self._next_ways()
+        if not ways:
+            self._finish()
+            return None
+        self.archive.generated += len(ways)
+        self._used += len(ways)
+        return self._evaluate([way.row for way in ways], ways)
+
+    def _handed_through(self, work: Work) -> Work:
+        if isinstance(work, Propose):
+            self._calls += 1
+            return self._handed_out(work, work)
+        self._rows += len(work.rows)
+        return self._handed_out(work, work)
+
+    def _next_ways(self) -> Sequence[_Way]:
+        limited = self.case.budget.oracle_rows is not None
+        left = int(self.rows_left) if limited else self._most - self._used
+        if left < 1:
+            return []
+        try:
+            return self._steps.send(self._told)[:left]
+        except StopIteration:
+            return []
+
+    def _finish(self) -> None:
+        ending = self._search.ending
+        assert ending is not None
+        on_top = " on top" if self.case.budget.oracle_rows is None else ""
+        did = f"{_counted(self._leaner, 'leaner option')} for {_counted(self._used, 'row')}{on_top}"
+        self._end(ending.kind, f"{ending.reason}; polish: {did}")
+
+    # Taking answers in -------------------------------------------------------------------------
+
+    def _on_reply(self, work: Propose, reply: Reply) -> None:
+        self._search.tell(work, reply)
+
+    def _on_answers(self, asked: Any, rows: Sequence[Row], answers: Answers) -> None:
+        if isinstance(asked, Evaluate):
+            self._search.tell(asked, answers)
+            return
+        met = self.case.problem.goal.met(answers).tolist()
+        chances, ways = answers.probability.tolist(), list[_Way](asked)
+        self._told = [
+            self.archive.take(
+                way.row, way.key, chance, self.archive.is_valid(way.row, approved), way.reasons
+            )
+            for way, chance, approved in zip(ways, chances, met, strict=True)
+        ]
+        self._leaner += sum(self._told)
+
+    # Polishing ---------------------------------------------------------------------------------
+
+    def _polish_all(self) -> _Steps:
+        while (way := self._choose()) is not None:
+            shorter = yield from self._drop(way)
+            if not shorter:
+                yield from self._walk_back(way)
+
+    def _choose(self) -> _Way | None:
+        """Return the option to polish next: other levers first, then the best, then the first."""
+        self._read_options()
+        self._open = [way for way in self._open if way.row not in self._done]
+        if not self._open:
+            return None
+        best = min(self._open, key=lambda way: (self._polished[way.levers], -way.quality))
+        self._polished[best.levers] += 1
+        self._done.add(best.row)
+        return best
+
+    def _read_options(self) -> None:
+        """Take up the options that were found since."""
+        moved, query = self.case.problem.rules.moved, self.case.query
+        options = self.archive.options(self._read)
+        for row, option in zip(self.archive.rows[self._read :], options, strict=True):
+            quality = option.proximity * simplicity(option.sparsity)
+            self._open.append(_Way(row, option.key, option.reasons, moved(query, row), quality))
+        self._read += len(options)
+
+    def _drop(self, way: _Way) -> _Steps:
+        """Put each lever back; returns whether the option is longer than it need be."""
+        put_back, query = self.case.problem.rules.put_back, self.case.query
+        rows = [put_back(query, way.row, name) for name in sorted(way.levers)]
+        shorter = [self._way(way, row) for row in rows if row != query]
+        if any(found.key in self.archive for found in shorter):
+            return True
+        new = list(self._new(shorter))
+        for start in range(0, len(new), self._batch):
+            if any((yield new[start : start + self._batch])):
+                return True  # the rest is for the leaner one
+        return False
+
+    def _walk_back(self, way: _Way) -> _Steps:
+        """Walk the numbers back from what was approved, each up to where it was refused."""
+        bounds = dict(self._numbers(way))
+        least = {name: _FINEST * abs(self._at(way, name) - to) for name, to in bounds.items()}
+        while True:
+            steps: dict[str, _Way] = {}
+            for name in bounds:
+                step, bounds[name] = self._half_way(way, name, bounds[name], least[name])
+                if step is not None and len(steps) < self._batch:
+                    steps[name] = step
+            if not steps:
+                return
+            found = dict(zip(steps, (yield list(steps.values())), strict=True))
+            bounds |= {name: self._at(steps[name], name) for name in steps if not found[name]}
+            approved = [steps[name] for name in steps if found[name]]
+            # Nearest, for all of them have the same levers.
+            way = min(approved, key=self._distance, default=way)
+            self._done.add(way.row)
+
+    def _numbers(self, way: _Way) -> Iterator[tuple[str, float]]:
+        """Yield the numbers that a way changes, each with what the query has."""
+        for name in sorted(way.levers):
+            lever = self._levers[name]
+            if lever.feature.is_numeric and lever.now is not None:
+                yield name, float(lever.now)
+
+    def _half_way(
+        self, way: _Way, name: str, bound: float, least: float
+    ) -> tuple[_Way | None, float]:
+        """Return a way with a number half-way to a bound, and the bound as far as it is known.
+
+        What was asked before is not asked again, but halves the way as if it had been.
+        """
+        now, lever = self._at(way, name), self._levers[name]
+        while abs(now - bound) >= least and (value := _between(lever, now, bound)) is not None:
+            row = self.case.problem.rules.apply(way.row, {name: value})
+            step = self._way(way, row)
+            if any(self._new([step])):
+                return step, bound
+            if step.key in self.archive:
+                now = value
+            else:
+                bound = value
+        return None, bound
+
+    def _new(self, ways: Iterable[_Way]) -> Iterator[_Way]:
+        """Yield the ways that may be asked: each key once, and never that of the query."""
+        archive, broken = self.archive, self.case.problem.violations
+        taken = {archive.query_key}
+        for way in ways:
+            fresh = way.key not in taken and way.key not in archive.asked
+            if fresh and not broken(self.case.query, way.row):
+                taken.add(way.key)
+                yield way
+
+    def _way(self, before: _Way, row: Row) -> _Way:
+        """Return a row made from a way, with the reasons that still stand there."""
+        schema, query = self.case.problem.schema, self.case.query
+        touched = schema.changed(before.row, row)
+        left = set(touched).intersection(schema.changed(query, row))
+        reasons = tuple(r for r in before.reasons if _stands(r, touched, left))
+        return _Way(row, self.case.problem.key(row), reasons)
+
+    def _at(self, way: _Way, name: str) -> float:
+        return cast(float, way.row[self.case.problem.schema.index(name)])
+
+    def _distance(self, way: _Way) -> float:
+        return self.case.problem.distance(self.case.query, way.row)
+
+
+def _between(lever: Lever, now: float, bound: float) -> float | None:
+    """Return an admitted number near the middle of two, one of few digits if there is such."""
+    middle, room = (now + bound) / 2, abs(now - bound)
+    for digits in _FEW_DIGITS:
+        short = cast(float, lever.feature.coerce(rounded(middle, digits)))
+        if abs(short - middle) <= room / 4 and lever.admits(short):
+            return short
+    near = cast(float, lever.towards(lever.feature.coerce(middle), must_move=True))
+    return near if min(now, bound) < near < max(now, bound) else None
+
+
+def _stands(reason: str, touched: Iterable[str], left: Container[str]) -> bool:
+    """Whether a reason ("feature: text") holds when some features were put or walked back.
+
+    It does for a number that went less far (it is among those left), unless it names a number
+    itself, which is likely the old one.
+    """
+    name = next((name for name in touched if reason.startswith(f"{name}: ")), None)
+    if name is None:
+        return True
+    return name in left and not any(c.isdigit() for c in reason[len(name) :])
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,363 @@
+"""Recombine: the LLM names edits, and their combinations are searched without it.
+
+LLM calls are dear and oracle rows are cheap. So the LLM fills a library of single edits; a
+surrogate learns from every answer of the oracle what each edit does; and combinations go to the
+oracle by their chance of a yes, how little they change, and how different they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from waysout.domain.edit import Edit
+from waysout.domain.oracle import Answers
+from waysout.domain.result import OutcomeKind
+from waysout.domain.schema import Row
+from waysout.llm.base import Reply, Request
+from waysout.search.base import Case, Method, Search, least
+from waysout.search.compress import History, compressor
+from waysout.search.library import Combo, Combos, Library, Matrix
+from waysout.search.pool import fingerprints, make_pool
+from waysout.search.ranking import LeanOptions, Ranking
+from waysout.search.surrogate import Guess, Kind, surrogate
+from waysout.search.work import Work
+
+Pruning = Literal["none", "gzip", "rlbwt", "repair"]
+AskAbout = Literal["query", "promising", "both"]
+
+_PARENTS = 12
+_POOLS = 20  # rules may forbid all of one
+_POOL_PER_ROW = 20  # combinations to choose from for each that is asked
+_BATCH_SHARE = 20  # a batch is at most a twentieth of what was asked before it
+_HOPELESS = 1e-9  # a chance so small that only quality still tells
+_SOFTNESS = 0.4  # of the step from no to yes, in logits
+_CERTAIN, _LABEL = 0.005, 0.12  # how near to 0 and 1 a probability, and a mere label, are taken
+
+
+@dataclass(frozen=True)
+class Recombine(Method):
+    """Searches combinations of edits.
+
+    ``edits`` is how many edits an LLM call asks for. Calls end when ``patience`` of them in a row
+    brought nothing new. ``own_edits`` adds edits that nobody named, one for each bin of each
+    feature. ``ask_about`` says of which row the LLM is asked: the query, the most promising row so
+    far, or both in turn; ``remind`` tells it what it has named already.
+
+    ``surrogate`` guesses what the oracle will say, as the mean of ``draws`` guesses (0: its best
+    guess alone). With ``thompson``, every second row before the first option is found follows a
+    single guess. ``quality``, ``novelty`` and ``needless`` weigh few and small changes, sets of
+    features that were tried less often, and rows that only add to an option found. ``pruning``
+    drops combinations whose key adds less than ``threshold`` to those asked before.
+    """
+
+    name: ClassVar[str] = "recombine"
+    needs_llm: ClassVar[bool] = True
+
+    edits: int = least(1, 10)
+    patience: int = least(1, 2)
+    own_edits: bool = True
+    ask_about: AskAbout = "query"
+    remind: bool = True
+    temperature: float = least(0, 0.7)
+    surrogate: Kind = "linear"
+    draws: int = least(0, 16)
+    thompson: bool = True
+    quality: float = least(0, 1.0)
+    novelty: float = least(0, 0.5)
+    needless: float = least(0, 0.5)
+    lean: int = least(0, 5)
+    pruning: Pruning = "none"
+    threshold: float = least(0, 0.01)
+    batch: int = least(1, 5)
+
+    def start(self, case: Case) -> Search:
+        """Return a search whose draws follow from the seed and the query."""
+        return RecombineSearch(case.with_row_limit(), self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A combination on its way to the oracle."""
+
+    combo: Combo
+    row: Row
+    key: str
+
+
+class RecombineSearch(Search):
+    """Fills the library, asks for batches of combinations, and learns from the answers."""
+
+    def __init__(self, case: Case, method: Recombine) -> None:
+        super().__init__(case)
+        self.method = method
+        self._rng = case.generator()
+        self.library = Library(case.problem, case.query)
+        if method.own_edits:
+            self.library.add_own(self._rng)
+        self._surrogate = surrogate(method.surrogate, self.library)
+        self._history = None if method.pruning == "none" else History(compressor(method.pruning))
+        self._scale = _Scale(case)
+        self._named: dict[str, Edit] = {}  # by the key of the query so edited
+        self._replies = self._in_vain = 0
+        self._answered: list[_Trial] = []
+        self._logits: list[float] = []
+        self._valid: list[bool] = []
+        self._lean = LeanOptions()
+        self._seen: set[int] = set()  # by fingerprint, as is the next
+        self._tried: Counter[int] = Counter()  # sets of levers, as combinations of 0 and 1
+        self._keys = {self.archive.query_key}
+
+    # Asking ------------------------------------------------------------------------------------
+
+    def _next(self) -> Work | None:
+        if self.waiting:
+            return None
+        if self.rows_left < 1:
+            rows = self.case.budget.oracle_rows
+            self._over(OutcomeKind.BUDGET_SPENT, f"all {rows} oracle rows are spent")
+            return None
+        work = self._more_edits() if self._is_time_to_ask() else None
+        work = work or self._more_rows() or self._more_edits()
+        if work is None:
+            self._over(OutcomeKind.EXHAUSTED, "every combination within reach was asked")
+        return work
+
+    def _more_rows(self) -> Work | None:
+        trials = self._batch()
+        return self._evaluate([trial.row for trial in trials], trials) if trials else None
+
+    def _more_edits(self) -> Work | None:
+        if not self._may_ask():
+            return None
+        row = self._asked_about()
+        request = self._request(row)
+        return None if request is None else self._propose(request, row)
+
+    def _over(self, kind: OutcomeKind, reason: str) -> None:
+        saved = f"; {self._in_vain} LLM calls in a row brought nothing new" if self._stale else ""
+        self._end(kind, reason + saved)
+
+    @property
+    def _stale(self) -> bool:
+        return self._in_vain >= self.method.patience
+
+    def _may_ask(self) -> bool:
+        """Whether the LLM may be asked for more edits, and still brings some."""
+        return self.case.proposer is not None and self.calls_left >= 1 and not self._stale
+
+    def _is_time_to_ask(self) -> bool:
+        """Whether the rows are as far spent as the calls: edits that come late want rows too."""
+        if not self._may_ask():
+            return False
+        rows, calls = self._rows + self.rows_left, self._replies + self.calls_left
+        return self._rows / rows >= self._replies / calls
+
+    def _request(self, row: Row) -> Request | None:
+        case, proposer = self.case, self.case.proposer
+        assert proposer is not None
+        return proposer.request(
+            case.query,
+            row,
+            k=self.method.edits,
+            named=tuple(self._named.values()) if self.method.remind else (),
+            temperature=self.method.temperature,
+            seed=case.seed,
+            draw=self._calls,
+        )
+
+    def _asked_about(self) -> Row:
+        """Return the row of which the LLM is asked next."""
+        about = self.method.ask_about
+        if about == "query" or not self._answered or (about == "both" and self._replies % 2 == 0):
+            return self.case.query
+        return self._answered[int(np.argmax(self._promise()))].row
+
+    # Taking a reply in -------------------------------------------------------------------------
+
+    def _on_reply(self, row: Row, reply: Reply) -> None:
+        proposer = self.case.proposer
+        assert proposer is not None
+        self._replies += 1
+        proposal = proposer.read(reply, self.case.query, row, k=self.method.edits)
+        self.archive.generated += len(proposal.edits) + len(proposal.rejections)
+        self.archive.rejections.update(proposal.counts())
+        new = [edit for edit in proposal.edits if self._is_new(edit)]
+        self._in_vain = 0 if new else self._in_vain + 1
+        for edit in proposal.edits:
+            self.library.add(edit)
+
+    def _is_new(self, edit: Edit) -> bool:
+        """Note what was named; returns whether the key tells it from all that was named before."""
+        problem, query = self.case.problem, self.case.query
+        key = problem.key(problem.rules.apply(query, {edit.feature: edit.value}))
+        if key in self._named:
+            return False
+        self._named[key] = edit
+        return True
+
+    # Choosing what to ask the oracle -----------------------------------------------------------
+
+    def _batch(self) -> list[_Trial]:
+        """Return the next combinations to ask; none where none is left, as far as was looked."""
+        if not len(self.library):
+            return []
+        most = int(min(max(self.method.batch, len(self._answered) // _BATCH_SHARE), self.rows_left))
+        guess = self._surrogate.guess(self.method.draws, self._rng)
+        for _ in range(_POOLS):
+            combos = self._fresh_pool(guess, most)
+            trials = self._take(self._ranked(combos, guess, most), most) if len(combos) else []
+            if trials:
+                return trials
+        return []
+
+    def _fresh_pool(self, guess: Guess, most: int) -> Combos:
+        combos, prints = make_pool(
+            self.library.tables, self._parents(most), self._worth_alone(guess), self._rng
+        )
+        fresh = [found not in self._seen for found in prints.tolist()]
+        return combos[np.array(fresh, dtype=np.bool_)]
+
+    def _ranked(self, combos: Combos, guess: Guess, most: int) -> Ranking:
+        chances = self._scale.chances(self._scale.start + guess(combos))
+        chance = chances[:, 0] if self._is_bold() else chances.mean(axis=1)
+        moved = np.count_nonzero(combos, axis=1)
+        quality = -np.log1p(self.library.distances(combos)) - np.log1p(moved)
+        return Ranking(
+            combos,
+            np.log(chance + _HOPELESS) + self.method.quality * quality,
+            most=most,
+            novelty=self.method.novelty,
+            tried=self._tried,
+            needless=self.method.needless,
+            lean=self._lean,
+        )
+
+    def _is_bold(self) -> bool:
+        """Whether to follow a single guess: every second batch until something is found."""
+        return self.method.thompson and not len(self.archive) and self.asked % 2 == 0
+
+    def _take(self, ranking: Ranking, most: int) -> list[_Trial]:
+        """Take the best of a ranking that can be asked at all."""
+        trials: list[_Trial] = []
+        while len(trials) < most:
+            turn = len(self._answered) + len(trials)
+            combo = ranking.pop(lean=bool(self.method.lean) and turn % self.method.lean == 0)
+            if combo is None:
+                break
+            self._seen.add(_fingerprint(combo))
+            trial = self._trial(combo)
+            if trial is not None:
+                self._tried[_fingerprint([choice > 0 for choice in combo])] += 1
+                trials.append(trial)
+        return trials
+
+    def _trial(self, combo: Combo) -> _Trial | None:
+        """Return a combination as a row to ask, or count why it is none."""
+        problem, query = self.case.problem, self.case.query
+        row = self.library.row(combo)
+        key = problem.key(row)
+        if key in self._keys or row == query:
+            return None
+        broken = problem.violations(query, row)
+        if broken:
+            self.archive.rejections[f"breaks rule: {broken[0].rule}"] += 1
+            return None
+        if self._history is not None and self._history.gain(key) < self.method.threshold:
+            self.archive.pruned += 1
+            return None
+        self._keys.add(key)
+        return _Trial(combo, row, key)
+
+    def _worth_alone(self, guess: Guess) -> Matrix:
+        """Return what each choice does alone, by one guess."""
+        tables = self.library.tables
+        alone = np.zeros((len(tables.slot), len(tables.sizes)), dtype=np.int64)
+        alone[np.arange(len(alone)), tables.slot] = tables.number
+        return guess(alone)[:, 0]
+
+    def _parents(self, most: int) -> Combos:
+        """Return the combinations to go on from: none, the most promising, some that work."""
+        wanted = max(_PARENTS, most * _POOL_PER_ROW // len(self.library))
+        numbers = np.argsort(-self._promise(), kind="stable")[: wanted // 2].tolist()
+        valid = np.flatnonzero(self._valid)
+        if len(valid):
+            drawn = self._rng.choice(valid, min(wanted // 2, len(valid)), replace=False)
+            numbers += drawn.tolist()
+        return self.library.padded([(), *(self._answered[i].combo for i in numbers)])
+
+    def _promise(self) -> Matrix:
+        """Return how near each answered row is to a yes, and with how few changes."""
+        chances = self._scale.chances(np.array(self._logits))
+        near = np.where(np.array(self._valid, dtype=np.bool_), 1.0, chances)
+        moved = [np.count_nonzero(trial.combo) for trial in self._answered]
+        found: Matrix = near / (1.0 + np.array(moved))
+        return found
+
+    # Taking the oracle's answers in ------------------------------------------------------------
+
+    def _on_answers(self, trials: Sequence[_Trial], rows: Sequence[Row], answers: Answers) -> None:
+        met = self.case.problem.goal.met(answers).tolist()
+        for trial, chance, yes in zip(trials, answers.probability.tolist(), met, strict=True):
+            valid = self.archive.is_valid(trial.row, yes)
+            self.archive.take(trial.row, trial.key, chance, valid, self._reasons(trial))
+            self._answered.append(trial)
+            self._logits.append(self._scale.logit(chance, yes))
+            self._valid.append(valid)
+            if valid:
+                self._lean.add(trial.combo)
+            if self._history is not None:
+                self._history.append(trial.key)
+        combos = self.library.padded(trial.combo for trial in trials)
+        gained = np.array(self._logits[-len(trials) :]) - self._scale.start
+        self._surrogate.learn(combos, gained)
+
+    def _reasons(self, trial: _Trial) -> tuple[str, ...]:
+        edits = self.library.edits(trial.combo)
+        return tuple(f"{edit.feature}: {edit.reason}" for edit in edits if edit.reason)
+
+
+class _Scale:
+    """Turns the oracle's answers into logits, on which effects add up, and back into chances."""
+
+    def __init__(self, case: Case) -> None:
+        self._goal = case.problem.goal
+        self._least = _LABEL if case.problem.oracle.labels_only else _CERTAIN
+        self.start = self._logit(self._goal.worth(case.probability))
+        """The query's own logit."""
+        self._yes = self._logit(self._goal.threshold(0.5))
+        self._highest_no, self._lowest_yes = -math.inf, math.inf
+
+    def logit(self, probability: float, yes: bool) -> float:
+        """Return an answer's logit, and learn from it where a no becomes a yes."""
+        found = self._logit(self._goal.worth(probability))
+        if yes:
+            self._lowest_yes = min(self._lowest_yes, found)
+        else:
+            self._highest_no = max(self._highest_no, found)
+        return found
+
+    def chances(self, logits: Matrix) -> Matrix:
+        """Return the chance of a yes at each logit."""
+        chances: Matrix = 1.0 / (1.0 + np.exp(-(logits - self._border) / _SOFTNESS))
+        return chances
+
+    @property
+    def _border(self) -> float:
+        """Where a no becomes a yes; a model of several classes may decide elsewhere than at ½."""
+        if self._highest_no >= self._lowest_yes:
+            return self._yes
+        return min(max(self._yes, self._highest_no), self._lowest_yes)
+
+    def _logit(self, worth: float) -> float:
+        inside = min(max(worth, self._least), 1.0 - self._least)
+        return math.log(inside / (1.0 - inside))
+
+
+def _fingerprint(combo: Sequence[int]) -> int:
+    return int(fingerprints(np.array([combo], dtype=np.int64))[0])
