@@ -344,6 +344,28 @@ def tables(runs: Runs, roles: Roles, markdown: bool) -> None:
     show([header, *(target.cells() for target in targets(runs, roles))], markdown)
 
 
+def short_table(runs: Runs, markdown: bool) -> None:
+    """Print one line an arm: mean unique valid, mean irreducible, queries left empty.
+
+    The last column has the mean of the data sets, and how many queries are empty in all of them.
+    """
+    counts = ", ".join(f"{len(next(iter(a.values())))} of {d}" for d, a in runs.lines.items())
+    print(f"unique valid / irreducible / empty; queries: {counts}; LLM: {llm_words(runs.llm)}\n")
+    every = sorted(set.intersection(*(set(arms) for arms in runs.lines.values())))
+    rows = []
+    for arm in every:
+        cells = [_short(runs, data, arm) for data in runs.lines]
+        valid, firm, empty = zip(*cells, strict=True)
+        cells.append((statistics.fmean(valid), statistics.fmean(firm), sum(empty)))
+        rows.append([arm, *(f"{v:.1f} / {f:.1f} / {e}" for v, f, e in cells)])
+    show([["arm", *runs.lines, "together"], *rows], markdown)
+
+
+def _short(runs: Runs, data: str, arm: str) -> tuple[float, float, int]:
+    unique, firm = (runs.mean(data, arm, name) for name in ("unique_valid", "irreducible"))
+    return unique, firm, runs.empty(data, arm)
+
+
 def _cells(runs: Runs, data: str, arm: str) -> list[str]:
     lines = list(runs.lines[data][arm].values())
     some = [line["unique_valid"] for line in lines if line["unique_valid"]]

@@ -2,24 +2,28 @@
 
     python benchmarks/search.py
 
-On the synthetic table, with the simulated LLM, K = 5. Times are per LLM call; the growth is a ratio
-within the run.
+On the synthetic table, with the simulated LLM, K = 5; recombine also on those of the real tables
+that are there with their trained oracles. The growth is a ratio within the run. Seconds are those
+of the clock; beside them stand those of the processor, which other programs do not lengthen much.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from waysout.datasets.load import load_dataset
+from waysout.datasets.manifest import load_oracle
+from waysout.datasets.queries import queries
 from waysout.datasets.split import training_rows
 from waysout.domain.budget import Budget
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
-from waysout.llm.base import Reply, Request
+from waysout.errors import WaysoutError
+from waysout.llm.base import Reply
 from waysout.llm.simulated import Simulated
 from waysout.oracles.adapt import as_oracle
 from waysout.prompts.propose import Proposer, Style
@@ -27,55 +31,90 @@ from waysout.prompts.render import Topic
 from waysout.search.base import Case, Method
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats
-from waysout.search.work import Propose
+from waysout.search.recombine import Recombine, RecombineSearch
+from waysout.search.work import Propose, Work
 
 QUERY = 828
+TABLES = ("loan", "adult", "credit", "heloc")
+CALLS = 30
 
 
 @dataclass
 class Stopwatch:
-    """Adds up the time of what is not the search's own."""
+    """Adds up the time of what is not the search's own: by the clock, and of the processor."""
 
     seconds: float = 0.0
+    processor: float = 0.0
 
     def around(self, work: Callable[[], Reply | Answers]) -> Reply | Answers:
         """Do something on the watch."""
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         try:
             return work()
         finally:
+            # In this order the clocks' own time is on the watch, not the search's.
+            self.processor += time.process_time() - worked
             self.seconds += time.perf_counter() - began
 
 
 @dataclass
+class Cost:
+    """What a search took: its own seconds, and all with those of the LLM and the oracle."""
+
+    own: float = 0.0
+    processor: float = 0.0
+    whole: float = 0.0
+    calls: int = 0
+    batches: list[int] = field(default_factory=list)
+    levers: int = 0
+    edits: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows were asked."""
+        return sum(self.batches)
+
+
+@dataclass
 class Bench:
-    """A problem, its people, and who proposes."""
+    """A problem, one of its people, and who proposes."""
 
     problem: Problem
-    rows: Sequence[Row]
+    query: Row
     llm: Simulated = field(default_factory=lambda: Simulated(1))
 
-    def engine_seconds(self, method: Method, calls: int) -> tuple[float, int]:
-        """Return the search's own time, and how many calls it made."""
+    def cost(self, method: Method, *, calls: int, rows: int) -> Cost:
+        """Return what one search costs."""
         proposer = Proposer(Topic.of_problem(self.problem), self.llm.form, Style())
-        budget = Budget(llm_calls=calls, oracle_rows=5 * calls)
-        case = Case(self.problem, self.rows[QUERY], 0.3, budget, proposer=proposer)
-        watch, began, made = Stopwatch(), time.perf_counter(), 0
+        chance = float(self.problem.oracle.ask([self.query]).probability[0])
+        budget = Budget(llm_calls=calls, oracle_rows=rows)
+        case = Case(self.problem, self.query, chance, budget, proposer=proposer)
+        cost, watch = Cost(), Stopwatch()
+        began, worked = time.perf_counter(), time.process_time()
         search = method.start(case)
         while (work := search.ask()) is not None:
             if isinstance(work, Propose):
-                made += 1
-                request = work.request
-                answer = watch.around(lambda request=request: self.reply(request))  # type: ignore[misc]
+                cost.calls += 1
             else:
-                rows = work.rows
-                answer = watch.around(lambda rows=rows: self.problem.oracle.ask(rows))  # type: ignore[misc]
-            search.tell(work, answer)
-        return time.perf_counter() - began - watch.seconds, made
+                cost.batches.append(len(work.rows))
+            search.tell(work, watch.around(lambda work=work: self.answer(work)))  # type: ignore[misc]
+        cost.whole = time.perf_counter() - began
+        cost.own = cost.whole - watch.seconds
+        cost.processor = time.process_time() - worked - watch.processor
+        if isinstance(search, RecombineSearch):
+            cost.levers, cost.edits = len(search.library.slots), len(search.library)
+        return cost
 
-    def reply(self, request: Request) -> Reply:
-        """Ask the LLM."""
-        return asyncio.run(self.llm.complete(request))
+    def answer(self, work: Work) -> Reply | Answers:
+        """Ask the LLM or the oracle."""
+        if isinstance(work, Propose):
+            return asyncio.run(self.llm.complete(work.request))
+        return self.problem.oracle.ask(work.rows)
+
+    def best(self, method: Method, *, calls: int, rows: int, repeats: int) -> Cost:
+        """Return the cheapest of several times the same search."""
+        found = (self.cost(method, calls=calls, rows=rows) for _ in range(repeats))
+        return min(found, key=lambda cost: cost.own)
 
 
 def chance(table: object) -> object:
@@ -90,11 +129,30 @@ def chance(table: object) -> object:
     return 1 / (1 + np.exp(-4 * (score.to_numpy(dtype=float) - 0.7)))
 
 
-def main() -> None:
-    """Print the table."""
+def synthetic() -> Bench:
+    """Return the table that needs no download."""
     data = load_dataset("synthetic")
     oracle = as_oracle(chance, data.card)
-    bench = Bench(Problem.from_card(data.card, oracle, training=training_rows(data)), data.rows)
+    problem = Problem.from_card(data.card, oracle, training=training_rows(data))
+    return Bench(problem, data.rows[QUERY])
+
+
+def benches() -> Iterator[tuple[str, Bench]]:
+    """Yield the synthetic table, and those of the real ones that are there."""
+    yield "synthetic", synthetic()
+    for name in TABLES:
+        try:
+            data = load_dataset(name)
+            oracle = load_oracle(data.card)
+        except WaysoutError as error:
+            print(f"{name}: left out: {error}")
+            continue
+        problem = Problem.from_card(data.card, oracle, training=training_rows(data))
+        yield name, Bench(problem, data.rows[queries(name)[0]])
+
+
+def trees(bench: Bench) -> None:
+    """Print the time per LLM call of the methods that search a tree."""
     # Deeper than usual, so that a tree of 1,000 calls is not exhausted.
     methods: dict[str, Method] = {
         "comp-mcts, gzip, path": CompMCTS(depth=8),
@@ -104,14 +162,50 @@ def main() -> None:
     }
     print(f"{'method':26} {'30 calls':>10} {'100 calls':>10} {'1,000 calls':>12}   1,000 to 100")
     for name, method in methods.items():
-        best = {}
+        each = {}
         for calls, repeats in ((30, 5), (100, 3), (1000, 2)):
-            times = [bench.engine_seconds(method, calls) for _ in range(repeats)]
-            assert all(made == calls for _, made in times)
-            best[calls] = min(seconds for seconds, _ in times) / calls
-        growth = 10 * best[1000] / best[100]
-        cells = " ".join(f"{1e3 * best[c]:7.2f} ms" for c in (30, 100, 1000))
-        print(f"{name:26} {cells}   {growth:6.1f} x the time")
+            cost = bench.best(method, calls=calls, rows=5 * calls, repeats=repeats)
+            assert cost.calls == calls
+            each[calls] = cost.own / calls
+        growth = 10 * each[1000] / each[100]
+        cells = " ".join(f"{1e3 * each[c]:7.2f} ms" for c in (30, 100, 1000))
+        print(f"{name:26} {cells}   {growth:6.1f} x the time", flush=True)
+
+
+COLUMNS = ("table", "levers", "edits", "rows", "batches", "largest", "ms a batch", "processor",
+           "ms a row", "own s", "whole s", "growth")  # fmt: skip
+
+
+def recombine(found: Iterator[tuple[str, Bench]]) -> None:
+    """Print the time per batch and per row, and how it grows with the rows."""
+    widths = [max(9, len(column)) for column in COLUMNS]
+    print(" ".join(map(str.rjust, COLUMNS, widths)))
+    for name, bench in found:
+        before: Cost | None = None
+        for rows, repeats in ((150, 5), (1000, 3), (10_000, 1)):
+            cost = bench.best(Recombine(), calls=CALLS, rows=rows, repeats=repeats)
+            print(" ".join(map(str.rjust, _cells(name, cost, before), widths)), flush=True)
+            before = cost
+
+
+def _cells(name: str, cost: Cost, before: Cost | None) -> Sequence[str]:
+    growth = (cost.own / before.own) / (cost.rows / before.rows) if before else None
+    return (
+        name, f"{cost.levers}", f"{cost.edits}", f"{cost.rows:,}", f"{len(cost.batches)}",
+        f"{max(cost.batches)}", f"{1e3 * cost.own / len(cost.batches):.2f}",
+        f"{1e3 * cost.processor / len(cost.batches):.2f}", f"{1e3 * cost.own / cost.rows:.2f}",
+        f"{cost.own:.2f}", f"{cost.whole:.2f}",
+        "" if growth is None else f"{growth:.2f}",
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Print both tables."""
+    trees(synthetic())
+    print(f"\nrecombine, up to {CALLS} calls; batches of 5 rows, or a twentieth of those before it")
+    print("processor: its ms a batch, all threads together")
+    print("growth: how the own time grew from the line above, to how the rows did; 1 is linear\n")
+    recombine(benches())
 
 
 if __name__ == "__main__":

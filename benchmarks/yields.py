@@ -1,7 +1,8 @@
 """What each method yields for the same LLM, oracle, queries and oracle rows.
 
     python benchmarks/yields.py run loan heloc --llm simulated:1 --queries 30 --out FILE.jsonl
-    python benchmarks/yields.py table FILE.jsonl
+    python benchmarks/yields.py run loan --llm simulated:1 --arms @ablations --out FILE.jsonl
+    python benchmarks/yields.py table FILE.jsonl [--short] [--markdown]
     python benchmarks/yields.py plot FILE.jsonl --out docs/figures
 
 Every arm gets k × calls = 150 rows of the oracle and each card's own rules. The file has a line
@@ -23,7 +24,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paired import DATASETS, UNFINISHED, Line, Roles, Runs, llm_words, read_lines, tables
+from paired import (
+    DATASETS,
+    UNFINISHED,
+    Line,
+    Roles,
+    Runs,
+    llm_words,
+    read_lines,
+    short_table,
+    tables,
+)
 
 from waysout.datasets.load import Dataset, load_dataset
 from waysout.datasets.manifest import load_oracle
@@ -66,6 +77,29 @@ ARMS: Mapping[str, Arm] = {
     "recombine-6": Arm("recombine", calls=6),
     "recombine-0": Arm("recombine", calls=0),
 }
+
+
+# What recombine is made of, taken away or changed one by one.
+CHANGES = (
+    "surrogate=pairwise", "surrogate=trees", "surrogate=none", "draws=1", "draws=0",
+    "thompson=false", "own_edits=false", "pruning=gzip", "ask_about=promising", "ask_about=both",
+    "edits=5", "edits=20", "remind=false", "quality=0", "novelty=0", "needless=0", "unnamed=0",
+)  # fmt: skip
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "methods": tuple(arm for arm in ARMS if arm != "recombine-0"),
+    "ablations": ("recombine", "recombine-0", *(f"recombine:{change}" for change in CHANGES)),
+}
+
+
+def read_arms(text: str) -> list[str]:
+    """Read arms with commas between; ``@ablations`` stands for all of that group."""
+    found: list[str] = []
+    for part in filter(None, text.split(",")):
+        if part.startswith("@") and part[1:] not in GROUPS:
+            raise SystemExit(f"there is no group {part}: the groups are @{', @'.join(GROUPS)}")
+        found += GROUPS[part[1:]] if part.startswith("@") else [part]
+    return list(dict.fromkeys(found))
 
 
 def parse_arm(text: str) -> Arm:
@@ -358,8 +392,9 @@ def main() -> None:
     running.add_argument("--queries", type=int, default=30)
     running.add_argument("--calls", type=int, default=30)
     running.add_argument("--k", type=int, default=5)
-    running.add_argument("--arms", default=",".join(a for a in ARMS if a != "recombine-0"),
-                         help="NAME[@CALLS][:setting=value;…], with commas between")  # fmt: skip
+    arms = f"with commas between; @{' and @'.join(GROUPS)} are groups"
+    named = f"NAME[@CALLS][:setting=value;…], {arms}"
+    running.add_argument("--arms", default="@methods", help=named)
     running.add_argument("--out", type=Path, required=True)
     running.add_argument("--resume", action="store_true", help="go on with a file that is there")
     running.add_argument("--jobs", type=int, help="LLM requests in flight for each arm")
@@ -367,7 +402,7 @@ def main() -> None:
     for name, what in (("table", "print tables and targets"), ("plot", "draw two figures")):
         telling = commands.add_parser(name, help=what)
         telling.add_argument("files", nargs="+", type=Path)
-        telling.add_argument("--arms", default="", help="only these, with commas between")
+        telling.add_argument("--arms", default="", help=f"only these, {arms}")
         telling.add_argument("--subject", default=Roles.subject)
         if name == "plot":
             telling.add_argument("--out", type=Path, required=True, help="a folder")
@@ -375,15 +410,18 @@ def main() -> None:
             telling.add_argument("--few", default=Roles.few, help="the arm with few calls")
             telling.add_argument("--base", default=Roles.base, help="the arm to be compared with")
             telling.add_argument("--markdown", action="store_true")
+            telling.add_argument("--short", action="store_true", help="one line an arm, no targets")
     given = parser.parse_args()
     if given.command == "run":
         _run(given)
         return
-    runs = Runs.read(given.files, [arm for arm in given.arms.split(",") if arm])
+    runs = Runs.read(given.files, read_arms(given.arms))
     if not runs.lines:
         raise SystemExit("there is no query that all of these arms have finished")
     if given.command == "plot":
         figures(runs, given.out, given.subject)
+    elif given.short:
+        short_table(runs, given.markdown)
     else:
         tables(runs, Roles(given.subject, given.few, given.base), given.markdown)
 
@@ -392,7 +430,7 @@ def _run(given: argparse.Namespace) -> None:
     if given.out.exists() and not given.resume:
         raise SystemExit(f"{given.out} is there: --resume goes on with it, or give another file")
     work = run_all(
-        given.datasets, given.arms.split(","), given.llm, given.queries, given.out,
+        given.datasets, read_arms(given.arms), given.llm, given.queries, given.out,
         protocol=Protocol(given.k, given.calls), in_flight=given.jobs, together=given.together,
     )  # fmt: skip
     asyncio.run(work)

@@ -1,6 +1,6 @@
 """Turn a run into a recording that a test replays without a model or an LLM.
 
-    waysout find --data loan --row 2910 --llm llamacpp:FILE.gguf --run loan.db
+    waysout find --method comp-mcts --data loan --row 2910 --llm llamacpp:FILE.gguf --run loan.db
     python tools/make_recording.py loan.db 2910 tests/golden/recordings/loan.json
 
 It holds what the LLM and the oracle answered, in order, and what came of it. Of the requests it has

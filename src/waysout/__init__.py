@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from waysout.search.base import Method as Method
     from waysout.search.comp_mcts import CompMCTS as CompMCTS
     from waysout.search.lats import Lats as Lats
+    from waysout.search.recombine import Recombine as Recombine
 
 _WHERE = {
     "Budget": "domain.budget",
@@ -54,6 +55,7 @@ _WHERE = {
     "Option": "domain.result",
     "Outcome": "domain.result",
     "Problem": "domain.problem",
+    "Recombine": "search.recombine",
     "Result": "report.result",
     "Schema": "domain.schema",
     "Stop": "run.office",

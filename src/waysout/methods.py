@@ -39,7 +39,7 @@ METHODS: Mapping[str, Entry] = {
         "the nearest approved rows of your data, as far as the rules allow",
     ),
 }
-DEFAULT = "comp-mcts"
+DEFAULT = "recombine"
 
 
 def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from conftest import CommandLine
 from waysout.cli import output
 from waysout.cli.find import DEFAULT_METHOD
 from waysout.cli.search import _only
+from waysout.datasets.load import load_dataset
+from waysout.datasets.manifest import oracle_dir
+from waysout.datasets.train import train_oracle
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row
 from waysout.errors import LLMError
@@ -38,7 +42,7 @@ def test_ways_out_are_shown(waysout: CommandLine) -> None:
     assert "proposed by a stand-in, not by a language model" in out
     assert "income: 42 → " in out
     assert "Spent: 6 LLM calls" in out
-    assert err.startswith("comp-mcts may cost at most 6 LLM calls, 30 oracle rows\nrun: ")
+    assert err.startswith("recombine may cost at most 6 LLM calls, 150 oracle rows\nrun: ")
 
 
 def test_json_keeps_the_contract(waysout: CommandLine) -> None:
@@ -52,7 +56,7 @@ def test_json_keeps_the_contract(waysout: CommandLine) -> None:
         "unique_valid", "valid", "generated", "pruned", "prune_pct", "validity_pct", "proximity",
         "sparsity", "novelty", "lever_sets",
     }  # fmt: skip
-    assert found["settings"]["method"] == "comp-mcts"
+    assert found["settings"]["method"] == "recombine"
     for option in found["options"]:
         assert set(option) >= {
             "row", "changes", "probability", "proximity", "sparsity", "key", "reasons",
@@ -78,7 +82,7 @@ def test_every_method_keeps_to_its_budget(waysout: CommandLine, method: str) -> 
 
 
 def test_options_can_be_polished(waysout: CommandLine) -> None:
-    code, out, err = waysout(*FIND, *ROW, *QUICK, "--polish", "10", "--json")
+    code, out, err = waysout(*FIND, *ROW, *QUICK, "--oracle-rows", "30", "--polish", "10", "--json")
     assert code == 0, err
     found = json.loads(out)
     assert found["settings"]["polish"] == 10
@@ -91,6 +95,51 @@ def test_no_backend_is_built_for_a_method_that_needs_none(
 ) -> None:
     monkeypatch.setattr(connect, "PROVIDERS", {})
     assert waysout(*FIND, *ROW, "--method", "random", "--llm", "none:such")[0] == 0
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no LLM be made and no host be found."""
+
+    def nowhere(*_: object, **__: object) -> None:
+        raise AssertionError("a host was looked for")
+
+    monkeypatch.setattr(connect, "PROVIDERS", {})
+    monkeypatch.setattr(socket, "getaddrinfo", nowhere)
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train a quick oracle of the synthetic data, in a cache of its own."""
+    pytest.importorskip("optuna")
+    monkeypatch.setenv("WAYSOUT_CACHE", str(tmp_path / "cache"))
+    dataset = load_dataset("synthetic", fetch=False)
+    train_oracle(dataset, out=oracle_dir("synthetic"), trials=2, threads=1)
+
+
+@pytest.mark.usefixtures("offline", "trained")
+def test_without_calls_nothing_is_downloaded_or_connected(waysout: CommandLine) -> None:
+    applicant = ("find", "--data", "synthetic", "--row", "828")
+    code, _, err = waysout(*applicant)
+    assert (code, "unknown LLM backend 'llamacpp'" in err) == (3, True)
+    code, out, err = waysout(*applicant, "--calls", "0")
+    assert code == 0, err
+    assert "ways out found" in out
+    assert "stand-in" not in out
+    assert "Spent: 0 LLM calls, 150 oracle rows" in out
+    assert err.startswith("recombine may cost at most 150 oracle rows\nrun: ")
+
+
+@pytest.mark.usefixtures("offline")
+def test_without_calls_the_llm_that_is_named_is_not_the_one_that_is_told(
+    waysout: CommandLine,
+) -> None:
+    code, out, err = waysout(*FIND, *ROW, *QUICK, "--calls", "0", "--oracle-rows", "20", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["settings"]["llm"], found["settings"]["style"]) == (None, None)
+    assert (found["ledger"]["llm_calls"], found["ledger"]["oracle_rows"]) == (0, 20)
+    assert (found["outcome"], found["metrics"]["calls_saved"]) == ("found", 0)
 
 
 def test_a_row_is_named_in_four_ways(waysout: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +204,7 @@ def test_a_pickled_pipeline_needs_our_word(waysout: CommandLine) -> None:
     [
         (("--row", str(APPROVED)), "already-approved"),
         (("--row", str(REFUSED), "--rules", "stuck"), "infeasible"),
-        (("--row", str(REFUSED), "--calls", "0"), "budget-spent"),
+        (("--row", str(REFUSED), "--method", "comp-mcts", "--calls", "0"), "budget-spent"),
         (("--row", str(REFUSED), "--oracle-rows", "0"), "budget-spent"),
         (("--row", str(REFUSED), "--tokens", "5"), "budget-spent"),
     ],
@@ -183,8 +232,8 @@ def test_a_goal_of_ones_own(waysout: CommandLine) -> None:
 
 def test_what_is_set_is_what_is_done(waysout: CommandLine) -> None:
     code, out, _ = waysout(
-        *FIND, *ROW, *QUICK, "--set", "threshold=0.02", "--set", "scope = global", "--seed", "7",
-        "--paper", "--free", "--price", "1/2", "--json",
+        *FIND, *ROW, *QUICK, "--method", "comp-mcts", "--set", "threshold=0.02",
+        "--set", "scope = global", "--seed", "7", "--paper", "--free", "--price", "1/2", "--json",
     )  # fmt: skip
     found = json.loads(out)
     settings = found["settings"]
@@ -298,7 +347,7 @@ def test_the_same_run_again_asks_nothing(
 
 
 @pytest.mark.parametrize(
-    "other", [("--seed", "1"), ("--row", "2"), ("-k", "4"), ("--set", "depth=3")], ids=" ".join
+    "other", [("--seed", "1"), ("--row", "2"), ("-k", "4"), ("--set", "edits=3")], ids=" ".join
 )
 def test_a_run_of_other_settings_is_refused(
     waysout: CommandLine, tmp_path: Path, other: tuple[str, ...]
@@ -362,7 +411,7 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (("--money", "1"), 3, "a limit in money needs --price"),
     (("--seed", "99999999999"), 3, "seed is a whole number"),
     (("--polish", "-1"), 2, "--polish"),
-    (("--polish", "30"), 3, "polish sets 30 oracle rows aside, and of 30 that leaves comp-mcts"),
+    (("--polish", "150"), 3, "polish sets 150 oracle rows aside, and of 150 that leaves recombine"),
     (("--inputs", "guess"), 4, "unknown kind of inputs 'guess'"),
 ]
 

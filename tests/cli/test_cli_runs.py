@@ -159,12 +159,14 @@ def test_a_run_killed_before_its_first_answer_goes_on(
         ("--method", "lats-diversity", "--set", "bonus=0.1", "-k", "3"),
         ("--method", "random", "--oracle-rows", "30"),
         ("--method", "nearest"),
-        ("--paper", "--free", "--set", "reward=diversity", "--seed", "3"),
+        ("--set", "ask_about=both", "--set", "edits=4", "--seed", "3"),
+        ("--calls", "0", "--oracle-rows", "40"),
+        ("--paper", "--free", "--method", "comp-mcts", "--set", "reward=diversity", "--seed", "3"),
         ("--price", "1/2", "--money", "9", "--tokens", "99999", "--seconds", "99"),
         ("--at-least", "0.7", "--rules", "main", "--inputs", "category"),
         ("--polish", "9"),
     ],
-    ids=["lats", "random", "nearest", "paper", "limits", "goal", "polish"],
+    ids=["lats", "random", "nearest", "recombine", "no-calls", "paper", "limits", "goal", "polish"],
 )
 def test_resuming_restores_every_setting(waysout: CommandLine, args: tuple[str, ...]) -> None:
     whole = waysout(*FIND, *QUICK, *args, "--no-run", "--json")[1]
@@ -248,6 +250,16 @@ def test_a_run_from_elsewhere_sends_nothing_to_an_address_that_only_it_names(
     new_run_path("ours").parent.mkdir(exist_ok=True)
     shutil.copy(run, new_run_path("ours"))
     assert waysout("runs", "resume", "last")[0] == 9
+
+
+def test_a_run_without_calls_goes_on_without_its_llm(waysout: CommandLine, tmp_path: Path) -> None:
+    run, given = tmp_path / "a.db", (*FIND, *ROW, "--llm", NOWHERE, "--calls", "0")
+    with cut_off():
+        code, _, err = waysout(*given, "--run", run)
+    assert (code, err.endswith(f"go on with: waysout runs resume {run}\n")) == (9, True)
+    code, resumed, err = waysout("runs", "resume", run, "--json")
+    assert (code, "LLM: " in err) == (0, False)
+    assert timeless(resumed) == timeless(waysout(*given, "--no-run", "--json")[1])
 
 
 class OpenOnce:
@@ -341,7 +353,7 @@ def test_runs_are_listed_newest_first_and_shown(waysout: CommandLine) -> None:
     waysout(*FIND, *QUICK)
     waysout(*FIND, *QUICK, "--method", "random")
     found = json.loads(waysout("runs", "list", "--json")[1])
-    assert [run["method"] for run in found] == ["random", "comp-mcts"]
+    assert [run["method"] for run in found] == ["random", "recombine"]
     assert [run["llm"] for run in found] == [None, "simulated:1"]
     assert {run["status"] for run in found} == {"finished"}
     code, out, err = waysout("runs", "show", found[1]["run"])

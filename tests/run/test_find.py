@@ -150,7 +150,7 @@ def test_requests_in_flight_are_bounded() -> None:
 
 def test_the_rows_of_many_people_share_batches() -> None:
     oracle, llm = Adder(), Watched()
-    results = search(table=problem(oracle=oracle), llm=llm)
+    results = search(table=problem(oracle=oracle), llm=llm, method="comp-mcts")
     asked = sum(r.ledger.oracle_rows for r in results)
     assert asked > 60
     # One by one it would be a batch for each query, each reply and each person's second look.
@@ -199,11 +199,12 @@ def test_an_oracle_that_the_probe_sees_through_is_refused(how: str) -> None:
 @pytest.mark.parametrize("how", ["raises", "nan", "shape"])
 def test_an_oracle_that_breaks_later_fails_whom_it_concerns(how: str) -> None:
     broken = Broken(how, lambda row: row[1] == 2)  # persons 8 to 11 begin there
-    results = search(table=problem(oracle=broken), rows=[*PEOPLE[:3], *PEOPLE[8:10]])
+    rows = [*PEOPLE[:3], *PEOPLE[8:10]]
+    results = search(table=problem(oracle=broken), rows=rows, method="comp-mcts")
     failed = {r.index for r in results if r.outcome.kind == OutcomeKind.FAILED}
     assert {3, 4} <= failed
     assert all(results[i].ledger.llm_calls == 0 for i in (3, 4))
-    sound = search(rows=PEOPLE[:3])
+    sound = search(rows=PEOPLE[:3], method="comp-mcts")
     for result in sound:
         if result.index not in failed:
             assert timeless(results[result.index]) == timeless(result)

@@ -37,8 +37,9 @@ from waysout.run.office import Stop
 from waysout.run.progress import Progress
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats
+from waysout.search.recombine import Recombine
 
-METHODS = [CompMCTS(), CompMCTS(in_flight=3), Lats(in_flight=2)]
+METHODS = [Recombine(), CompMCTS(), CompMCTS(in_flight=3), Lats(in_flight=2)]
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +114,7 @@ def test_calls_that_were_not_to_be_had_are_not_saved() -> None:
         {},  # all are spent
         {"calls": None, "oracle_rows": 7},
         {"method": "random"},
-        {"tokens": 4000, "calls": 20},
+        {"tokens": 2500, "calls": 20},
         {"llm": Watched(Gate()), "seconds": 0.1},
         {"rows": [(15, 15, "x")]},
     ]
@@ -123,14 +124,52 @@ def test_calls_that_were_not_to_be_had_are_not_saved() -> None:
         assert not any("saved" in str(r) for r in results)
 
 
+# No call at all ---------------------------------------------------------------------------------
+
+NOWHERE = "replay:nowhere.jsonl"
+
+
+@pytest.mark.parametrize("llm", [None, NOWHERE, Watched()], ids=["usual", "nowhere", "there"])
+def test_without_calls_recombine_needs_no_llm(llm: Any) -> None:
+    result = waysout.find(problem(), PEOPLE[0], llm=llm, calls=0)
+    assert result.outcome.kind == OutcomeKind.FOUND
+    assert (result.settings["llm"], result.settings["style"]) == (None, None)
+    assert result.settings["budget"]["llm_calls"] == 0
+    assert result.settings["budget"]["oracle_rows"] == result.ledger.oracle_rows == 150
+    assert (result.ledger.llm_calls, result.ledger.attempts) == (0, 0)
+    assert result.metrics["calls_saved"] == 0
+    assert not isinstance(llm, Watched) or llm.requests == 0
+
+
+def test_with_a_single_call_the_llm_must_be_there() -> None:
+    with pytest.raises(InputError, match="cannot read the recording"):
+        waysout.find(problem(), PEOPLE[0], llm=NOWHERE, calls=1)
+    llm = Watched()
+    assert waysout.find(problem(), PEOPLE[0], llm=llm, calls=1).settings["llm"] == llm.name
+    assert llm.requests == 1
+
+
+@pytest.mark.parametrize("method", ["comp-mcts", "lats"])
+def test_without_calls_a_tree_asks_nothing(method: str) -> None:
+    llm = Watched()
+    for result in search(llm=llm, method=method, calls=0):
+        assert result.outcome.kind == OutcomeKind.BUDGET_SPENT
+        assert result.outcome.reason == "all 0 LLM calls are spent"
+        assert (result.ledger.llm_calls, result.ledger.oracle_rows) == (0, 0)
+        assert result.settings["llm"] == llm.name
+    assert llm.requests == 0
+    with pytest.raises(InputError, match="cannot read the recording"):
+        search(llm=NOWHERE, method=method, calls=0)
+
+
 # Polish -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", [*METHODS, "random"], ids=str)
 def test_rows_for_polishing_are_set_aside(method: Any) -> None:
     oracle = Adder()
-    results = search(table=problem(oracle=oracle), method=method, calls=8, polish=9)
-    plain = search(method=method, calls=8)
+    results = search(table=problem(oracle=oracle), method=method, calls=8, polish=9, oracle_rows=24)
+    plain = search(method=method, calls=8, oracle_rows=24)
     for result, without in zip(results, plain, strict=True):
         assert result.metrics["evaluated"] == result.ledger.oracle_rows
         assert result.ledger.oracle_rows <= 24

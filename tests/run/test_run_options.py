@@ -17,6 +17,7 @@ from waysout.domain.result import OutcomeKind
 from waysout.errors import InputError, RowError, UnavailableError
 from waysout.methods import make_method
 from waysout.run.office import Stop
+from waysout.run.options import make_plan
 from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS
 
@@ -47,9 +48,9 @@ class Unshowable:
         ({"polish": "6"}, "polish is a whole number of at least 0, not '6'"),
         (
             {"polish": 9, "oracle_rows": 8},
-            r"polish sets 9 oracle rows aside, and of 8 that leaves comp-mcts none: .*oracle_rows",
+            r"polish sets 9 oracle rows aside, and of 8 that leaves recombine none: .*oracle_rows",
         ),
-        ({"polish": 6}, "of 6 that leaves comp-mcts none"),
+        ({"polish": 6, "method": "comp-mcts"}, "of 6 that leaves comp-mcts none"),
         ({"in_flight": 0}, "in_flight is a whole number of at least 1, not 0"),
         (
             {"data": tuple(PEOPLE)},
@@ -96,6 +97,47 @@ def test_none_is_as_if_not_given() -> None:
     assert timeless(result) == timeless(plain)
     [result] = waysout.find_many(problem(), PEOPLE[:1], llm=None, method="random", oracle_rows=9)
     assert result.ledger.oracle_rows == 9
+
+
+@pytest.mark.parametrize(
+    ("given", "rows"),
+    [
+        ({}, 150),
+        ({"calls": 6}, 150),
+        ({"calls": 6, "k": 2}, 60),
+        ({"calls": 40}, 200),
+        ({"calls": 6, "method": "comp-mcts"}, 30),
+        ({"calls": 6, "method": "random"}, 30),
+        ({"calls": 0}, 150),
+        ({"calls": 0, "k": 2}, 60),
+        ({"calls": 0, "oracle_rows": 7}, 7),
+        ({"calls": 0, "oracle_rows": None}, None),
+        ({"calls": None}, None),
+    ],
+    ids=str,
+)
+def test_rows_go_with_the_calls_unless_they_do_not_hang_on_them(
+    given: dict[str, Any], rows: int | None
+) -> None:
+    assert make_plan(given).budget.oracle_rows == rows  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "calls", "asks"),
+    [
+        ("recombine", 0, False),
+        ("recombine", 1, True),
+        ("recombine", None, True),
+        ("comp-mcts", 0, True),
+        ("random", 30, False),
+    ],
+)
+def test_an_llm_is_asked_where_a_method_has_calls_or_is_nothing_without_them(
+    method: str, calls: int | None, asks: bool
+) -> None:
+    plan = make_plan({"method": method, "calls": calls})
+    assert plan.asks_llm is asks
+    assert (plan.as_dict(None)["style"] is not None) is asks
 
 
 @pytest.mark.parametrize(

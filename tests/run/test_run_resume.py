@@ -119,6 +119,8 @@ def stopping_at(moment: int) -> dict[str, Any]:
 
 
 STOPPED: list[dict[str, Any]] = [
+    {"method": "recombine"},
+    {"method": "recombine", "polish": 9},
     {"method": "comp-mcts"},
     {"method": "lats"},
     {"method": "random", "settings": {"batch": 4}},
@@ -143,6 +145,19 @@ def test_stopped_after_any_answer_it_goes_on(given: dict[str, Any], tmp_path: Pa
         assert same(search(run=path, llm=llm, **given)) == same(whole)
         assert not set(llm.seen) & set(before)
     assert stopped >= 3
+
+
+def test_without_calls_it_goes_on_without_an_llm(tmp_path: Path) -> None:
+    path, given = tmp_path / "run.db", {"calls": 0, "oracle_rows": 18}
+    partial = search(run=path, llm="replay:nowhere.jsonl", **given, **stopping_at(7))
+    assert {r.outcome.kind for r in partial} == {OutcomeKind.INTERRUPTED}
+    with Store.read(path) as store:
+        assert (store.manifest["llm"], store.summary().llm_calls) == (None, 0)
+    with pytest.raises(InputError, match=r"llm: None → 'simulated:7'.*llm_calls: 0 → 6"):
+        search(run=path, oracle_rows=18)
+    llm = Watched()
+    assert same(search(run=path, llm=llm, **given)) == same(search(**given))
+    assert llm.requests == 0
 
 
 def test_rows_under_way_when_it_ended_are_paid_for_once(tmp_path: Path) -> None:
@@ -305,8 +320,8 @@ def test_a_finished_run_is_only_read(tmp_path: Path) -> None:
         ({"seed": 1}, r"plan\.seed: 0 → 1"),
         ({"calls": 7}, r"llm_calls: 6 → 7"),
         ({"polish": 2}, r"plan\.polish: None → 2"),
-        ({"method": "lats"}, r"method: 'comp-mcts' → 'lats'"),
-        ({"settings": {"depth": 2}}, r"depth: 5 → 2"),
+        ({"method": "lats"}, r"method: 'recombine' → 'lats'"),
+        ({"settings": {"edits": 2}}, r"edits: \d+ → 2"),
         ({"llm": Simulated(8)}, r"llm: 'simulated:7' → 'simulated:8'"),
         ({"table": problem(goal=Goal(at_least=0.8))}, r"goal\.at_least: None → 0\.8"),
         ({"table": problem(Immutable(features=["c"]))}, "problem.rules"),

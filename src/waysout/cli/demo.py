@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # One of the 30 with several ways out, so that a first look shows what the product is about.
 USUAL_APPLICANT = 2
-CALLS = 12
+CALLS = 6
+ROWS = 60
 SECONDS = 150.0
 STAND_IN = "simulated:0"
 PAGE = Path("waysout-demo.html")
@@ -57,8 +58,8 @@ def demo(
         problem, dataset = _problem(quiet=json)
         query = dataset.rows[rows[applicant]]
         options: Options = {
-            "llm": llm or _small_llm(quiet=json), "calls": calls, "seconds": seconds,
-            "data": dataset,
+            "llm": llm or _small_llm(calls, quiet=json), "calls": calls, "oracle_rows": ROWS,
+            "seconds": seconds, "data": dataset,
         }  # fmt: skip
         if record is not None:
             options["record"] = record
@@ -71,11 +72,13 @@ def demo(
     search.hand_over(ended, json=json, html=html)
 
 
-def _small_llm(quiet: bool) -> str:
+def _small_llm(calls: int, quiet: bool) -> str:
     """Return the default LLM, downloaded if need be; where that fails, a stand-in that says so."""
     from waysout.errors import IntegrityError, UnavailableError
     from waysout.llm.connect import DEFAULT
 
+    if not calls:
+        return DEFAULT
     try:
         _fetch(DEFAULT.partition(":")[2], quiet)
     except (UnavailableError, IntegrityError) as error:

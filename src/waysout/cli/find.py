@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from waysout.run.find import Options
 
 # Spelled out here, not imported, so that --help loads no numpy.
-DEFAULT_METHOD = "comp-mcts"
+DEFAULT_METHOD = "recombine"
 MODEL, SEARCH, OUTPUT = "The model and the table", "The search", "Output"
 
 
@@ -98,13 +98,13 @@ def find(
         int, typer.Option(help="At most so many LLM calls.", min=0, rich_help_panel=SEARCH)
     ] = 30,
     k: Annotated[
-        int, typer.Option("--k", "-k", help="Edits asked for in a call.", min=1, max=50,
-                          rich_help_panel=SEARCH),
+        int, typer.Option("--k", "-k", min=1, max=50, rich_help_panel=SEARCH,
+                          help="Edits that a call of a tree search asks for."),
     ] = 5,
     oracle_rows: Annotated[
         int | None,
-        typer.Option(help="At most so many rows for the model; the default: K × calls.", min=0,
-                     rich_help_panel=SEARCH),
+        typer.Option(help="At most so many rows for the model; the default: K × calls, for "
+                     "recombine at least K × 30.", min=0, rich_help_panel=SEARCH),
     ] = None,
     polish: Annotated[
         int,

@@ -41,7 +41,7 @@ def read_kept(store: Store) -> Kept:
     source = Source(**{name: about.get(name, kinds) for name, kinds in _ABOUT.items()})
     llm, price = about.get("llm", _TEXT), about.get("price", _TEXT)
     options = _options(_Fields(store.path, store.manifest, "").part("plan"), llm, price)
-    asked = llm if make_plan(options).method.needs_llm else ""
+    asked = llm if make_plan(options).asks_llm else ""
     return Kept(source, {**options, "run": store.path}, asked, about.get("row", (dict,)))
 
 

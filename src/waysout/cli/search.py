@@ -85,7 +85,7 @@ def check_llm(options: Options) -> str:
 
     if "price" in options:
         Price.parse(str(options["price"]))
-    if not make_plan(options).method.needs_llm:
+    if not make_plan(options).asks_llm:
         return ""
     connect(str(options["llm"]))
     return str(options["llm"])
@@ -127,7 +127,7 @@ def search(problem: Problem, row: Any, options: Options, signals: Signals) -> En
     from waysout.run.office import Stop
 
     plan, signals.stop = make_plan(options), Stop()
-    asks, budget = plan.method.needs_llm, plan.budget
+    asks, budget = plan.asks_llm, plan.budget
     total, unit = (budget.llm_calls, "calls") if asks else (budget.oracle_rows, "rows")
     of = "" if total is None else f" of {total}"
     # Whoever prints meanwhile: stdout is the result's.
@@ -169,7 +169,7 @@ def most_cost(problem: Problem, row: Any, options: Options) -> str:
     budget = plan.budget
     rows = "any number of" if budget.oracle_rows is None else f"{budget.oracle_rows:,}"
     parts = [f"{rows} oracle rows"]
-    if plan.method.needs_llm:
+    if plan.asks_llm:
         calls = "any number of" if budget.llm_calls is None else f"{budget.llm_calls:,}"
         parts.insert(0, f"{calls} LLM calls")
         parts += [f"{budget.tokens:,} tokens"] if budget.tokens is not None else []

@@ -134,7 +134,7 @@ async def _found(job: _Job) -> AsyncGenerator[Result]:
 
 
 async def _caller(stack: AsyncExitStack, job: _Job) -> Caller | None:
-    if not job.plan.method.needs_llm:
+    if not job.plan.asks_llm:
         return None
     llm, price = job.options.get("llm") or DEFAULT_LLM, job.options.get("price")
     # A backend that was given to us stays open for whoever gave it.

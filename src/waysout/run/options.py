@@ -20,6 +20,8 @@ from waysout.run.plan import MOST_K, Plan, check_whole
 from waysout.run.progress import OnProgress
 from waysout.search.base import Method
 
+CALLS = 30
+
 
 class Options(TypedDict, total=False):
     """What `find`, `find_many` and their asynchronous twins take, all by keyword.
@@ -28,15 +30,16 @@ class Options(TypedDict, total=False):
     change those of a named one. ``llm`` is a connection string or a backend; methods that ask no
     LLM need none. ``calls``, ``oracle_rows``, ``tokens``, ``money`` (with ``price``) and
     ``seconds`` are hard limits for each person, and ``None`` is no limit; rows default to ``k`` ×
-    ``calls``. ``polish`` sets so many of the rows aside to make options leaner when the method has
-    ended, and uses those that are left over, too; without a limit of rows, it has them on top.
-    ``data`` holds rows with known outcomes: the oracle is tried on them before anything is spent,
-    ``nearest`` starts from them, and options are compared with them. ``run`` is a file to record
-    in; if it is there, the run goes on where it stopped; ``about`` is kept in it. ``record`` is a
-    file for the LLM's replies, for `replay:`. ``in_flight`` bounds the LLM requests under way and,
-    where ``seconds`` are limited, the people: time counts from when a person's search begins.
-    ``progress`` is called after every answer; ``stop`` ends all searches from another thread, each
-    with what it has found. ``None`` for any but the limits, ``k`` and ``seed`` is as if not given.
+    ``calls``, for ``recombine`` to no fewer than ``k`` × 30. ``polish`` sets so many of the rows
+    aside to make options leaner when the method has ended, and uses those that are left over, too;
+    without a limit of rows, it has them on top. ``data`` holds rows with known outcomes: the oracle
+    is tried on them before anything is spent, ``nearest`` starts from them, and options are
+    compared with them. ``run`` is a file to record in; if it is there, the run goes on where it
+    stopped; ``about`` is kept in it. ``record`` is a file for the LLM's replies, for `replay:`.
+    ``in_flight`` bounds the LLM requests under way and, where ``seconds`` are limited, the people:
+    time counts from when a person's search begins. ``progress`` is called after every answer;
+    ``stop`` ends all searches from another thread, each with what it has found. ``None`` for any
+    but the limits, ``k`` and ``seed`` is as if not given.
     """
 
     method: str | Method | None
@@ -135,10 +138,20 @@ def _is_row(problem: Problem, values: tuple[Any, ...]) -> bool:
     return plain and len(values) == len(problem.schema)
 
 
+def _rows(method: Method, k: int, calls: int | None) -> int | None:
+    """Return how many oracle rows go with so many calls.
+
+    Where rows do not hang on calls, fewer calls than usual mean no fewer rows.
+    """
+    if calls is None:
+        return None
+    return k * (calls if method.needs_calls else max(calls, CALLS))
+
+
 def make_plan(options: Options) -> Plan:
     """Return the plan that some options describe."""
     given = checked(options)
-    k, calls = given.get("k", 5), given.get("calls", 30)
+    k, calls = given.get("k", 5), given.get("calls", CALLS)
     check_whole("k", k, 1, MOST_K)
     Budget(llm_calls=calls)  # refused by its own name, also where no LLM is asked
     name, method = as_method(given.get("method", DEFAULT_METHOD), given.get("settings"))
@@ -150,7 +163,7 @@ def make_plan(options: Options) -> Plan:
         method=method,
         budget=Budget(
             llm_calls=calls if method.needs_llm else 0,
-            oracle_rows=given.get("oracle_rows", None if calls is None else k * calls),
+            oracle_rows=given.get("oracle_rows", _rows(method, k, calls)),
             tokens=given.get("tokens"),
             money=money,
             seconds=given.get("seconds"),

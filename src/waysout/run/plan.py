@@ -42,13 +42,19 @@ class Plan:
                 f"{self.name} none: polish with fewer, or allow more rows (oracle_rows)"
             )
 
+    @property
+    def asks_llm(self) -> bool:
+        """Whether an LLM will be asked at all."""
+        method, calls = self.method, self.budget.llm_calls
+        return method.needs_llm and (method.needs_calls or calls != 0)
+
     def as_dict(self, llm: str | None) -> dict[str, Any]:
         """Return the plan as it stands in results and runs."""
         return {
             "method": self.name,
             "method_settings": self.method.settings(),
             "llm": llm,
-            "style": asdict(self.style) if self.method.needs_llm else None,
+            "style": asdict(self.style) if self.asks_llm else None,
             "k": self.k,
             "seed": self.seed,
             "budget": asdict(self.budget),

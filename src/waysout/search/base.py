@@ -76,6 +76,8 @@ class Method(ABC):
 
     name: ClassVar[str]
     needs_llm: ClassVar[bool] = False
+    needs_calls: ClassVar[bool] = True
+    """Whether a method that asks an LLM is nothing without one; else it may get 0 calls."""
     needs_known: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

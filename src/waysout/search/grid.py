@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from waysout.domain.rules import Lever
-from waysout.domain.schema import Value
+from waysout.domain.schema import LARGEST, Value
 
 MOST_VALUES = 40
 """What is tried of a category with very many levels."""
@@ -30,22 +30,51 @@ def values_to_try(lever: Lever, edges: Sequence[float] = ()) -> list[Value]:
     """
     if not lever.feature.is_numeric or lever.now is None or not edges:
         return list(lever.sample(_POINTS if lever.feature.is_numeric else MOST_VALUES))
-    return list(_one_a_bin(lever, float(lever.now), edges))
+    now, choices = float(lever.now), lever.choices()
+    found = _intervals(lever, now, edges) if choices is None else _nearest(choices, now, edges)
+    return list(found)
 
 
-def _one_a_bin(lever: Lever, now: float, edges: Sequence[float]) -> Iterator[Value]:
-    first, last = lever.bounds()
-    fine = lever.step or lever.feature.resolution
+def _nearest(choices: Iterable[Value], now: float, edges: Sequence[float]) -> list[float]:
+    """Return of each bin the listed value that is nearest to the present one."""
+    found: dict[int, float] = {}
+    numbers = (choice for choice in choices if isinstance(choice, (int, float)))
+    for value in sorted(numbers, key=lambda value: abs(value - now)):
+        found.setdefault(bisect_left(edges, value), value)
+    found.pop(bisect_left(edges, now), None)
+    return sorted(found.values())
+
+
+def _intervals(lever: Lever, now: float, edges: Sequence[float]) -> Iterator[Value]:
+    first, last = _reach(lever, edges)
     for i, (below, above) in enumerate(zip([first, *edges], [*edges, last], strict=True)):
+        if i == bisect_left(edges, now):
+            continue
         # A bin begins just above its lower edge; only the lowest holds its own.
-        low = below if i == 0 else below + (fine or (above - below) * _GRAINS[-1])
+        low = below if i == 0 else _after(lever, below, above)
         low, high = max(low, first), min(above, last)
-        if low <= high and not low <= now <= high:
-            for value in _readable(low, high, upwards=now < low):
-                near = lever.towards(value, must_move=True)
-                if lever.admits(near) and bisect_left(edges, float(near or 0)) == i:
-                    yield near
-                    break
+        for value in _readable(low, high, upwards=now < low) if low <= high else ():
+            near = lever.towards(value, must_move=True)
+            if lever.admits(near) and bisect_left(edges, float(near or 0)) == i:
+                yield near
+                break
+
+
+def _reach(lever: Lever, edges: Sequence[float]) -> tuple[float, float]:
+    """Return a lever's ends; where it has none, the edges tell how far values go."""
+    first, last = lever.bounds()
+    width = (edges[-1] - edges[0]) / max(1, len(edges) - 1) or abs(edges[0]) or 1.0
+    if lever.low <= -LARGEST:
+        first = min(first, edges[0] - width)
+    return first, max(last, edges[-1] + width) if lever.high >= LARGEST else last
+
+
+def _after(lever: Lever, below: float, above: float) -> float:
+    """Return the first number of a bin."""
+    fine = lever.step or lever.feature.resolution
+    if not fine:
+        return below + (above - below) * _GRAINS[-1]
+    return lever.start + fine * (math.floor((below - lever.start) / fine + 1e-9) + 1)
 
 
 def _readable(low: float, high: float, *, upwards: bool) -> Iterator[float]:

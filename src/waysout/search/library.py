@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -26,8 +26,10 @@ Combo = tuple[int, ...]
 MOST_LEVERS = 40
 """Levers that get edits nobody named; of more than these, some are drawn."""
 
-MOST_NAMED = 60
-"""Values of one lever that are kept."""
+MOST_CHOICES = 200
+"""Values of one lever beyond which only named ones are added."""
+
+_DRAWN = 40
 
 # How much an effect may be, in squared logits, before anything was asked: of a step over one edge,
 # of moving a number at all, of a category's level, and of one value beside its bin's others.
@@ -36,7 +38,7 @@ _EDGE, _MOVE, _LEVEL, _VALUE = 0.05, 0.1, 0.2, 0.1
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One value of one lever.
+    """One value of one lever; ``named`` where somebody proposed it.
 
     ``effects`` are the numbers of what it is made of: a number that passes three edges has three
     effects in common with one that passes four.
@@ -45,6 +47,7 @@ class Choice:
     edit: Edit
     effects: tuple[int, ...]
     position: float
+    named: bool
 
 
 @dataclass(slots=True)
@@ -64,7 +67,7 @@ class Tables:
 
     ``start`` is where each slot begins; ``effects`` has a column for each effect; ``squares`` and
     ``shares`` are the blocks of the distance (`Distance.blocks`); ``position`` orders a slot's
-    choices.
+    choices; ``unnamed`` is 1 where nobody proposed the choice.
     """
 
     start: NDArray[np.int64]
@@ -73,6 +76,7 @@ class Tables:
     squares: Matrix
     shares: Matrix
     position: Matrix
+    unnamed: Matrix
 
     def places(self, combos: Combos) -> Combos:
         """Return where the choices of combinations stand in the tables."""
@@ -100,8 +104,9 @@ class Library:
         """The variance of each effect."""
         self._numbers: dict[str, int] = {}
         self._effects: dict[tuple[object, ...], int] = {}
-        self._known: set[Edit] = set()
+        self._known: dict[Edit, tuple[Slot, int]] = {}
         self._query_key = problem.key(query)
+        self._alone = {self._query_key}  # the keys of the edits, each alone
         self._encoded = problem.schema.encode([query])[0]
         self._levers = problem.rules.levers(query)
         self._blocks: list[list[tuple[float, float]]] = []
@@ -112,16 +117,20 @@ class Library:
 
     # Growing -----------------------------------------------------------------------------------
 
-    def add(self, edit: Edit) -> None:
-        """Add an edit, unless it is known or the key does not tell it from the query."""
+    def add(self, edit: Edit, *, named: bool = True) -> None:
+        """Add an edit, unless the key does not tell it from the query.
+
+        What is known keeps its place, and gets the reason of who first named it.
+        """
         bare = Edit(edit.feature, edit.value)
+        if bare in self._known:
+            self._name(edit, *self._known[bare])
+            return
         row = self.problem.rules.apply(self.query, {edit.feature: edit.value})
         moved = self.problem.rules.moved(self.query, row)
         # An edit that moves two levers at once is none that could be combined with others.
-        if bare in self._known or len(moved) != 1 or self.problem.key(row) == self._query_key:
-            return
-        self._known.add(bare)
-        self._place(edit, next(iter(moved)), row)
+        if len(moved) == 1 and self.problem.key(row) != self._query_key:
+            self._place(edit, next(iter(moved)), row, named)
 
     def add_own(self, rng: np.random.Generator) -> None:
         """Add edits that nobody named, for levers all over the table."""
@@ -132,22 +141,45 @@ class Library:
         for name in names:
             edges = self.problem.key.bins.get(name, ())
             for value in values_to_try(self._levers[name], edges):
-                self.add(Edit(name, value))
+                self.add(Edit(name, value), named=False)
 
-    def _place(self, edit: Edit, lever: str, row: Row) -> None:
+    def add_drawn(self, rng: np.random.Generator) -> bool:
+        """Add values drawn at random that the key tells from all others; whether there were any.
+
+        Where a number has no bins or a category very many levels, own edits are only a sample.
+        """
+        levers = [lever for lever in self._levers.values() if lever.is_open]
+        before = len(self)
+        for _ in range(_DRAWN if levers else 0):
+            lever = levers[int(rng.integers(len(levers)))]
+            name, value = lever.feature.name, lever.draw(rng)
+            row = self.problem.rules.apply(self.query, {name: value})
+            if lever.admits(value) and self.problem.key(row) not in self._alone:
+                self.add(Edit(name, value), named=False)
+        return len(self) > before
+
+    def _name(self, edit: Edit, slot: Slot, number: int) -> None:
+        if not slot.choices[number].named:
+            slot.choices[number] = replace(slot.choices[number], edit=edit, named=True)
+            self._tables = None
+
+    def _place(self, edit: Edit, lever: str, row: Row, named: bool) -> None:
         if lever not in self._numbers:
             self._numbers[lever] = len(self.slots)
             self.slots.append(Slot(lever))
             self._blocks.append([(0.0, 0.0)])
         number = self._numbers[lever]
         slot = self.slots[number]
-        if len(slot.choices) >= MOST_NAMED:
+        if not named and len(slot.choices) >= MOST_CHOICES:
             return
         encoded = self.problem.schema.encode([row])
         squares, shares = self.problem.distance.blocks(self._encoded, encoded)
         at = self.problem.schema.index(edit.feature)
-        position = float(np.nan_to_num(encoded[0, at]))
-        slot.choices.append(Choice(edit, self._effects_of(edit, slot), position))
+        # Of a one-hot group, the first feature has the places 0 and 1, each other one its own.
+        position = float(np.nan_to_num(encoded[0, at])) if edit.feature == lever else 2.0 + at
+        self._alone.add(self.problem.key(row))
+        self._known[Edit(edit.feature, edit.value)] = (slot, len(slot.choices))
+        slot.choices.append(Choice(edit, self._effects_of(edit, slot), position, named))
         self._blocks[number].append((float(squares[0]), float(shares[0])))
         self._tables = None
 
@@ -179,7 +211,8 @@ class Library:
 
     def _sampled_edges(self, name: str) -> list[float]:
         """Return edges for a number that the key does not bin."""
-        return sorted(float(value) for value in values_to_try(self._levers[name]) if value)
+        values = values_to_try(self._levers[name])
+        return sorted(float(value) for value in values if value is not None)
 
     def _effect(self, what: tuple[object, ...], variance: float) -> int:
         if what not in self._effects:
@@ -200,15 +233,15 @@ class Library:
         sizes = np.array([len(slot) for slot in self.slots], dtype=np.int64)
         start = np.cumsum(sizes) - sizes
         effects = np.zeros((int(sizes.sum()), len(self.prior)))
-        position = np.zeros(len(effects))
+        position, unnamed = np.zeros(len(effects)), np.zeros(len(effects))
         for slot, first in zip(self.slots, start.tolist(), strict=True):
             at = self.problem.schema.index(slot.lever)
             position[first] = float(np.nan_to_num(self._encoded[at]))
             for i, choice in enumerate(slot.choices, first + 1):
                 effects[i, list(choice.effects)] = 1.0
-                position[i] = choice.position
+                position[i], unnamed[i] = choice.position, not choice.named
         blocks = np.array([pair for pairs in self._blocks for pair in pairs]).reshape(-1, 2)
-        return Tables(start, sizes, effects, blocks[:, 0], blocks[:, 1], position)
+        return Tables(start, sizes, effects, blocks[:, 0], blocks[:, 1], position, unnamed)
 
     def padded(self, combos: Iterable[Combo]) -> Combos:
         """Return combinations as an array; those made when there were fewer slots are filled up."""
@@ -222,6 +255,12 @@ class Library:
         places = tables.places(combos)
         squares, shares = tables.squares[places].sum(axis=1), tables.shares[places].sum(axis=1)
         return self.problem.distance.joined(squares, np.minimum(shares, 1.0))
+
+    def unnamed(self, combos: Combos) -> Matrix:
+        """Return how many edits of each combination nobody proposed."""
+        tables = self.tables
+        unnamed: Matrix = tables.unnamed[tables.places(combos)].sum(axis=1)
+        return unnamed
 
     def edits(self, combo: Combo) -> list[Edit]:
         """Return the edits of a combination."""

@@ -12,21 +12,24 @@ from waysout.search.library import Combos, Matrix, Tables
 Prints = NDArray[np.int64]
 
 RANDOM = 300
-_MOST_MOVED = 4
+MOST_MOVED = 4
 
 
 def make_pool(
-    tables: Tables, parents: Combos, worth: Matrix, rng: np.random.Generator
+    tables: Tables,
+    parents: Combos,
+    worth: Matrix,
+    rng: np.random.Generator,
+    most_moved: int = MOST_MOVED,
 ) -> tuple[Combos, Prints]:
     """Return different combinations, with their fingerprints.
 
     They are the neighbours of the parents, which differ from them in one lever (moved, moved
     elsewhere or put back), ever longer combinations of what is best for each lever, and random
-    ones. ``worth`` says how good each choice alone seems.
+    ones, which move at most so many levers. ``worth`` says how good each choice alone seems.
     """
-    combos = np.concatenate(
-        [_neighbours(tables, parents), _ladder(tables, worth), _random(tables, worth, rng)]
-    )
+    drawn = _random(tables, worth, rng, most_moved)
+    combos = np.concatenate([_neighbours(tables, parents), _ladder(tables, worth), drawn])
     prints, first = np.unique(fingerprints(combos), return_index=True)
     moved = combos[first].any(axis=1)
     return combos[first][moved], prints[moved]
@@ -69,11 +72,11 @@ def _ladder(tables: Tables, worth: Matrix) -> Combos:
     return found
 
 
-def _random(tables: Tables, worth: Matrix, rng: np.random.Generator) -> Combos:
+def _random(tables: Tables, worth: Matrix, rng: np.random.Generator, most_moved: int) -> Combos:
     """Draw levers at random, and for each a choice, the better the likelier."""
     slots = len(tables.sizes)
     lots = np.argsort(rng.random((RANDOM, slots)), axis=1)
-    count = rng.integers(1, min(_MOST_MOVED, slots), size=(RANDOM, 1), endpoint=True)
+    count = rng.integers(1, min(most_moved, slots), size=(RANDOM, 1), endpoint=True)
     noisy = worth + rng.gumbel(size=(RANDOM, len(worth)))
     found = np.zeros((RANDOM, slots), dtype=np.int64)
     for slot, (first, size) in enumerate(zip(tables.start, tables.sizes, strict=True)):

@@ -14,6 +14,10 @@ from waysout.search.pool import fingerprints
 _LOOKED_AT = 60
 _MOST_LEAN = 200
 
+DECIMALS = 9
+"""Scores are rounded: what is equal but for the last digits of a sum, which differ from processor
+to processor, must be taken in the same order on all."""
+
 
 class Ranking:
     """The best combinations of a pool, of which ``most`` will be taken.
@@ -34,34 +38,22 @@ class Ranking:
         needless: float,
         lean: LeanOptions,
     ) -> None:
-        padded = lean.within(combos)
-        scores = scores - needless * padded
-        best = _best(scores, padded, most * _LOOKED_AT)
-        self._combos, self._scores, self._padded = combos[best], scores[best], padded[best]
+        rounded: Matrix = np.round(scores - np.where(lean.within(combos), needless, 0.0), DECIMALS)
+        best = np.argsort(-rounded, kind="stable")[: most * _LOOKED_AT]
+        self._combos, self._scores = combos[best], rounded[best]
         self._levers = fingerprints((self._combos > 0).astype(np.int64))
         self._novelty = novelty
         self._tried = np.array([tried.get(p, 0) for p in self._levers.tolist()], dtype=np.float64)
 
-    def pop(self, *, lean: bool = False) -> tuple[int, ...] | None:
-        """Take the best; those that move the same levers then count as less new.
-
-        With ``lean``, none is taken of which an edit can be left out, unless all are such.
-        """
-        total = self._scores - self._novelty * np.log1p(self._tried)
-        if lean and np.isfinite(total[~self._padded]).any():
-            total = np.where(self._padded, -np.inf, total)
+    def pop(self) -> Combo | None:
+        """Take the best; those that move the same levers then count as less new."""
+        total = np.round(self._scores - self._novelty * np.log1p(self._tried), DECIMALS)
         if not len(total) or not np.isfinite(total.max()):
             return None
         best = int(np.argmax(total))
         self._scores[best] = -np.inf
         self._tried += self._levers == self._levers[best]
         return tuple(self._combos[best].tolist())
-
-
-def _best(scores: Matrix, padded: NDArray[np.bool_], most: int) -> NDArray[np.intp]:
-    """Return the best, and those of the others that are best without anything needless."""
-    order = np.argsort(-scores, kind="stable")
-    return np.unique(np.concatenate([order[:most], order[~padded[order]][:most]]))
 
 
 class LeanOptions:

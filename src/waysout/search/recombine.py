@@ -23,8 +23,9 @@ from waysout.llm.base import Reply, Request
 from waysout.search.base import Case, Method, Search, least
 from waysout.search.compress import History, compressor
 from waysout.search.library import Combo, Combos, Library, Matrix
-from waysout.search.pool import fingerprints, make_pool
-from waysout.search.ranking import LeanOptions, Ranking
+from waysout.search.pool import MOST_MOVED, fingerprints, make_pool
+from waysout.search.ranking import DECIMALS, LeanOptions, Ranking
+from waysout.search.scale import Scale
 from waysout.search.surrogate import Guess, Kind, surrogate
 from waysout.search.work import Work
 
@@ -36,8 +37,6 @@ _POOLS = 20  # rules may forbid all of one
 _POOL_PER_ROW = 20  # combinations to choose from for each that is asked
 _BATCH_SHARE = 20  # a batch is at most a twentieth of what was asked before it
 _HOPELESS = 1e-9  # a chance so small that only quality still tells
-_SOFTNESS = 0.4  # of the step from no to yes, in logits
-_CERTAIN, _LABEL = 0.005, 0.12  # how near to 0 and 1 a probability, and a mere label, are taken
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,17 @@ class Recombine(Method):
     far, or both in turn; ``remind`` tells it what it has named already.
 
     ``surrogate`` guesses what the oracle will say, as the mean of ``draws`` guesses (0: its best
-    guess alone). With ``thompson``, every second row before the first option is found follows a
-    single guess. ``quality``, ``novelty`` and ``needless`` weigh few and small changes, sets of
-    features that were tried less often, and rows that only add to an option found. ``pruning``
-    drops combinations whose key adds less than ``threshold`` to those asked before.
+    guess alone). With ``thompson``, every second batch until the first option follows a single
+    guess. ``quality`` and ``novelty`` are the weights of few and small changes and of sets of
+    features that were tried less often; ``needless`` and ``unnamed`` count against rows that only
+    add to an option found, and against each edit that nobody named. ``pruning`` drops combinations
+    whose key adds less than ``threshold`` to those asked before. ``batch`` rows are asked at once,
+    later a twentieth of those asked before.
     """
 
     name: ClassVar[str] = "recombine"
     needs_llm: ClassVar[bool] = True
+    needs_calls: ClassVar[bool] = False
 
     edits: int = least(1, 10)
     patience: int = least(1, 2)
@@ -67,11 +69,11 @@ class Recombine(Method):
     temperature: float = least(0, 0.7)
     surrogate: Kind = "linear"
     draws: int = least(0, 16)
-    thompson: bool = True
-    quality: float = least(0, 1.0)
-    novelty: float = least(0, 0.5)
-    needless: float = least(0, 0.5)
-    lean: int = least(0, 5)
+    thompson: bool = False
+    quality: float = least(0, 0.2)
+    novelty: float = least(0, 0.2)
+    needless: float = least(0, 0.3)
+    unnamed: float = least(0, 0.05)
     pruning: Pruning = "none"
     threshold: float = least(0, 0.01)
     batch: int = least(1, 5)
@@ -102,9 +104,9 @@ class RecombineSearch(Search):
             self.library.add_own(self._rng)
         self._surrogate = surrogate(method.surrogate, self.library)
         self._history = None if method.pruning == "none" else History(compressor(method.pruning))
-        self._scale = _Scale(case)
+        self._scale = Scale(case)
         self._named: dict[str, Edit] = {}  # by the key of the query so edited
-        self._replies = self._in_vain = 0
+        self._replies = self._in_vain = self._batches = 0
         self._answered: list[_Trial] = []
         self._logits: list[float] = []
         self._valid: list[bool] = []
@@ -123,14 +125,21 @@ class RecombineSearch(Search):
             self._over(OutcomeKind.BUDGET_SPENT, f"all {rows} oracle rows are spent")
             return None
         work = self._more_edits() if self._is_time_to_ask() else None
-        work = work or self._more_rows() or self._more_edits()
+        work = work or self._more_rows() or self._more_edits() or self._drawn_rows()
         if work is None:
-            self._over(OutcomeKind.EXHAUSTED, "every combination within reach was asked")
+            asked = "every combination within reach was asked"
+            self._over(OutcomeKind.EXHAUSTED, asked if len(self.library) else "no edit is known")
         return work
 
     def _more_rows(self) -> Work | None:
         trials = self._batch()
+        self._batches += 1
         return self._evaluate([trial.row for trial in trials], trials) if trials else None
+
+    def _drawn_rows(self) -> Work | None:
+        """Return rows of values drawn at random, once all that is known was asked."""
+        drawn = self.method.own_edits and self.library.add_drawn(self._rng)
+        return self._more_rows() if drawn else None
 
     def _more_edits(self) -> Work | None:
         if not self._may_ask():
@@ -156,6 +165,9 @@ class RecombineSearch(Search):
         if not self._may_ask():
             return False
         rows, calls = self._rows + self.rows_left, self._replies + self.calls_left
+        if math.isinf(calls):
+            # An LLM that never repeats itself would be asked for ever: one call for each batch.
+            calls = max(1.0, rows / self.method.batch)
         return self._rows / rows >= self._replies / calls
 
     def _request(self, row: Row) -> Request | None:
@@ -196,10 +208,9 @@ class RecombineSearch(Search):
         """Note what was named; returns whether the key tells it from all that was named before."""
         problem, query = self.case.problem, self.case.query
         key = problem.key(problem.rules.apply(query, {edit.feature: edit.value}))
-        if key in self._named:
-            return False
-        self._named[key] = edit
-        return True
+        known = key in self._named or key == self.archive.query_key
+        self._named.setdefault(key, edit)
+        return not known
 
     # Choosing what to ask the oracle -----------------------------------------------------------
 
@@ -209,17 +220,17 @@ class RecombineSearch(Search):
             return []
         most = int(min(max(self.method.batch, len(self._answered) // _BATCH_SHARE), self.rows_left))
         guess = self._surrogate.guess(self.method.draws, self._rng)
-        for _ in range(_POOLS):
-            combos = self._fresh_pool(guess, most)
+        for dry in range(_POOLS):
+            # Where nothing new is near, combinations of ever more levers are looked at.
+            combos = self._fresh_pool(guess, most, MOST_MOVED + dry)
             trials = self._take(self._ranked(combos, guess, most), most) if len(combos) else []
             if trials:
                 return trials
         return []
 
-    def _fresh_pool(self, guess: Guess, most: int) -> Combos:
-        combos, prints = make_pool(
-            self.library.tables, self._parents(most), self._worth_alone(guess), self._rng
-        )
+    def _fresh_pool(self, guess: Guess, most: int, most_moved: int) -> Combos:
+        tables, worth = self.library.tables, self._worth_alone(guess)
+        combos, prints = make_pool(tables, self._parents(most), worth, self._rng, most_moved)
         fresh = [found not in self._seen for found in prints.tolist()]
         return combos[np.array(fresh, dtype=np.bool_)]
 
@@ -230,7 +241,9 @@ class RecombineSearch(Search):
         quality = -np.log1p(self.library.distances(combos)) - np.log1p(moved)
         return Ranking(
             combos,
-            np.log(chance + _HOPELESS) + self.method.quality * quality,
+            np.log(chance + _HOPELESS)
+            + self.method.quality * quality
+            - self.method.unnamed * self.library.unnamed(combos),
             most=most,
             novelty=self.method.novelty,
             tried=self._tried,
@@ -240,16 +253,12 @@ class RecombineSearch(Search):
 
     def _is_bold(self) -> bool:
         """Whether to follow a single guess: every second batch until something is found."""
-        return self.method.thompson and not len(self.archive) and self.asked % 2 == 0
+        return self.method.thompson and not len(self.archive) and self._batches % 2 == 0
 
     def _take(self, ranking: Ranking, most: int) -> list[_Trial]:
         """Take the best of a ranking that can be asked at all."""
         trials: list[_Trial] = []
-        while len(trials) < most:
-            turn = len(self._answered) + len(trials)
-            combo = ranking.pop(lean=bool(self.method.lean) and turn % self.method.lean == 0)
-            if combo is None:
-                break
+        while len(trials) < most and (combo := ranking.pop()) is not None:
             self._seen.add(_fingerprint(combo))
             trial = self._trial(combo)
             if trial is not None:
@@ -296,7 +305,7 @@ class RecombineSearch(Search):
         chances = self._scale.chances(np.array(self._logits))
         near = np.where(np.array(self._valid, dtype=np.bool_), 1.0, chances)
         moved = [np.count_nonzero(trial.combo) for trial in self._answered]
-        found: Matrix = near / (1.0 + np.array(moved))
+        found: Matrix = np.round(near / (1.0 + np.array(moved)), DECIMALS)
         return found
 
     # Taking the oracle's answers in ------------------------------------------------------------
@@ -320,43 +329,6 @@ class RecombineSearch(Search):
     def _reasons(self, trial: _Trial) -> tuple[str, ...]:
         edits = self.library.edits(trial.combo)
         return tuple(f"{edit.feature}: {edit.reason}" for edit in edits if edit.reason)
-
-
-class _Scale:
-    """Turns the oracle's answers into logits, on which effects add up, and back into chances."""
-
-    def __init__(self, case: Case) -> None:
-        self._goal = case.problem.goal
-        self._least = _LABEL if case.problem.oracle.labels_only else _CERTAIN
-        self.start = self._logit(self._goal.worth(case.probability))
-        """The query's own logit."""
-        self._yes = self._logit(self._goal.threshold(0.5))
-        self._highest_no, self._lowest_yes = -math.inf, math.inf
-
-    def logit(self, probability: float, yes: bool) -> float:
-        """Return an answer's logit, and learn from it where a no becomes a yes."""
-        found = self._logit(self._goal.worth(probability))
-        if yes:
-            self._lowest_yes = min(self._lowest_yes, found)
-        else:
-            self._highest_no = max(self._highest_no, found)
-        return found
-
-    def chances(self, logits: Matrix) -> Matrix:
-        """Return the chance of a yes at each logit."""
-        chances: Matrix = 1.0 / (1.0 + np.exp(-(logits - self._border) / _SOFTNESS))
-        return chances
-
-    @property
-    def _border(self) -> float:
-        """Where a no becomes a yes; a model of several classes may decide elsewhere than at ½."""
-        if self._highest_no >= self._lowest_yes:
-            return self._yes
-        return min(max(self._yes, self._highest_no), self._lowest_yes)
-
-    def _logit(self, worth: float) -> float:
-        inside = min(max(worth, self._least), 1.0 - self._least)
-        return math.log(inside / (1.0 - inside))
 
 
 def _fingerprint(combo: Sequence[int]) -> int:

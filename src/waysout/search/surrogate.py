@@ -89,12 +89,11 @@ class LinearSurrogate(Surrogate):
 
     def _weights(self, draws: int, rng: np.random.Generator) -> Matrix:
         factor = np.linalg.cholesky(self._precision + np.diag(1.0 / np.array(self._prior)))
-        mean = np.linalg.solve(factor.T, np.linalg.solve(factor, self._moment))[:, None]
-        if not draws:
-            return mean
-        spread = np.linalg.solve(factor.T, rng.standard_normal((len(factor), draws)))
-        found: Matrix = mean + spread
-        return found
+        centre = np.linalg.solve(factor, self._moment)[:, None]
+        noise = rng.standard_normal((len(factor), draws)) if draws else 0.0
+        # The mean and what the draws add to it are solved for together.
+        weights: Matrix = np.linalg.solve(factor.T, centre + noise)
+        return weights
 
     def _design(self, combos: Combos) -> Matrix:
         tables = self.library.tables
