@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -126,9 +127,11 @@ class Runs:
 
 
 def read_lines(file: Path) -> list[Line]:
-    """Return the lines of a file; a last one that a kill cut short is none."""
+    """Return the lines of a file, packed or not; a last one that a kill cut short is none."""
     found = []
-    for text in file.read_text("utf-8").splitlines():
+    data = file.read_bytes()
+    whole = (gzip.decompress(data) if file.suffix == ".gz" else data).decode()
+    for text in whole.splitlines():
         try:
             found.append(json.loads(text))
         except json.JSONDecodeError:

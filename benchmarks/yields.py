@@ -50,7 +50,6 @@ from waysout.methods import make_method
 from waysout.oracles.cache import CachedOracle
 from waysout.report.result import Result
 from waysout.run.find import afind_many
-from waysout.run.office import Stop
 from waysout.run.progress import Progress
 
 SHORTLIST = 10
@@ -105,7 +104,7 @@ def read_arms(text: str) -> list[str]:
 def parse_arm(text: str) -> Arm:
     """Read an arm: a name of `ARMS` or a method, then calls and settings where they differ.
 
-    ``recombine@6:surrogate=none;polish=false`` is recombine with six calls and two settings.
+    ``recombine@6:surrogate=none;thompson=true`` is recombine with six calls and two settings.
     """
     head, _, settings = text.partition(":")
     name, at, calls = head.partition("@")
@@ -146,7 +145,6 @@ async def run_arm(
     *,
     protocol: Protocol | None = None,
     in_flight: int | None = None,
-    stop: Stop | None = None,
 ) -> AsyncGenerator[Line]:
     """Yield a line for each query, given by its row's number, as it is finished."""
     made, common = parse_arm(arm), protocol or Protocol()
@@ -164,7 +162,6 @@ async def run_arm(
         data=data,
         in_flight=in_flight,
         progress=lambda now: notes[now.index].append(now),
-        stop=stop,
     )
     try:
         async for result in found:
@@ -242,34 +239,29 @@ class Sweep:
     file: Path
     protocol: Protocol
     in_flight: int | None
-    stop: Mapping[tuple[str, str], Stop]
-
-    def stop_all(self) -> None:
-        """End every search, with what it has found so far."""
-        for stop in self.stop.values():
-            stop("the time is up")
+    arms: Sequence[str]
 
     async def run(self, together: bool) -> None:
         """Run what is not on file."""
         done = _done(self.file, self.backend.name, self.protocol)
+        work = (self._arm(name, arm, done) for name in self.loaded for arm in self.arms)
         if not together:
-            for cell in self.stop:
-                await self._arm(*cell, done)
+            for one in work:
+                await one
             return
-        work = (self._arm(*cell, done) for cell in self.stop)
         # The others go on when one fails: what they find is on file.
         for error in await asyncio.gather(*work, return_exceptions=True):
             if error is not None:
                 raise error
 
     async def _arm(self, name: str, arm: str, done: Collection[tuple[str, str, int]]) -> None:
-        stored, stop = stored_queries(name)[: self.queries], self.stop[name, arm]
+        stored = stored_queries(name)[: self.queries]
         people = [number for number in stored if (name, arm, number) not in done]
-        if not people or stop.reason:
+        if not people:
             return
         lines = run_arm(
             *self.loaded[name], people, arm, self.backend, protocol=self.protocol,
-            in_flight=self.in_flight, stop=stop,
+            in_flight=self.in_flight,
         )  # fmt: skip
         async for line in lines:
             with self.file.open("a", encoding="utf-8") as file:
@@ -284,7 +276,6 @@ async def run_all(
     llm: str | Backend,
     queries: int,
     out: str | Path,
-    stop_after_seconds: float | None = None,
     *,
     protocol: Protocol | None = None,
     in_flight: int | None = None,
@@ -296,18 +287,15 @@ async def run_all(
     what it does at once: each arm alone has up to ``in_flight`` requests under way (without one, as
     many as the backend says it can take). ``together=False`` runs one arm after the other.
     """
-    wanted = {arm: parse_arm(arm) for arm in arms}
+    wanted = list(dict.fromkeys(arms))
+    for arm in wanted:
+        parse_arm(arm)  # what is not known is said before anything is loaded
     loaded = {name: load(name) for name in datasets}
-    stops = {(name, arm): Stop() for name in loaded for arm in wanted}
     async with AsyncExitStack() as stack:
         if isinstance(llm, str):
             llm = await stack.enter_async_context(connect(llm))
-        sweep = Sweep(
-            loaded, llm, queries, Path(out), protocol or Protocol(), in_flight, stops
-        )  # fmt: skip
-        if stop_after_seconds is not None:
-            loop = asyncio.get_running_loop()
-            stack.callback(loop.call_later(stop_after_seconds, sweep.stop_all).cancel)
+        common = protocol or Protocol()
+        sweep = Sweep(loaded, llm, queries, Path(out), common, in_flight, wanted)
         await sweep.run(together)
 
 

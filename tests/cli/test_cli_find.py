@@ -206,7 +206,7 @@ def test_a_pickled_pipeline_needs_our_word(waysout: CommandLine) -> None:
         (("--row", str(REFUSED), "--rules", "stuck"), "infeasible"),
         (("--row", str(REFUSED), "--method", "comp-mcts", "--calls", "0"), "budget-spent"),
         (("--row", str(REFUSED), "--oracle-rows", "0"), "budget-spent"),
-        (("--row", str(REFUSED), "--tokens", "5"), "budget-spent"),
+        (("--row", str(REFUSED), "--method", "comp-mcts", "--tokens", "5"), "budget-spent"),
     ],
 )
 def test_every_outcome_is_a_success_and_asks_no_more_than_it_must(
@@ -219,6 +219,16 @@ def test_every_outcome_is_a_success_and_asks_no_more_than_it_must(
     assert (found["ledger"]["llm_calls"], found["ledger"]["oracle_rows"]) == (0, 0)
     code, out, _ = waysout(*FIND, "--llm", "simulated:1", *args)
     assert (code, "stand-in" in out) == (0, False)  # it proposed nothing
+
+
+def test_tokens_for_no_call_leave_the_rows(waysout: CommandLine, tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    code, out, err = waysout(*FIND, *ROW, *QUICK, "--tokens", "5", "--html", page)
+    assert code == 0, err
+    assert "ways out found" in out
+    assert "Spent: 0 LLM calls, " in out
+    assert "stand-in" not in out + page.read_text()
+    assert "proposed by" not in page.read_text()
 
 
 def test_a_goal_of_ones_own(waysout: CommandLine) -> None:
@@ -251,6 +261,18 @@ def test_what_it_may_cost_is_said_before_anything_is_spent(waysout: CommandLine)
         return str(err.splitlines()[0])
 
     assert "about " in said()
+
+    def price(*args: str) -> float:
+        return float(said(*args).rpartition("about ")[2].partition(" ")[0])
+
+    # Recombine asks for so many edits a call, whatever k is; the others ask for k.
+    assert price("--set", "edits=20") > 1.5 * price("--set", "edits=2")
+    assert price("-k", "9") == price("-k", "2")
+    mcts = ("--method", "comp-mcts")
+    assert price(*mcts, "-k", "9") > price(*mcts, "-k", "2")
+    assert said("--calls", "1", "--oracle-rows", "1", "--tokens", "1").startswith(
+        "recombine may cost at most 1 LLM call, 1 oracle row, 1 token, "
+    )
     assert said("--money", "0.5", "--seconds", "9").endswith("0.5 in money, 9 seconds")
 
 

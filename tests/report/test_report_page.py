@@ -8,7 +8,18 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_samples import APPROVED, EVERY, FOUND, HOSTILE, MISSED, OPTIONS, QUERY, SPENT, STUCK
+from report_samples import (
+    APPROVED,
+    EVERY,
+    FOUND,
+    HOSTILE,
+    MISSED,
+    OPTIONS,
+    QUERY,
+    SETTINGS,
+    SPENT,
+    STUCK,
+)
 
 from waysout.domain.result import Option, Outcome, OutcomeKind
 from waysout.report.html import esc, page
@@ -90,6 +101,18 @@ def test_a_page_tells_what_was_decided_and_what_can_be_done() -> None:
     assert "Spent: 30 LLM calls" in text
     assert "12.346" in text
     assert "Simulated" not in text
+
+
+def test_a_page_tells_which_changes_the_search_itself_added() -> None:
+    settings = {**SETTINGS, "method": "recombine", "method_settings": {"own_edits": True}}
+    own = replace(FOUND, settings=settings)
+    assert (
+        "Searched with recombine. Some changes proposed by llamacpp:tiny; the others, without a "
+        "reason, by the search itself."
+    ) in seen(own).text
+    alone = replace(own, settings={**settings, "llm": None})
+    assert "Searched with recombine." in seen(alone).text
+    assert "proposed by" not in seen(alone).text
 
 
 def test_a_page_tells_of_calls_that_were_saved() -> None:

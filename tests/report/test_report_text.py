@@ -105,6 +105,17 @@ def test_text_says_how_many_more_there_are() -> None:
 def test_text_says_when_proposals_are_simulated() -> None:
     assert "Simulated: these changes were proposed by a stand-in" in lines(HOSTILE)
     assert "Simulated" not in lines(FOUND)
+    assert "Simulated" not in lines(replace(HOSTILE, ledger=Spent(oracle_rows=150)))  # nor asked
+
+
+def test_text_says_which_changes_the_search_itself_added() -> None:
+    settings = {**HOSTILE.settings, "method_settings": {"own_edits": True}}
+    note = (
+        "Simulated: some of these changes were proposed by a stand-in, not by a language model; "
+        "the others, without a reason, by the search itself."
+    )
+    assert note in lines(replace(HOSTILE, settings=settings), 10_000)
+    assert "by the search itself" not in lines(HOSTILE, 10_000)
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,49 @@ def test_calls_that_were_granted_still_count_when_one_is_refused() -> None:
     assert result.ledger.llm_calls == llm.replied.total() == llm.requests
     assert result.metrics["evaluated"] == result.ledger.oracle_rows
     assert "tokens" in result.outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("limit", "calls"),
+    [({"tokens": 5}, 0), ({"tokens": 3000}, 3), ({"money": 0.5, "price": "100/200"}, 4)],
+)
+@pytest.mark.parametrize("polish", [0, 20])
+def test_recombine_goes_on_with_rows_where_calls_cannot_be_paid(
+    limit: dict[str, Any], calls: int, polish: int, tmp_path: Path
+) -> None:
+    run, llm = tmp_path / "a.db", Watched()
+    given: dict[str, Any] = {"calls": 6, "oracle_rows": 60, "polish": polish, **limit}
+    [result] = search(PEOPLE[:1], llm=llm, run=run, **given)
+    assert result.outcome.kind == OutcomeKind.FOUND
+    assert result.ledger.llm_calls == llm.requests == calls
+    assert result.ledger.oracle_rows == 60
+    assert "the limit of tokens or money allowed no further LLM call" in result.outcome.reason
+    assert ("polish: " in result.outcome.reason) == bool(polish)
+    assert result.metrics["calls_saved"] == 0
+    assert "saved" not in str(result)
+    assert [timeless(r) for r in search(PEOPLE[:1], run=run, **given)] == [timeless(result)]
+
+
+@pytest.mark.parametrize("rows", [0, 5, 20, 35, 55])
+def test_a_stopped_search_without_calls_goes_on_to_the_same_end(rows: int, tmp_path: Path) -> None:
+    stop, run = Stop(), tmp_path / "a.db"
+    given: dict[str, Any] = {"calls": 6, "oracle_rows": 60, "polish": 20, "tokens": 3000}
+
+    def at(now: Progress) -> None:
+        if now.oracle_rows >= rows:
+            stop("enough")
+
+    [whole] = search(PEOPLE[:1], **given)
+    [left] = search(PEOPLE[:1], run=run, stop=stop, progress=at, **given)
+    assert left.outcome.kind == OutcomeKind.INTERRUPTED
+    [result] = search(PEOPLE[:1], run=run, **given)
+
+    def same(of: Result) -> dict[str, Any]:
+        plain = timeless(of, attempts=False)
+        return {**plain, "ledger": {**plain["ledger"], "setup_rows": 0}}
+
+    assert same(result) == same(whole)
+    assert result.metrics["calls_saved"] == 0
 
 
 def test_calls_that_a_search_does_not_need_are_saved() -> None:

@@ -66,7 +66,7 @@ def test_what_was_there_unnamed_gets_the_reason_of_who_names_it() -> None:
 )
 def test_an_edit_that_the_key_does_not_tell_from_the_query_stays_out(edit: Edit) -> None:
     made = library()
-    made.add(edit)
+    assert made.add(edit) == "in the query's own bin"
     assert len(made) == 0
     assert made.slots == []
 
@@ -85,8 +85,35 @@ def test_an_edit_that_moves_two_levers_stays_out() -> None:
     schema = Schema((Feature("a", "boolean"), Feature("b", "boolean"), Feature("c", "boolean")))
     pairs = (OneHot(features=["a", "b"]), OneHot(features=["c", "b"]))
     made = library_of(make_problem(schema, None, *pairs), (True, False, True), own=False)
-    made.add(Edit("b", True))
+    assert made.add(Edit("b", True)) == "moves two levers at once"
     assert len(made) == 0
+
+
+def decimal(*query: float) -> Library:
+    """Return the own edits of a table of numbers with ten bins each."""
+    schema = numbers(len(query))
+    return library_of(make_problem(schema, bins=deciles(schema)), query)
+
+
+def test_what_is_named_later_counts_as_named() -> None:
+    made = decimal(0.0, 0.0)
+    combos = made.padded([(1,), (1, 1), (0, 0)])
+    assert made.unnamed(combos).tolist() == [1, 2, 0]
+    assert made.add(made.slots[0].choices[0].edit) is None
+    assert made.unnamed(combos).tolist() == [0, 1, 0]
+
+
+def test_the_present_place_is_among_the_choices() -> None:
+    assert decimal(45.0).tables.position[0] == 45.0
+
+
+def test_drawn_values_are_of_other_bins() -> None:
+    assert not decimal(0.0, 0.0).add_drawn(np.random.default_rng(0))  # each bin has its value
+
+
+def test_levers_of_very_many_are_drawn_from_all() -> None:
+    made = decimal(*[0.0] * 200)
+    assert max(int(slot.lever[1:]) for slot in made.slots) > 100
 
 
 def test_what_follows_an_edit_is_no_lever() -> None:

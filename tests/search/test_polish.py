@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recombine_world import Says, make_case, make_problem, number, numbers
 from small_world import QUERY, SCHEMA, Adder, case
 
 from waysout.baselines.nearest import NearestRows
@@ -28,7 +30,8 @@ from waysout.llm.simulated import Simulated
 from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats
-from waysout.search.polish import Polishing, without_set_aside
+from waysout.search.polish import BATCH, Polishing, without_set_aside
+from waysout.search.recombine import Recombine
 from waysout.search.work import Evaluate, Propose, Work
 
 
@@ -164,6 +167,27 @@ def test_long_options_are_taken_apart_in_batches() -> None:
     assert sum(not row[7] for batch in batches for row in batch if sum(map(bool, row)) == 7) == 0
     _, batches = polished(given_case, (*(True,) * 7, False))
     assert [len(batch) for batch in batches] == [5, 2]
+
+
+@pytest.mark.parametrize("rows", list(permutations([(5, 0, "y"), (6, 0, "y"), (0, 9, "z")])))
+def test_other_levers_come_before_more_of_the_same(rows: tuple[Row, ...]) -> None:
+    _, batches = polished(case(), *rows)
+    asked = [row for batch in batches for row in batch]
+    assert asked.index((0, 0, "z")) < asked.index((6, 0, "x"))
+
+
+def test_of_two_walks_that_are_approved_the_nearer_goes_on() -> None:
+    both = Says(lambda row: 0.9 if min(number(row[0]), number(row[1])) >= 3 else 0.1)
+    _, batches = polished(make_case(make_problem(SCHEMA, both), QUERY), (8, 9, "x"))
+    assert batches[1:3] == [[(4, 9, "x"), (8, 4, "x")], [(4, 4, "x"), (8, 2, "x")]]
+
+
+def test_walks_keep_to_the_size_of_a_batch() -> None:
+    width = BATCH + 2
+    all_high = Says(lambda row: 0.9 if min(map(number, row)) >= 30 else 0.1)
+    given_case = make_case(make_problem(numbers(width), all_high), (0.0,) * width, rows=90)
+    _, batches = polished(given_case, (90.0,) * width, rows_aside=80)
+    assert max(map(len, batches)) == BATCH
 
 
 # Readable numbers -------------------------------------------------------------------------------
@@ -384,6 +408,32 @@ def test_a_second_answer_changes_nothing_nor_does_a_wrong_one() -> None:
     assert len(seen) > 3
     with pytest.raises(InputError, match="did not hand out"):
         search.tell(Evaluate(len(seen), ((1, 1, "x"),)), Adder().ask([(1, 1, "x")]))
+
+
+def test_polishing_follows_a_search_that_goes_on_without_calls() -> None:
+    given_case = case(calls=4, rows=40)
+    inner = Recombine().start(without_set_aside(given_case, 15))
+    search = Polishing(given_case, inner, 15)
+    calls = 0
+    while (work := search.ask()) is not None:
+        if isinstance(work, Propose):
+            calls += 1
+            assert search.refuse(work)
+        else:
+            search.tell(work, given_case.problem.oracle.ask(work.rows))
+    assert search.done
+    assert (calls, search.calls_left, search.archive.evaluated) == (1, 4, 40)
+    assert "allowed no further LLM call" in reason_of(search)
+    assert "polish: " in reason_of(search)
+
+
+def test_a_search_that_needs_its_calls_is_not_kept_going_by_polishing() -> None:
+    given_case = case(calls=4, rows=40)
+    search = Polishing(given_case, CompMCTS().start(without_set_aside(given_case, 15)), 15)
+    work = search.ask()
+    assert isinstance(work, Propose)
+    assert not search.refuse(work)
+    assert search.waiting == 1
 
 
 def test_an_archive_knows_every_key_it_took_in() -> None:

@@ -88,3 +88,8 @@ def test_fingerprints_stay_when_slots_are_added(combo: list[int], more: int) -> 
 def test_different_combinations_have_different_fingerprints(found: list[Combo]) -> None:
     prints = fingerprints(np.array(found, dtype=np.int64).reshape(-1, 6))
     assert len(set(prints.tolist())) == len(found)
+
+
+def test_random_ones_move_up_to_four_levers() -> None:
+    found = pool(library(*[3] * 8))
+    assert {sum(choice > 0 for choice in combo) for combo in found} == {1, 2, 3, 4}

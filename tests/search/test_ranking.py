@@ -94,3 +94,14 @@ def test_padded_is_what_has_all_edits_of_an_option_and_more(
 
     wanted = [any(edits(option) < edits(combo) for option in options) for combo in asked]
     assert lean(*options).within(np.array(asked)).tolist() == wanted
+
+
+def test_of_very_many_lean_options_the_shortest_are_kept() -> None:
+    found = lean(*((0, i, i) for i in range(1, 300)), A)
+    assert found.within(np.array([(1, 999, 0)])).all()
+
+
+def test_what_is_new_is_seen_past_many_of_the_same_levers() -> None:
+    many: list[Combo] = [(i, 0, 0) for i in range(1, 30)]
+    made = ranking([*many, B], [0.0] * 29 + [-0.1], novelty=1.0)
+    assert [made.pop(), made.pop()] == [A, B]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,12 +21,12 @@ from recombine_world import (
     simulated,
     unique,
 )
-from small_world import QUERY, Played, case, drive, endless, play, reply
+from small_world import QUERY, Adder, Played, case, drive, endless, play, reply
 
 from waysout.domain.oracle import Goal
 from waysout.domain.result import OutcomeKind
-from waysout.domain.rules import Implies, Linear, MaxChanges
-from waysout.domain.schema import Row
+from waysout.domain.rules import Implies, Linear, MaxChanges, OneHot
+from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError
 from waysout.llm.base import Reply, Request
 from waysout.search import base
@@ -83,6 +84,12 @@ def test_what_was_learnt_leads_on() -> None:
     assert sum(total >= 5 for total in sums[6:]) >= 5
 
 
+def test_the_nearest_of_single_edits_come_first() -> None:
+    edits = [f"a={v}" for v in (7, 2, 9, 4, 1, 8, 3, 6, 5)]
+    rows = asked_rows(play(replace(PLAIN, edits=9), case(calls=1), [reply(*edits)]))
+    assert [row[0] for row in rows] == list(range(1, 10))
+
+
 def test_reasons_are_kept() -> None:
     played = play(PLAIN, case(calls=1), [reply("a=5", "b=4")])
     assert [option.reasons for option in played.search.archive.options()] == [
@@ -105,6 +112,23 @@ def test_what_is_wrong_with_a_reply_is_counted() -> None:
     assert counts.generated == 4
     assert sum(counts.rejections.values()) == 3
     assert counts.rejections["unknown feature"] == 1
+
+
+def test_edits_that_cannot_be_combined_are_counted_by_name() -> None:
+    schema = Schema(
+        (Feature("n", "number", range=(0, 100)), *(Feature(n, "boolean") for n in "abc"))
+    )
+    # Setting b clears a and c, each the first of a group.
+    pairs = (OneHot(features=["a", "b"]), OneHot(features=["c", "b"]))
+    problem = make_problem(schema, Says(lambda row: 0.2), *pairs, bins={"n": (50.0,)})
+    given_case = make_case(problem, (5.0, True, False, True), calls=1)
+    played = play(replace(PLAIN, edits=4), given_case, [reply("n=8", "n=9", "b=yes", "n=70")])
+    assert played.search.archive.generated == 4
+    assert played.search.archive.rejections == {
+        "in the query's own bin": 2,
+        "moves two levers at once": 1,
+    }
+    assert asked_rows(played) == [(70.0, True, False, True)]
 
 
 # What always holds ------------------------------------------------------------------------------
@@ -165,6 +189,25 @@ def test_rules_that_only_whole_rows_can_break_are_counted() -> None:
     assert played.search.archive.rejections["breaks rule: pairs"] > 0
 
 
+def test_values_of_one_bin_are_one_key_and_asked_once() -> None:
+    schema = numbers(2)
+    problem = make_problem(schema, Says(lambda row: 0.2), bins=deciles(schema))
+    given_case = make_case(problem, (5.0, 5.0), calls=2)
+    replies = [reply("n0=61", "n0=64", "n0=67", "n1=31", "n1=35"), reply("n0=69", "n1=38")]
+    rows = asked_rows(play(Recombine(own_edits=False), given_case, replies))
+    keys = [problem.key(row) for row in rows]
+    assert len(keys) == len(set(keys)) == 3
+
+
+def test_batches_grow_with_what_was_asked() -> None:
+    problem = make_problem(numbers(6), Says(lambda row: 0.1))
+    played = play(Recombine(), make_case(problem, (0.0,) * 6, rows=400), [])
+    sizes = [len(work.rows) for work in played.works if isinstance(work, Evaluate)]
+    before = np.cumsum([0, *sizes])[:-1].tolist()
+    assert sizes[:-1] == [max(5, asked // 20) for asked in before][:-1]
+    assert max(sizes) > 15
+
+
 def test_nothing_is_handed_out_while_an_answer_is_awaited() -> None:
     search = Recombine().start(case())
     assert search.ask() is not None
@@ -221,6 +264,40 @@ def test_so_many_edits_are_asked_for_and_taken() -> None:
     assert played.requests[0].k == 3
     assert {row[0] for row in asked_rows(played)} == {1, 2, 3}
     assert played.search.archive.rejections == {"beyond k": 2}
+
+
+def test_seed_and_temperature_go_with_the_request() -> None:
+    given_case = replace(case(calls=1), seed=7)
+    [request] = play(Recombine(temperature=0.2), given_case, endless("a=5")).requests
+    assert (request.seed, request.temperature) == (7, 0.2)
+
+
+def refusing(search: Search, after: int) -> list[object]:
+    """Drive a search whose calls are refused after so many; returns the kinds of its works."""
+    kinds: list[object] = []
+    replies = always_new()
+    while (work := search.ask()) is not None:
+        kinds.append(type(work))
+        if isinstance(work, Evaluate):
+            assert not search.refuse(work)
+            search.tell(work, Adder().ask(work.rows))
+        elif kinds.count(Propose) > after:
+            assert search.refuse(work)
+            assert not search.refuse(work)  # once is enough
+        else:
+            search.tell(work, next(replies))
+    return kinds
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_it_goes_on_with_rows_where_no_call_can_be_paid(after: int) -> None:
+    search = Recombine().start(case(calls=6, rows=40))
+    assert refusing(search, after).count(Propose) == after + 1
+    assert search.done
+    assert (search.archive.evaluated, search.calls_left) == (40, 6 - after)
+    assert reason_of(search) == (
+        "all 40 oracle rows are spent; the limit of tokens or money allowed no further LLM call"
+    )
 
 
 @pytest.mark.parametrize("remind", [True, False])
@@ -300,6 +377,46 @@ def test_every_second_batch_is_bold_until_something_is_found(
     assert not any(bold)
 
 
+# Learning and ranking ---------------------------------------------------------------------------
+
+
+def easy() -> Case:
+    """Return a case where one lever alone is enough, whatever else moves."""
+    schema = numbers(5)
+    oracle = Says(lambda row: 0.9 if number(row[0]) > 50 else 0.2)
+    return make_case(make_problem(schema, oracle, bins=deciles(schema)), (0.0,) * 5)
+
+
+def count_padded(method: Recombine) -> int:
+    """Return how many rows have all edits of an option that was asked before, and more."""
+    found: list[set[tuple[int, object]]] = []
+    count = 0
+    for row in asked_rows(play(method, easy(), [])):
+        edits: set[tuple[int, object]] = {(i, value) for i, value in enumerate(row) if value}
+        count += any(option < edits for option in found)
+        found += [edits] if number(row[0]) > 50 else []
+    return count
+
+
+def test_needless_edits_are_put_off() -> None:
+    few, many = (count_padded(Recombine(needless=needless, batch=1)) for needless in (5.0, 0.0))
+    assert few < many / 2
+
+
+def test_sets_of_levers_that_were_asked_give_way_in_later_batches() -> None:
+    method = replace(PLAIN, own_edits=True, quality=0.0, unnamed=0.0, novelty=1.0)
+    rows = asked_rows(play(method, easy(), []))
+    assert len({tuple(bool(value) for value in row) for row in rows[:15]}) == 15
+
+
+def test_what_changes_nothing_is_learnt_as_nothing() -> None:
+    schema = numbers(3)
+    problem = make_problem(schema, Says(lambda row: 0.1), bins=deciles(schema))
+    search = recombine(make_case(problem, (0.0,) * 3))
+    guess = search._surrogate.guess(0, np.random.default_rng(0))
+    assert guess(search.library.padded([(1, 1, 1), (9, 9, 9)])) == pytest.approx(0.0)
+
+
 # Settings ---------------------------------------------------------------------------------------
 
 
@@ -328,6 +445,13 @@ def test_every_surrogate_searches(kind: str, draws: int) -> None:
 def test_settings_are_checked(setting: str, value: object) -> None:
     with pytest.raises(InputError, match=setting):
         Recombine(**{setting: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("setting", "most"), [("edits", 50), ("draws", 1000)])
+def test_some_settings_have_an_upper_end(setting: str, most: int) -> None:
+    assert Recombine(**{setting: str(most)}).settings()[setting] == most  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=f"^{setting} is at most {most}, not {most + 1}$"):
+        Recombine(**{setting: most + 1})  # type: ignore[arg-type]
 
 
 # Goals ------------------------------------------------------------------------------------------

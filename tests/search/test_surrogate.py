@@ -166,6 +166,21 @@ def test_trees_learn_a_step() -> None:
     assert low < 0.5 < 1.5 < high
 
 
+def test_trees_know_the_query_too() -> None:
+    of = library(2)
+    asked, new = of.padded([(9,), (0, 9), (9, 9)]), of.padded([(), (9, 9)])
+    here, there = guessed("trees", of, asked, np.full(3, 2.0), new)
+    assert here < 1.5 < there
+
+
+def test_the_best_guess_of_trees_is_their_mean() -> None:
+    of = library(2)
+    made, combos = surrogate("trees", of), of.padded([(i, j) for i in range(9) for j in range(9)])
+    made.learn(combos, np.sin(np.arange(81.0)))
+    best, each = (made.guess(draws, np.random.default_rng(0))(combos) for draws in (0, 16))
+    assert best[:, 0] == pytest.approx(each.mean(axis=1))
+
+
 def test_trees_grow_with_the_library() -> None:
     of = library(2)
     made = surrogate("trees", of)

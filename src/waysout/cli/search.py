@@ -163,16 +163,18 @@ def _only(results: Iterator[Result]) -> tuple[Result, LLMError | None]:
 
 def most_cost(problem: Problem, row: Any, options: Options) -> str:
     """Say what a search may cost at most, before anything is spent."""
+    from waysout.report.words import counted
     from waysout.run.find import make_plan
+
+    def limit(most: int | None, one: str) -> str:
+        return f"any number of {one}s" if most is None else counted(most, one)
 
     plan = make_plan(options)
     budget = plan.budget
-    rows = "any number of" if budget.oracle_rows is None else f"{budget.oracle_rows:,}"
-    parts = [f"{rows} oracle rows"]
+    parts = [limit(budget.oracle_rows, "oracle row")]
     if plan.asks_llm:
-        calls = "any number of" if budget.llm_calls is None else f"{budget.llm_calls:,}"
-        parts.insert(0, f"{calls} LLM calls")
-        parts += [f"{budget.tokens:,} tokens"] if budget.tokens is not None else []
+        parts.insert(0, limit(budget.llm_calls, "LLM call"))
+        parts += [counted(budget.tokens, "token")] if budget.tokens is not None else []
         parts += _money(problem, row, plan, options.get("price"))
     parts += [f"{budget.seconds:g} seconds"] if budget.seconds is not None else []
     return f"{plan.name} may cost at most " + ", ".join(parts)
@@ -189,7 +191,8 @@ def _money(problem: Problem, row: Any, plan: Plan, price: object) -> list[str]:
     if not isinstance(price, str) or plan.budget.llm_calls is None:
         return []
     query = problem.row(row)
-    first = Proposer(Topic.of_problem(problem), style=plan.style).request(query, query, k=plan.k)
+    proposer, k = Proposer(Topic.of_problem(problem), style=plan.style), plan.k
+    first = proposer.request(query, query, k=plan.method.edits_a_call(k))
     if first is None:
         return []
     return [f"about {plan.budget.llm_calls * Price.parse(price).most(first):.2g} in money"]
@@ -243,17 +246,17 @@ def show(result: Result, *, most: int = SHOWN) -> None:
     from waysout.report import text
 
     tell(text.sentence(result))
-    simulated = text.is_simulated(result)
+    simulated = text.simulated_note(result)
     options = result.pick(most) if result.options else result.near_misses[:most]
     if options:
         if simulated:
-            tell(text.SIMULATED)
+            tell(simulated)
         more = len(result.options) - len(options)
         shown = f"The {len(options)} to read first, of {len(result.options)}"
         title = (shown if more > 0 else "Ways out") if result.options else text.NOT_APPROVED
         typer.echo()
         print_table(title, *text.option_rows(options, reasons=not simulated))
-    tell(text.spent_line(result.ledger, text.calls_saved(result)))
+    tell(text.spent(result))
 
 
 def _write_files(result: Result, html: Path | None, csv: Path | None) -> tuple[list[str], int]:

@@ -76,7 +76,7 @@ class Proposer:
             k,
             tuple(history),
             tuple(avoid),
-            tuple((edit.feature, edit.value) for edit in named),
+            tuple(named),
         )
         output: Output = "json" if self.form == "json_schema" else "block"
         prompt = render(question, self.style.template, output)

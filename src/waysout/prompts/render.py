@@ -21,6 +21,7 @@ from importlib import resources
 from typing import Literal
 
 from waysout.domain.card import Card
+from waysout.domain.edit import Edit
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Lever, RuleSet
 from waysout.domain.schema import Feature, Row, Value, format_number
@@ -86,7 +87,7 @@ class Question:
     k: int
     history: tuple[Record, ...] = ()
     avoid: tuple[str, ...] = ()
-    named: tuple[tuple[str, Value], ...] = ()
+    named: tuple[Edit, ...] = ()
 
     @property
     def rules(self) -> RuleSet:
@@ -247,9 +248,9 @@ def _tried(question: Question) -> Iterator[str]:
 def _named(question: Question) -> Iterator[str]:
     """Say what was named, the latest of it, by feature."""
     values: dict[str, list[str]] = {}
-    for name, value in question.named[-MOST_NAMED:]:
-        spelled = question.spelling.value(question.rules.schema[name], value)
-        values.setdefault(question.spelling.name(name), []).append(spelled)
+    for edit in question.named[-MOST_NAMED:]:
+        spelled = question.spelling.value(question.rules.schema[edit.feature], edit.value)
+        values.setdefault(question.spelling.name(edit.feature), []).append(spelled)
     return (f"{name}={', '.join(found)}" for name, found in values.items())
 
 

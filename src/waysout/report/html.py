@@ -16,14 +16,7 @@ from typing import Any
 from waysout.domain.pick import pick
 from waysout.domain.result import Option, OutcomeKind, Result, plain
 from waysout.domain.schema import Value
-from waysout.report.text import (
-    NOT_APPROVED,
-    SIMULATED,
-    calls_saved,
-    is_simulated,
-    sentence,
-    spent_line,
-)
+from waysout.report.text import NOT_APPROVED, has_own_edits, sentence, simulated_note, spent
 from waysout.report.words import chance, change_count, clean, counted, reason_text, value_text
 
 _PROMISE = (
@@ -48,7 +41,8 @@ def page(result: Result, n: int = 5) -> str:
 
 def excerpt(result: Result, n: int = 5) -> str:
     """Return a few lines for a notebook's cell."""
-    simulated = f"<p><strong>{esc(SIMULATED)}</strong></p>" if is_simulated(result) else ""
+    note = simulated_note(result)
+    simulated = f"<p><strong>{esc(note)}</strong></p>" if note else ""
     shown = pick(result, n) if result.options else ()
     table = _table(shown, "The options to read first") if shown else ""
     more = len(result.options) - len(shown)
@@ -81,8 +75,8 @@ def _title(result: Result) -> str:
 
 def _head(result: Result) -> str:
     parts = ["<header>", f"<h1>{esc(_title(result))}</h1>"]
-    if is_simulated(result):
-        word, rest = SIMULATED.split(":", 1)
+    if note := simulated_note(result):
+        word, rest = note.split(":", 1)
         parts.append(f'<p class="note" role="note"><strong>{word}:</strong>{rest}</p>')
     parts += [f'<p class="lead">{esc(sentence(result))}</p>', _decision(result)]
     if result.outcome.binding and not result.options:
@@ -101,7 +95,12 @@ def _decision(result: Result) -> str:
     if told.get("method") and result.ledger.oracle_rows:
         said.append(f"Searched with {esc(told['method'])}.")
     if told.get("llm") and result.ledger.llm_calls:
-        said.append(f"Changes proposed by {esc(told['llm'])}.")
+        llm = esc(told["llm"])
+        said.append(
+            f"Some changes proposed by {llm}; the others, without a reason, by the search itself."
+            if has_own_edits(result)
+            else f"Changes proposed by {llm}."
+        )
     return f"<p>{' '.join(said)}</p>"
 
 
@@ -191,7 +190,7 @@ def _row(number: int, option: Option) -> str:
 
 
 def _spent(result: Result) -> str:
-    parts = [f"<p>{esc(spent_line(result.ledger, calls_saved(result)))}</p>"]
+    parts = [f"<p>{esc(spent(result))}</p>"]
     for title, table in (
         ("Figures", _rounded(result.metrics)),
         ("Proposals that were not usable", result.rejections),

@@ -14,7 +14,7 @@ from waysout.domain.pick import pick
 from waysout.domain.result import Option
 from waysout.domain.result import Result as Data
 from waysout.domain.schema import Value
-from waysout.report.text import calls_saved, lines, spent_line
+from waysout.report.text import lines, spent
 from waysout.report.words import counted, reason_text
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ class Result(Data):
 
     def __repr__(self) -> str:
         found = counted(len(self.options), "option")
-        spent = spent_line(self.ledger, calls_saved(self))
-        return f"<Result {self.outcome.kind}: {found}; {spent[7:-1]}>"
+        return f"<Result {self.outcome.kind}: {found}; {spent(self)[7:-1]}>"
 
     def _repr_html_(self) -> str:
         from waysout.report.html import excerpt

@@ -21,9 +21,10 @@ from waysout.report.words import (
 )
 
 NOT_APPROVED = "Near misses: NOT approved, only the nearest the search came"
-SIMULATED = (
-    "Simulated: these changes were proposed by a stand-in, not by a language model. "
-    "The answers of the model that decides are real."
+_SIMULATED = "these changes were proposed by a stand-in, not by a language model"
+_PARTLY_SIMULATED = (
+    "some of these changes were proposed by a stand-in, not by a language model; the others, "
+    "without a reason, by the search itself"
 )
 _LONGEST_REASON = 200
 _NOTHING_FOUND = {
@@ -44,8 +45,8 @@ _CUT_SHORT = {
 def lines(result: Result, width: int = 100, n: int = 5) -> str:
     """Return a result as plain text: what came out, the options to read first, what was spent."""
     parts = [_wrapped(sentence(result), width)]
-    if is_simulated(result):
-        parts.append(_wrapped(SIMULATED, width))
+    if note := simulated_note(result):
+        parts.append(_wrapped(note, width))
     if result.options:
         parts += [_entry(i, o, width) for i, o in enumerate(pick(result, n), 1)]
         more = len(result.options) - n
@@ -53,7 +54,7 @@ def lines(result: Result, width: int = 100, n: int = 5) -> str:
     elif result.near_misses:
         parts.append(_wrapped(f"{NOT_APPROVED}.", width))
         parts += [_entry(i, o, width) for i, o in enumerate(result.near_misses[:n], 1)]
-    parts.append(_wrapped(spent_line(result.ledger, calls_saved(result)), width))
+    parts.append(_wrapped(spent(result), width))
     return "\n\n".join(parts)
 
 
@@ -103,9 +104,9 @@ def sentence(result: Result) -> str:
     return ". ".join(said) + "."
 
 
-def calls_saved(result: Result) -> int:
-    """Return how many LLM calls the search was allowed and did not need."""
-    return int(result.metrics.get("calls_saved") or 0)
+def spent(result: Result) -> str:
+    """Say what a search has spent and saved."""
+    return spent_line(result.ledger, int(result.metrics.get("calls_saved") or 0))
 
 
 def spent_line(ledger: Spent, saved: int = 0) -> str:
@@ -128,9 +129,19 @@ def spent_line(ledger: Spent, saved: int = 0) -> str:
     return f"Spent: {', '.join(parts)}, {ledger.seconds:,.1f} s."
 
 
-def is_simulated(result: Result) -> bool:
-    """Whether the proposals came from the simulated LLM."""
-    return str(result.settings.get("llm", "")).startswith("simulated")
+def simulated_note(result: Result) -> str:
+    """Say that proposals came from the simulated LLM; nothing where none did."""
+    named = str(result.settings.get("llm", "")).startswith("simulated")
+    if not named or not result.ledger.llm_calls:
+        return ""
+    said = _PARTLY_SIMULATED if has_own_edits(result) else _SIMULATED
+    return f"Simulated: {said}. The answers of the model that decides are real."
+
+
+def has_own_edits(result: Result) -> bool:
+    """Whether the search added changes of its own to those that an LLM proposed."""
+    told = result.settings.get("method_settings")
+    return isinstance(told, Mapping) and bool(told.get("own_edits"))
 
 
 def _nothing_found(outcome: Outcome) -> str:

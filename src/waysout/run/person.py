@@ -60,6 +60,7 @@ class Person:
         self.settings = dict(office.settings)
         self._noted = 0
         self._refused: BudgetSpent | None = None
+        self._went_without = False  # a call, which the limits did not allow
 
     async def result(self) -> Result:
         """Return the result, whatever becomes of the search."""
@@ -192,8 +193,16 @@ class Person:
             return []
         waiting: dict[int, Work] = {}
         for recorded in self.office.store.answers(self.index):
-            while search.asked < recorded.asked and (work := search.ask()) is not None:
-                waiting[work.id] = work
+            while search.asked < recorded.asked:
+                if (work := search.ask()) is not None:
+                    waiting[work.id] = work
+                    continue
+                # What was asked later, without an answer in between, was asked after a refusal.
+                refused = [w for w in waiting.values() if self._goes_without(search, w)]
+                if not refused:
+                    break
+                for work in refused:
+                    del waiting[work.id]
             # A search that asks nothing, or something else, is not the one on file.
             found = waiting.pop(recorded.work_id, Evaluate(recorded.work_id, ()))
             check_same(found, recorded, self.office.llm or "")
@@ -231,9 +240,15 @@ class Person:
             try:
                 answer = task.result()
             except BudgetSpent as error:
-                self._refused = error  # those under way were granted before, and still count
+                if not self._goes_without(search, work):
+                    self._refused = error  # those under way were granted before, and still count
             else:
                 self._tell(search, work, answer)
+
+    def _goes_without(self, search: Search, work: Work) -> bool:
+        without = isinstance(work, Propose) and search.refuse(work)
+        self._went_without |= without
+        return without
 
     def _tell(self, search: Search, work: Work, answer: Answer) -> None:
         """Take an answer in; it is on file before anything follows from it."""
@@ -289,7 +304,7 @@ class Person:
         """Return how many LLM calls a search that ended by itself has left."""
         limit, search = self.office.plan.budget.llm_calls, self.search
         ended = search is not None and search.ending is not None
-        if limit is None or not ended or outcome.kind in _UNFINISHED:
+        if limit is None or not ended or self._went_without or outcome.kind in _UNFINISHED:
             return 0
         return limit - self.ledger.spent.llm_calls
 

@@ -67,6 +67,11 @@ def least(bound: float, default: Any) -> Any:
     return field(default=default, metadata={"least": bound})
 
 
+def within(lowest: float, highest: float, default: Any) -> Any:
+    """Return a field of settings that is a number between two others, which may be met."""
+    return field(default=default, metadata={"least": lowest, "most": highest})
+
+
 @dataclass(frozen=True)
 class Method(ABC):
     """The settings of a way to search; `start` makes a search of one case.
@@ -89,6 +94,10 @@ class Method(ABC):
     @abstractmethod
     def start(self, case: Case) -> Search:
         """Return a search that has not begun; nothing is loaded or asked."""
+
+    def edits_a_call(self, k: int) -> int:
+        """Return how many edits one LLM call asks for; ``k`` is what the user said."""
+        return k
 
     def settings(self) -> dict[str, Any]:
         """Return the settings, as they stand in results."""
@@ -147,6 +156,10 @@ class Search(ABC):
             self._on_reply(context, answer)
         elif isinstance(work, Evaluate) and isinstance(answer, Answers):
             self._on_answers(context, work.rows, answer)
+
+    def refuse(self, work: Work) -> bool:
+        """Hear that the budget allows no such work; returns whether the search goes on without."""
+        return False
 
     def _check(self, work: Work, answer: Answer) -> None:
         wanted = Reply if isinstance(work, Propose) else Answers

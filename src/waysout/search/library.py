@@ -117,20 +117,23 @@ class Library:
 
     # Growing -----------------------------------------------------------------------------------
 
-    def add(self, edit: Edit, *, named: bool = True) -> None:
-        """Add an edit, unless the key does not tell it from the query.
+    def add(self, edit: Edit, *, named: bool = True) -> str | None:
+        """Add an edit, or return why it is none to be combined.
 
         What is known keeps its place, and gets the reason of who first named it.
         """
         bare = Edit(edit.feature, edit.value)
         if bare in self._known:
             self._name(edit, *self._known[bare])
-            return
+            return None
         row = self.problem.rules.apply(self.query, {edit.feature: edit.value})
         moved = self.problem.rules.moved(self.query, row)
-        # An edit that moves two levers at once is none that could be combined with others.
-        if len(moved) == 1 and self.problem.key(row) != self._query_key:
-            self._place(edit, next(iter(moved)), row, named)
+        if self.problem.key(row) == self._query_key:
+            return "in the query's own bin"
+        if len(moved) > 1:
+            return "moves two levers at once"
+        self._place(edit, next(iter(moved)), row, named)
+        return None
 
     def add_own(self, rng: np.random.Generator) -> None:
         """Add edits that nobody named, for levers all over the table."""

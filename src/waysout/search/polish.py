@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import Any, cast
 
 from waysout.domain.distance import simplicity
@@ -66,7 +67,9 @@ class Polishing(Search):
         self._batch = batch
         self._levers = case.problem.rules.levers(case.query)
         self._read = 0
-        self._open: list[_Way] = []
+        # The ways of each set of levers, best first; and the sets, the least polished first.
+        self._open: dict[frozenset[str], list[tuple[float, int, _Way]]] = {}
+        self._turns: list[tuple[int, float, int, frozenset[str]]] = []
         self._done: set[Row] = set()
         self._polished: Counter[frozenset[str]] = Counter()
         self._used = 0
@@ -97,6 +100,14 @@ class Polishing(Search):
             return self._handed_out(work, work)
         self._rows += len(work.rows)
         return self._handed_out(work, work)
+
+    def refuse(self, work: Work) -> bool:
+        """Let the search go on without a call that cannot be paid, if it can."""
+        if not self._search.refuse(work):
+            return False
+        self._calls -= 1
+        del self._pending[work.id]
+        return True
 
     def _next_ways(self) -> Sequence[_Way]:
         limited = self.case.budget.oracle_rows is not None
@@ -145,21 +156,36 @@ class Polishing(Search):
     def _choose(self) -> _Way | None:
         """Return the option to polish next: other levers first, then the best, then the first."""
         self._read_options()
-        self._open = [way for way in self._open if way.row not in self._done]
-        if not self._open:
-            return None
-        best = min(self._open, key=lambda way: (self._polished[way.levers], -way.quality))
-        self._polished[best.levers] += 1
-        self._done.add(best.row)
-        return best
+        while self._turns:
+            times, _, order, levers = heappop(self._turns)
+            ways = self._open[levers]
+            if times != self._polished[levers] or not ways or ways[0][1] != order:
+                continue  # a later entry of this set says how it stands
+            way = heappop(ways)[2]
+            fresh = way.row not in self._done
+            if fresh:
+                self._polished[levers] += 1
+                self._done.add(way.row)
+            self._queue(levers)
+            if fresh:
+                return way
+        return None
+
+    def _queue(self, levers: frozenset[str]) -> None:
+        if ways := self._open[levers]:
+            least, order, _ = ways[0]
+            heappush(self._turns, (self._polished[levers], least, order, levers))
 
     def _read_options(self) -> None:
         """Take up the options that were found since."""
         moved, query = self.case.problem.rules.moved, self.case.query
         options = self.archive.options(self._read)
-        for row, option in zip(self.archive.rows[self._read :], options, strict=True):
+        pairs = zip(self.archive.rows[self._read :], options, strict=True)
+        for order, (row, option) in enumerate(pairs, self._read):
             quality = option.proximity * simplicity(option.sparsity)
-            self._open.append(_Way(row, option.key, option.reasons, moved(query, row), quality))
+            way = _Way(row, option.key, option.reasons, moved(query, row), quality)
+            heappush(self._open.setdefault(way.levers, []), (-quality, order, way))
+            self._queue(way.levers)
         self._read += len(options)
 
     def _drop(self, way: _Way) -> _Steps:

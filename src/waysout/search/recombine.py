@@ -20,14 +20,14 @@ from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
 from waysout.llm.base import Reply, Request
-from waysout.search.base import Case, Method, Search, least
+from waysout.search.base import Case, Method, Search, least, within
 from waysout.search.compress import History, compressor
 from waysout.search.library import Combo, Combos, Library, Matrix
 from waysout.search.pool import MOST_MOVED, fingerprints, make_pool
 from waysout.search.ranking import DECIMALS, LeanOptions, Ranking
 from waysout.search.scale import Scale
 from waysout.search.surrogate import Guess, Kind, surrogate
-from waysout.search.work import Work
+from waysout.search.work import Propose, Work
 
 Pruning = Literal["none", "gzip", "rlbwt", "repair"]
 AskAbout = Literal["query", "promising", "both"]
@@ -61,14 +61,14 @@ class Recombine(Method):
     needs_llm: ClassVar[bool] = True
     needs_calls: ClassVar[bool] = False
 
-    edits: int = least(1, 10)
+    edits: int = within(1, 50, 10)
     patience: int = least(1, 2)
     own_edits: bool = True
     ask_about: AskAbout = "query"
     remind: bool = True
     temperature: float = least(0, 0.7)
     surrogate: Kind = "linear"
-    draws: int = least(0, 16)
+    draws: int = within(0, 1000, 16)
     thompson: bool = False
     quality: float = least(0, 0.2)
     novelty: float = least(0, 0.2)
@@ -77,6 +77,10 @@ class Recombine(Method):
     pruning: Pruning = "none"
     threshold: float = least(0, 0.01)
     batch: int = least(1, 5)
+
+    def edits_a_call(self, k: int) -> int:
+        """Return ``edits``: here ``k`` only sets the rows."""
+        return self.edits
 
     def start(self, case: Case) -> Search:
         """Return a search whose draws follow from the seed and the query."""
@@ -107,6 +111,7 @@ class RecombineSearch(Search):
         self._scale = Scale(case)
         self._named: dict[str, Edit] = {}  # by the key of the query so edited
         self._replies = self._in_vain = self._batches = 0
+        self._refused = False
         self._answered: list[_Trial] = []
         self._logits: list[float] = []
         self._valid: list[bool] = []
@@ -149,8 +154,19 @@ class RecombineSearch(Search):
         return None if request is None else self._propose(request, row)
 
     def _over(self, kind: OutcomeKind, reason: str) -> None:
-        saved = f"; {self._in_vain} LLM calls in a row brought nothing new" if self._stale else ""
-        self._end(kind, reason + saved)
+        if self._stale:
+            reason += f"; {self._in_vain} LLM calls in a row brought nothing new"
+        elif self._refused:
+            reason += "; the limit of tokens or money allowed no further LLM call"
+        self._end(kind, reason)
+
+    def refuse(self, work: Work) -> bool:
+        """Go on without the LLM where no call can be paid any more: rows are still to be had."""
+        if not isinstance(work, Propose) or self._pending.pop(work.id, None) is None:
+            return False
+        self._calls -= 1
+        self._refused = True
+        return True
 
     @property
     def _stale(self) -> bool:
@@ -158,7 +174,8 @@ class RecombineSearch(Search):
 
     def _may_ask(self) -> bool:
         """Whether the LLM may be asked for more edits, and still brings some."""
-        return self.case.proposer is not None and self.calls_left >= 1 and not self._stale
+        barred = self.case.proposer is None or self._refused or self._stale
+        return not barred and self.calls_left >= 1
 
     def _is_time_to_ask(self) -> bool:
         """Whether the rows are as far spent as the calls: edits that come late want rows too."""
@@ -201,8 +218,8 @@ class RecombineSearch(Search):
         self.archive.rejections.update(proposal.counts())
         new = [edit for edit in proposal.edits if self._is_new(edit)]
         self._in_vain = 0 if new else self._in_vain + 1
-        for edit in proposal.edits:
-            self.library.add(edit)
+        refused = (self.library.add(edit) for edit in proposal.edits)
+        self.archive.rejections.update(why for why in refused if why)
 
     def _is_new(self, edit: Edit) -> bool:
         """Note what was named; returns whether the key tells it from all that was named before."""
@@ -271,7 +288,7 @@ class RecombineSearch(Search):
         problem, query = self.case.problem, self.case.query
         row = self.library.row(combo)
         key = problem.key(row)
-        if key in self._keys or row == query:
+        if key in self._keys:
             return None
         broken = problem.violations(query, row)
         if broken:

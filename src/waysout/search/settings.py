@@ -19,9 +19,11 @@ def check_settings(method: Any) -> None:
         typed = _typed(field.name, hints[field.name], value)
         if typed != value or type(typed) is not type(value):
             object.__setattr__(method, field.name, typed)
-        least = field.metadata.get("least")
+        least, most = field.metadata.get("least"), field.metadata.get("most")
         if least is not None and not typed >= least:
             raise InputError(f"{field.name} is at least {least}, not {shown(value)}")
+        if most is not None and not typed <= most:
+            raise InputError(f"{field.name} is at most {most}, not {shown(value)}")
 
 
 def _typed(name: str, hint: Any, value: Any) -> Any:
