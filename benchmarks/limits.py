@@ -5,7 +5,8 @@
 Every combination of up to so many of recombine's own edits is asked: one value for each bin of each
 lever. Recombine then searches without an LLM, so that its library is the same. It may combine more
 levers than were enumerated, so what it finds is counted as a whole, and as far as it is among
-those. Needs the table and its trained oracle.
+those. "lean" is recombine with settings that look for irreducible options rather than for many.
+Needs the table and its trained oracle.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from waysout.domain.metrics import irreducible
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.run.find import find
-from waysout.search.base import Case
+from waysout.search.base import Case, Method
 from waysout.search.library import Combo, Library
+from waysout.search.recombine import Recombine
 
 BATCH = 5_000
-ROWS = (150, 1_000, 10_000)
+# Settings that look for irreducible options rather than for many.
+LEAN = Recombine(needless=10.0, quality=0.5)
+ROWS = (150, 1_000)
 HEAD = ["search", "rows", "unique valid", "among all", "irreducible", "among all", "lever sets"]
 
 
@@ -113,9 +117,9 @@ def _approved(problem: Problem, query: Row, rows: Mapping[str, Row]) -> dict[str
     return found
 
 
-def searched(problem: Problem, query: Row, rows: int) -> Options:
+def searched(problem: Problem, query: Row, rows: int, method: Method) -> Options:
     """Return what recombine finds without an LLM."""
-    result = find(problem, query, method="recombine", calls=0, oracle_rows=rows)
+    result = find(problem, query, method=method, calls=0, oracle_rows=rows)
     found = {option.key: tuple(option.row.values()) for option in result.options}
     found.pop(problem.key(query), None)
     return Options(problem, query, found, result.ledger.oracle_rows)
@@ -130,7 +134,11 @@ def report(problem: Problem, query: Row, levers: int, most: int) -> None:
     print(f"{len(library)} edits of {len(library.slots)} levers; up to {levers} levers: {combos:,}")
     there = enumerated(problem, query, library, levers)
     lines = [there.cells(f"all up to {levers}", there)]
-    lines += [searched(problem, query, rows).cells("recombine", there) for rows in ROWS]
+    lines += [
+        searched(problem, query, rows, method).cells(name, there)
+        for name, method in (("recombine", Recombine()), ("lean", LEAN))
+        for rows in ROWS
+    ]
     show([HEAD, *lines], markdown=True)
     sizes = Counter(len(problem.rules.moved(query, row)) for row in there.irreducible.values())
     told = ", ".join(f"{sizes[n]:,} of {n}" for n in range(1, levers + 1))

@@ -81,7 +81,7 @@ ARMS: Mapping[str, Arm] = {
 # What recombine is made of, taken away or changed one by one.
 CHANGES = (
     "surrogate=pairwise", "surrogate=trees", "surrogate=none", "draws=1", "draws=0",
-    "thompson=false", "own_edits=false", "pruning=gzip", "ask_about=promising", "ask_about=both",
+    "thompson=true", "own_edits=false", "pruning=gzip", "ask_about=promising", "ask_about=both",
     "edits=5", "edits=20", "remind=false", "quality=0", "novelty=0", "needless=0", "unnamed=0",
 )  # fmt: skip
 
