@@ -135,7 +135,7 @@ def test_a_page_that_cannot_be_written_is_said_first(waysout: CommandLine) -> No
 
 @pytest.mark.llm
 def test_a_real_llm_finds_ways_out(waysout: CommandLine) -> None:
-    """Four calls are enough: the small model is held to what may change."""
+    """Four calls are enough for some reasons: the model is held to what may change."""
     file = os.environ.get("WAYSOUT_GGUF")
     if not file:
         pytest.skip("WAYSOUT_GGUF is not set: there is no model to ask")
@@ -144,6 +144,7 @@ def test_a_real_llm_finds_ways_out(waysout: CommandLine) -> None:
     )
     assert code == 0, err
     result = json.loads(out)
-    assert result["ledger"]["llm_calls"] == 4
-    assert result["rejections"] == {}
-    assert result["metrics"]["evaluated"] + result["metrics"]["pruned"] == 20
+    assert result["ledger"]["llm_calls"] + result["metrics"]["calls_saved"] == 4
+    assert set(result["rejections"]) <= {"in the query's own bin"}
+    assert result["metrics"]["evaluated"] == 60
+    assert any(option["reasons"] for option in result["options"])
