@@ -100,8 +100,8 @@ class Site:
             request.send_header("Content-Range", f"bytes {start}-{len(self.body) - 1}/*")
         request.end_headers()
         rest = rest[: self.cut_after.pop(0)] if self.cut_after else rest
+        self.sent += len(rest)  # first: whoever has it all may look before this thread goes on
         request.wfile.write(rest)
-        self.sent += len(rest)
 
 
 @pytest.fixture
