@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from paired import DATASETS
+
 from waysout.datasets.load import load_dataset
 from waysout.datasets.manifest import load_oracle
 from waysout.datasets.queries import queries
@@ -35,7 +37,6 @@ from waysout.search.recombine import Recombine, RecombineSearch
 from waysout.search.work import Propose, Work
 
 QUERY = 828
-TABLES = ("loan", "adult", "credit", "heloc")
 CALLS = 30
 
 
@@ -140,7 +141,7 @@ def synthetic() -> Bench:
 def benches() -> Iterator[tuple[str, Bench]]:
     """Yield the synthetic table, and those of the real ones that are there."""
     yield "synthetic", synthetic()
-    for name in TABLES:
+    for name in DATASETS:
         try:
             data = load_dataset(name)
             oracle = load_oracle(data.card)

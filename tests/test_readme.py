@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LLM = (ROOT / "docs" / "llm.md").read_text(encoding="utf-8")
 SEARCH = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
+RECOMBINE = (ROOT / "docs" / "recombine.md").read_text(encoding="utf-8")
 RECORDED = ROOT / "tests" / "golden" / "recordings" / "demo.jsonl"
 
 
@@ -71,7 +72,7 @@ def _bare(text: str) -> str:
 
 
 def test_every_command_exists(waysout: CommandLine) -> None:
-    pages = README + LLM + SEARCH
+    pages = README + LLM + SEARCH + RECOMBINE
     text = "\n".join(blocks("sh", pages) + re.findall(r"`(waysout [^`]*)`", pages))
     commands = set(re.findall(r"waysout ([a-z]+(?: [a-z]+)?)", text))
     assert len(commands) >= 8

@@ -118,7 +118,6 @@ class RecombineSearch(Search):
         self._lean = LeanOptions()
         self._seen: set[int] = set()  # by fingerprint, as is the next
         self._tried: Counter[int] = Counter()  # sets of levers, as combinations of 0 and 1
-        self._keys = {self.archive.query_key}
 
     # Asking ------------------------------------------------------------------------------------
 
@@ -274,21 +273,21 @@ class RecombineSearch(Search):
 
     def _take(self, ranking: Ranking, most: int) -> list[_Trial]:
         """Take the best of a ranking that can be asked at all."""
-        trials: list[_Trial] = []
+        trials: dict[str, _Trial] = {}  # by key
         while len(trials) < most and (combo := ranking.pop()) is not None:
             self._seen.add(_fingerprint(combo))
             trial = self._trial(combo)
-            if trial is not None:
+            if trial is not None and trial.key not in trials:
                 self._tried[_fingerprint([choice > 0 for choice in combo])] += 1
-                trials.append(trial)
-        return trials
+                trials[trial.key] = trial
+        return list(trials.values())
 
     def _trial(self, combo: Combo) -> _Trial | None:
         """Return a combination as a row to ask, or count why it is none."""
         problem, query = self.case.problem, self.case.query
         row = self.library.row(combo)
         key = problem.key(row)
-        if key in self._keys:
+        if key in self.archive.asked or key == self.archive.query_key:
             return None
         broken = problem.violations(query, row)
         if broken:
@@ -297,7 +296,6 @@ class RecombineSearch(Search):
         if self._history is not None and self._history.gain(key) < self.method.threshold:
             self.archive.pruned += 1
             return None
-        self._keys.add(key)
         return _Trial(combo, row, key)
 
     def _worth_alone(self, guess: Guess) -> Matrix:
