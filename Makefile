@@ -1,9 +1,11 @@
 # Two commands do all the set-up on a machine that has Python >= 3.11 and a package registry:
 #   make demo   runs the main job        make test   passes the tests
 # Each makes its own .venv; nothing has to be activated. PYTHON=python3.12 chooses another Python.
+# WITH="torch dice-ml" adds large packages, without which the tests of what needs them skip.
 
 PYTHON ?= python3
 VENV ?= .venv
+WITH ?=
 ifeq ($(OS),Windows_NT)
 BIN := $(VENV)/Scripts
 else
@@ -31,7 +33,7 @@ types: $(VENV)/.installed-dev
 $(VENV)/.installed-%: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'Waysout needs Python 3.11 or newer; this is ' + sys.version)"
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --editable ".[$*]"
+	$(PIP) install --editable ".[$*]" $(WITH)
 	@$(PYTHON) -c "import pathlib; pathlib.Path('$@').touch()"
 
 clean:

@@ -134,12 +134,20 @@ def search(problem: Problem, row: Any, options: Options, signals: Signals) -> En
     with progress_bar(signals.json) as bars, redirect_stdout(sys.stderr):
         bar = bars.add_task(f"{plan.name}: starting", total=total)
 
+        def learn(what: str, share: float) -> None:
+            bars.update(bar, total=1.0, completed=share, description=what)
+            if share >= 1.0:
+                bars.update(bar, total=total, completed=0, description=f"{plan.name}: starting")
+                say(what)
+
         def advance(now: Progress) -> None:
             done = now.llm_calls if asks else now.oracle_rows
             ways = counted(now.options, "way out", "ways out")
             bars.update(bar, completed=done, description=f"{done}{of} {unit}, {ways}")
 
-        watched: Options = {**options, "progress": advance, "stop": signals.stop}
+        watched: Options = {
+            **options, "learning": learn, "progress": advance, "stop": signals.stop
+        }  # fmt: skip
         result, error = _only(find_many(problem, [row], **watched))
     return Ended(result, signals.caught, error)
 

@@ -272,6 +272,28 @@ class Feature:
             return float(self._index[value])
         return float(value)
 
+    def decode(self, numbers: NDArray[np.float64]) -> list[Value]:
+        """Return the typed values nearest to encoded ones (see `Schema.decode`)."""
+        missing = np.isnan(numbers)
+        filled = np.clip(np.where(missing, 0.0, numbers), -LARGEST, LARGEST)
+        found: list[Value]
+        if self.is_numeric:
+            found = self._typed_numbers(filled)
+        else:
+            values = self.values()
+            places = np.clip(np.rint(filled), 0, len(values) - 1).astype(np.intp)
+            found = [values[place] for place in places.tolist()]
+        if missing.any():
+            found = [None if gone else v for v, gone in zip(found, missing.tolist(), strict=True)]
+        return found
+
+    def _typed_numbers(self, numbers: NDArray[np.float64]) -> list[Value]:
+        if self.kind == "integer":
+            return [int(number) for number in np.rint(numbers).tolist()]
+        if self.decimals is None:
+            return [number + 0.0 for number in numbers.tolist()]
+        return [round(number, self.decimals) + 0.0 for number in numbers.tolist()]
+
     def _is_missing(self, raw: object) -> bool:
         if raw is None or (isinstance(raw, (float, np.floating)) and math.isnan(raw)):
             return True
@@ -447,3 +469,15 @@ class Schema:
         for j, feature in enumerate(self.features):
             out[:, j] = [feature.encode(row[j]) for row in rows]
         return out
+
+    def decode(self, matrix: NDArray[np.float64]) -> list[Row]:
+        """Return the typed rows nearest to encoded ones: the way back from `encode`.
+
+        Numbers are rounded to their type, positions to the next level there is; NaN is missing.
+
+        >>> schema = Schema((Feature("term", "integer"), Feature("job", "category", ("a", "b"))))
+        >>> schema.decode(np.array([[11.6, 7.0], [3.0, np.nan]]))
+        [(12, 'b'), (3, None)]
+        """
+        columns = [f.decode(matrix[:, j]) for j, f in enumerate(self.features)]
+        return list(zip(*columns, strict=True))

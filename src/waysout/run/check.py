@@ -58,6 +58,7 @@ def check_method(
     """
     world = _world(method, problem, rows, data)
     world.method.prepare()
+    world.method.learn(world.problem, world.known, lambda what, share: None)
     _check_settings(world)
     for calls, most in _SCARCE:
         _check_options(world, _play(world, world.rows[0], Simulated(), calls, most))

@@ -16,6 +16,7 @@ from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 from waysout.llm.connect import connect
 from waysout.llm.replay import Recorder
 from waysout.report.result import Result
+from waysout.run.learn import learn
 from waysout.run.many import read_row, results
 from waysout.run.office import Office
 from waysout.run.options import Options, check_people, check_problem, checked, make_plan
@@ -111,6 +112,10 @@ def _job(problem: Problem, rows: Iterable[Any], options: Options) -> _Job:
 
 
 async def _found(job: _Job) -> AsyncGenerator[Result]:
+    await learn(
+        job.plan.method, job.problem, job.options.get("data"),
+        stop=job.options.get("stop"), tell=job.options.get("learning"),
+    )  # fmt: skip
     async with AsyncExitStack() as stack:
         caller = await _caller(stack, job)
         office = Office(

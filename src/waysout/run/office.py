@@ -56,6 +56,7 @@ class Office:
         parallel = caller.backend.parallel if caller else 1
         self.most_in_flight = in_flight or parallel
         self.in_flight = asyncio.Semaphore(self.most_in_flight)
+        self.thinking = asyncio.Lock()
         oracle = problem.oracle
         cached = oracle if isinstance(oracle, CachedOracle) else None
         remembering = cached or CachedOracle(oracle, max_rows=REMEMBERED_ROWS)

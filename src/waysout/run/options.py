@@ -18,7 +18,7 @@ from waysout.prompts.propose import Style
 from waysout.run.office import Stop
 from waysout.run.plan import MOST_K, Plan, check_whole
 from waysout.run.progress import OnProgress
-from waysout.search.base import Method
+from waysout.search.base import Method, Tell
 
 CALLS = 30
 
@@ -37,9 +37,10 @@ class Options(TypedDict, total=False):
     compared with them. ``run`` is a file to record in; if it is there, the run goes on where it
     stopped; ``about`` is kept in it. ``record`` is a file for the LLM's replies, for `replay:`.
     ``in_flight`` bounds the LLM requests under way and, where ``seconds`` are limited, the people:
-    time counts from when a person's search begins. ``progress`` is called after every answer;
-    ``stop`` ends all searches from another thread, each with what it has found. ``None`` for any
-    but the limits, ``k`` and ``seed`` is as if not given.
+    time counts from when a person's search begins. ``learning`` is called while a method learns
+    from ``data`` before the first search, with what it does and the share that is done;
+    ``progress`` is called after every answer; ``stop`` ends all searches from another thread, each
+    with what it has found. ``None`` for any but the limits, ``k`` and ``seed`` is as if not given.
     """
 
     method: str | Method | None
@@ -59,6 +60,7 @@ class Options(TypedDict, total=False):
     run: str | PathLike[str] | None
     record: str | PathLike[str] | None
     in_flight: int | None
+    learning: Tell | None
     progress: OnProgress | None
     stop: Stop | None
     about: Mapping[str, Any] | None
@@ -71,6 +73,7 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "style": (Style, "a Style, such as Style('paper')"),
     "run": ((str, PathLike), "the path of a file"),
     "record": ((str, PathLike), "the path of a file"),
+    "learning": (Callable, "a function of a text and a share"),
     "progress": (Callable, "a function of one Progress"),
     "stop": (Stop, "a Stop, which ends the run when somebody calls it"),
     "about": (Mapping, "a mapping"),

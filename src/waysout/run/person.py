@@ -157,11 +157,11 @@ class Person:
     async def _drive(self, search: Search) -> Ending:
         tasks: dict[asyncio.Task[Answer], Work] = {}
         try:
-            for work in self._replay(search):
+            for work in await self._replay(search):
                 tasks[self._begin(work)] = work
             while not search.done:
                 self._check_stopped()
-                while (next_work := search.ask()) is not None:
+                while (next_work := await self._ask(search)) is not None:
                     tasks[self._begin(next_work)] = next_work
                 if tasks:
                     await self._take_in(search, tasks)
@@ -171,7 +171,19 @@ class Person:
             assert search.ending is not None
             return search.ending
         finally:
+            search.close()
             await self._leave(search, tasks)
+
+    async def _ask(self, search: Search) -> Work | None:
+        async with self._in_time():
+            return await self._think(search)
+
+    async def _think(self, search: Search) -> Work | None:
+        """Ask a search that takes its time, one of all at once: each may use every core."""
+        if not search.thinks:
+            return search.ask()
+        async with self.office.thinking:
+            return await asyncio.to_thread(search.ask)
 
     async def _leave(self, search: Search, tasks: dict[asyncio.Task[Answer], Work]) -> None:
         """Cancel what is under way; what came meanwhile was paid for, and is taken in."""
@@ -187,14 +199,14 @@ class Person:
         if self.office.stopped:
             raise asyncio.CancelledError
 
-    def _replay(self, search: Search) -> list[Work]:
+    async def _replay(self, search: Search) -> list[Work]:
         """Tell the search what is on file; return what was asked and not answered then."""
         if self.office.store is None:
             return []
         waiting: dict[int, Work] = {}
         for recorded in self.office.store.answers(self.index):
             while search.asked < recorded.asked:
-                if (work := search.ask()) is not None:
+                if (work := await self._think(search)) is not None:
                     waiting[work.id] = work
                     continue
                 # What was asked later, without an answer in between, was asked after a refusal.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -28,6 +28,9 @@ from waysout.search.settings import check_settings
 from waysout.search.work import Answer, Evaluate, Propose, Work
 
 W = TypeVar("W", Propose, Evaluate)
+
+Tell = Callable[[str, float], None]
+"""Hears what is being learned, and which share of it is done."""
 
 ROWS_WITHOUT_LIMIT = 10_000
 """What a search that never runs dry by itself may ask where nobody set a limit."""
@@ -91,6 +94,13 @@ class Method(ABC):
     def prepare(self) -> None:  # noqa: B027 - most methods need nothing
         """Load what the method needs, or say what is missing, before anything is spent."""
 
+    def learn(self, problem: Problem, known: Known | None, tell: Tell) -> None:  # noqa: B027
+        """Learn from known rows what all searches share; may take minutes, and is done before any.
+
+        What ``tell`` raises ends it: somebody does not want to wait. `start` gets what was learned
+        by the same road, so that a search driven by hand learns on its own.
+        """
+
     @abstractmethod
     def start(self, case: Case) -> Search:
         """Return a search that has not begun; nothing is loaded or asked."""
@@ -128,6 +138,14 @@ class Search(ABC):
         self._pending: dict[int, tuple[Work, Any]] = {}
         self._calls = 0
         self._rows = 0
+
+    @property
+    def thinks(self) -> bool:
+        """Whether `ask` may take so long that others should not have to wait for it."""
+        return False
+
+    def close(self) -> None:  # noqa: B027 - most searches hold nothing
+        """Let go of what the search holds; nothing is asked of it any more."""
 
     @property
     def done(self) -> bool:

@@ -77,6 +77,15 @@ class Polishing(Search):
         self._steps = self._polish_all()
         self._told: list[bool] | None = None
 
+    @property
+    def thinks(self) -> bool:
+        """Whether the search does; polishing itself is quick."""
+        return self._search.thinks
+
+    def close(self) -> None:
+        """Let the search go."""
+        self._search.close()
+
     # Asking ------------------------------------------------------------------------------------
 
     def _next(self) -> Work | None:

@@ -86,14 +86,27 @@ class RuleSet:
         return tuple(found)
 
     def _outside_domain(self, query: Row, candidate: Row) -> Iterator[Violation]:
-        for feature, before, after in zip(self.schema, query, candidate, strict=True):
+        for lever, after in zip(self._domains(query), candidate, strict=True):
+            before, feature = lever.now, lever.feature
             if before == after and type(before) is type(after):
                 continue
-            lever = Lever.of(feature, before)
             if not lever.admits(after):
                 what = "missing" if after is None else shown(after)
                 wanted = f"{lever.describe()} ({feature.kind})"
                 yield Violation(DOMAIN, (feature.name,), f"{feature.name} is {what}, not {wanted}")
+
+    def _domains(self, query: Row) -> tuple[Lever, ...]:
+        """Return the features' own domains; a search asks for those of one query at every row."""
+        last = self._last_domains[-1] if self._last_domains else None
+        # By identity: 1 and True are equal, and two rows that differ so are not the same.
+        if last is None or last[0] is not query:
+            last = query, tuple(Lever.of(f, v) for f, v in zip(self.schema, query, strict=True))
+            self._last_domains[:] = [last]
+        return last[1]
+
+    @cached_property
+    def _last_domains(self) -> list[tuple[Row, tuple[Lever, ...]]]:
+        return []
 
     def apply(self, row: Row, edits: Mapping[str, Value]) -> Row:
         """Return the row after some edits, with the features that follow them set too.
