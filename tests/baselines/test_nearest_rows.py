@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from strategies import rows, schemas
 from waysout.baselines.nearest import NearestRows, nearest
-from waysout.domain import known as module
+from waysout.domain.known import approved
 from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import (
     Allowed,
@@ -211,14 +211,14 @@ def test_a_table_is_encoded_once_and_forgotten_with_it(monkeypatch: pytest.Monke
         return encode(self, rows)
 
     monkeypatch.setattr(Schema, "encode", counted)
-    before, known = len(module._encoded), Table((OTHER,) * 33, (True,) * 33)
+    before, known = len(approved._made), Table((OTHER,) * 33, (True,) * 33)
     for income in (1.0, 2.0, 3.0):
         NearestRows().start(make_case(row(income=income), known=known))
     assert encoded[33] == 1
-    assert len(module._encoded) == before + 1
+    assert len(approved._made) == before + 1
     del known
     gc.collect()
-    assert len(module._encoded) == before
+    assert len(approved._made) == before
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +230,9 @@ class Slotted:
 
 
 def test_data_that_cannot_be_watched_is_not_remembered() -> None:
-    before = dict(module._encoded)
+    before = dict(approved._made)
     assert run(NearestRows().start(make_case(known=Slotted((OTHER,), (True,))))) == [OTHER]
-    assert module._encoded == before
+    assert approved._made == before
 
 
 def test_another_schema_over_the_same_data_is_encoded_anew() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waysout.domain.schema import Row, Schema
 from waysout.errors import InputError
+
+T = TypeVar("T")
 
 
 class Known(Protocol):
@@ -32,34 +34,43 @@ class Known(Protocol):
 class Approved:
     """The approved rows, encoded, and their numbers in the data."""
 
-    schema: Schema
     numbers: NDArray[np.intp]
     matrix: NDArray[np.float64]
 
 
-# By identity: hashing or comparing a large table would cost as much as encoding it.
-_encoded: dict[int, Approved] = {}
+class PerData(Generic[T]):
+    """Makes something of data for a schema, once for as long as the data lives.
+
+    By identity: hashing or comparing a large table would cost as much as encoding it.
+    """
+
+    def __init__(self, make: Callable[[Known, Schema], T]) -> None:
+        self._make = make
+        self._made: dict[int, tuple[Schema, T]] = {}
+
+    def __call__(self, known: Known, schema: Schema) -> T:
+        """Return what was made of this data, or make it."""
+        schema_then, made = self._made.get(id(known), (None, None))
+        if made is not None and schema_then == schema:
+            return made
+        made = self._make(known, schema)
+        try:
+            weakref.finalize(known, self._made.pop, id(known), None)
+        except TypeError:  # it cannot tell when it goes, and another may get its id
+            return made
+        self._made[id(known)] = schema, made
+        return made
 
 
-def approved(known: Known, schema: Schema) -> Approved:
-    """Return the approved rows, encoded once for as long as the data lives."""
-    found = _encoded.get(id(known))
-    if found is not None and found.schema == schema:
-        return found
-    found = _encode(known, schema)
-    try:
-        weakref.finalize(known, _encoded.pop, id(known), None)
-    except TypeError:  # it cannot tell when it goes, and another may get its id
-        return found
-    _encoded[id(known)] = found
-    return found
-
-
-def _encode(known: Known, schema: Schema) -> Approved:
+def _approved(known: Known, schema: Schema) -> Approved:
     check_lengths(known)
     numbers = np.flatnonzero(np.asarray(known.labels, dtype=np.bool_))
     rows = known.rows
-    return Approved(schema, numbers, schema.encode([rows[i] for i in numbers.tolist()]))
+    return Approved(numbers, schema.encode([rows[i] for i in numbers.tolist()]))
+
+
+approved = PerData(_approved)
+"""Return the approved rows, encoded."""
 
 
 def check_lengths(known: Known) -> None:
