@@ -22,6 +22,9 @@ _PACKAGES = (
     ("xllamacpp", "llamacpp", "run an LLM in this process"),
     ("openai", "openai", "ask an LLM server"),
     ("huggingface_hub", "hub", "download LLMs from the Hugging Face hub"),
+    ("dice-ml", "dice", "the method dice"),
+    ("torch", "torch", "the methods cchvae and tabular-diffusion"),
+    ("treecf", "treecf", "proofs for tree models"),
     ("keyring", "keyring", "keep API keys in the system's keyring"),
 )
 
@@ -29,7 +32,8 @@ _PACKAGES = (
 def doctor(json: JsonFlag = False) -> None:
     """Say what is installed, cached and missing, and how to get it."""
     report: dict[str, Any] = {"python": _python(), "packages": _packages(), "folders": _folders(),
-              "data": _data(), "oracles": oracle_states(), "models": _models()}  # fmt: skip
+              "data": _data(), "oracles": oracle_states(), "learned": _learned(),
+              "models": _models()}  # fmt: skip
     if json:
         print_json(report)
         return
@@ -42,6 +46,10 @@ def doctor(json: JsonFlag = False) -> None:
                 [(d["name"], "yes" if d["here"] else "no", "" if d["here"] else d["how_to_get"])
                  for d in report["data"]])  # fmt: skip
     print_oracles(report["oracles"])
+    if report["learned"]:
+        print_table("Learned", ["method", "rows", "seconds", "device", "folder"],
+                    [(m["name"], f"{m['rows']:,}", f"{m['seconds']:g}", m["device"], m["folder"])
+                     for m in report["learned"]])  # fmt: skip
     print_table("Models", ["name", "size", "here", "how to get it"],
                 [(m["name"], size(m["size"]), here(m), "" if m["here"] else m["how_to_get"])
                  for m in report["models"]])  # fmt: skip
@@ -87,6 +95,12 @@ def _data() -> list[dict[str, Any]]:
     from waysout.datasets import registry
 
     return registry.status()
+
+
+def _learned() -> list[dict[str, Any]]:
+    from waysout.baselines.learned.kept import learned_manifests
+
+    return learned_manifests()
 
 
 def _models() -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from threading import RLock
@@ -100,7 +100,8 @@ def learned_manifests() -> list[dict[str, Any]]:
     """Return what the manifests in the cache say, by name and place."""
     found = sorted((cache_dir() / "learned").glob(f"*/{MANIFEST_FILE}"))
     read = ((path, _read_json(path)) for path in found)
-    return [{**told, "folder": str(path.parent)} for path, told in read if told is not None]
+    known = {field.name for field in fields(LearnedManifest)}
+    return [{**told, "folder": str(p.parent)} for p, told in read if told and set(told) == known]
 
 
 def _load_or_learn(recipe: Recipe[M], table: TrainingTable, device: Any, tell: Tell) -> M:
