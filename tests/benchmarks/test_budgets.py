@@ -1,4 +1,4 @@
-"""The table of oracle budgets: means, the paper's figures beside them, and what counts as a fault."""
+"""The table of oracle budgets: means, the paper's figures beside them, and what is a fault."""
 
 from __future__ import annotations
 

@@ -79,6 +79,12 @@ class BatchSearch(Search):
     def _on_answers(self, ideas: Sequence[Idea], rows: Sequence[Row], answers: Answers) -> None:
         met = self.case.problem.goal.met(answers).tolist()
         chances = answers.probability.tolist()
-        for idea, approved, chance in zip(ideas, met, chances, strict=True):
-            valid = self.archive.is_valid(idea.row, approved)
-            self.archive.take(idea.row, idea.key, chance, valid, idea.reasons)
+        valid = [self.archive.is_valid(i.row, yes) for i, yes in zip(ideas, met, strict=True)]
+        for idea, chance, is_valid in zip(ideas, chances, valid, strict=True):
+            self.archive.take(idea.row, idea.key, chance, is_valid, idea.reasons)
+        self._learn(ideas, chances, valid)
+
+    def _learn(  # noqa: B027 - most searches do not learn
+        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+    ) -> None:
+        """Hear what became of a batch."""
