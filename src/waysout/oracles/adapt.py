@@ -49,8 +49,10 @@ class ModelOracle:
         positive: Scalar,
         positive_class: Scalar | None = None,
         name: str = "model",
+        model: Any = None,
     ) -> None:
         self._adapter = adapter
+        self._model = model
         self._schema = schema
         self._wanted = Wanted(positive, positive_class)
         self._name = name
@@ -87,6 +89,16 @@ class ModelOracle:
         """The form in which the model gets its rows; None until the first batch."""
         known = self._trial.proven or self._trial.started
         return self._trial.layouts[0].kind if known else None
+
+    @property
+    def layout(self) -> Layout | None:
+        """How the model gets its rows, column by column; None until the first batch."""
+        return self._trial.layouts[0] if self.inputs else None
+
+    @property
+    def model(self) -> Any:
+        """The model itself, for checks that read it; no search does."""
+        return self._model
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -166,7 +178,7 @@ def as_oracle(
         choose_class(adapter.classes, Wanted(positive, positive_class))
     label = getattr(model, "__name__", type(model).__name__) if name is None else name
     return ModelOracle(
-        adapter, schema, positive=positive, positive_class=positive_class, name=label
+        adapter, schema, positive=positive, positive_class=positive_class, name=label, model=model
     )
 
 
