@@ -38,6 +38,10 @@ METHODS: Mapping[str, Entry] = {
         "baselines.nearest:NearestRows",
         "the nearest approved rows of your data, as far as the rules allow",
     ),
+    "growing-spheres": Entry(
+        "baselines.growing_spheres:GrowingSpheres", "ever wider rings around the row"
+    ),
+    "certifai": Entry("baselines.certifai:Certifai", "a genetic search"),
 }
 DEFAULT = "recombine"
 

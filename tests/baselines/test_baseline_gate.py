@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import rows, schemas
+from waysout.baselines.certifai import Certifai
+from waysout.baselines.growing_spheres import GrowingSpheres
 from waysout.baselines.nearest import NearestRows
 from waysout.baselines.random import RandomEdits
 from waysout.domain.result import OutcomeKind
@@ -15,7 +17,10 @@ from waysout.domain.schema import Row, Schema
 from waysout.methods import make_method
 from waysout.search.base import Case, Method
 
-METHODS: list[Method] = [RandomEdits(batch=7, tries=60), NearestRows(batch=7)]
+METHODS: list[Method] = [
+    RandomEdits(batch=7, tries=60), NearestRows(batch=7), GrowingSpheres(layer=7),
+    Certifai(population=7),
+]  # fmt: skip
 PEOPLE = Table(tuple(row(income=float(i), job="clerk") for i in range(100)), (True,) * 100)
 
 each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind
@@ -57,6 +58,10 @@ class BatchSearch(Search):
             return None
         return self._evaluate([idea.row for idea in ideas], ideas)
 
+    def _ideas(self, rows: Iterable[Row], most: int) -> list[Idea]:
+        """Return at most so many of the rows as ideas; what comes after is not looked at."""
+        return list(islice(filter(None, map(self._idea, rows)), most))
+
     def _idea(self, row: Row, *reasons: str) -> Idea | None:
         """Return a row as an idea, or count why it is none."""
         self.archive.generated += 1
@@ -84,7 +89,7 @@ class BatchSearch(Search):
             self.archive.take(idea.row, idea.key, chance, is_valid, idea.reasons)
         self._learn(ideas, chances, valid)
 
-    def _learn(  # noqa: B027 - most searches do not learn
+    def _learn(
         self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
     ) -> None:
         """Hear what became of a batch."""
