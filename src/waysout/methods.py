@@ -38,6 +38,7 @@ METHODS: Mapping[str, Entry] = {
         "baselines.nearest:NearestRows",
         "the nearest approved rows of your data, as far as the rules allow",
     ),
+    "dice": Entry("baselines.dice:Dice", "DiCE itself, the package dice-ml"),
     "growing-spheres": Entry(
         "baselines.growing_spheres:GrowingSpheres", "ever wider rings around the row"
     ),

@@ -11,6 +11,7 @@ from cli_world import APPROVED, FIND, REFUSED, ROW, in_world, row, world  # noqa
 from rich.console import Console
 
 from conftest import CommandLine
+from optional_methods import ready
 from waysout.cli import output
 from waysout.cli.find import DEFAULT_METHOD
 from waysout.cli.search import _only
@@ -23,7 +24,7 @@ from waysout.errors import LLMError
 from waysout.llm import connect
 from waysout.llm.base import Reply, Request
 from waysout.llm.simulated import Simulated
-from waysout.methods import DEFAULT, METHODS, make_method
+from waysout.methods import DEFAULT, METHODS
 from waysout.oracles.adapt import ModelOracle
 from waysout.report.result import Result
 from waysout.store import list_runs, runs_dir
@@ -69,6 +70,7 @@ def test_json_keeps_the_contract(waysout: CommandLine) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_keeps_to_its_budget(waysout: CommandLine, method: str) -> None:
+    needs_llm = ready(method).needs_llm
     code, out, err = waysout(
         *FIND, *ROW, *QUICK, "--method", method, "--oracle-rows", "20", "-k", "4", "--json"
     )
@@ -77,8 +79,8 @@ def test_every_method_keeps_to_its_budget(waysout: CommandLine, method: str) -> 
     assert found["settings"]["method"] == method
     assert found["ledger"]["oracle_rows"] <= 20
     calls = found["ledger"]["llm_calls"] + found["metrics"]["calls_saved"]
-    assert calls == (6 if make_method(method).needs_llm else 0)
-    assert ("LLM calls" in err.splitlines()[0]) == make_method(method).needs_llm
+    assert calls == (6 if needs_llm else 0)
+    assert ("LLM calls" in err.splitlines()[0]) == needs_llm
 
 
 def test_options_can_be_polished(waysout: CommandLine) -> None:

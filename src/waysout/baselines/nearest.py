@@ -50,7 +50,7 @@ class _NearestSearch(BatchSearch):
         self._known = known
         self._numbers = nearest(case.problem, case.query, known, method.neighbours)
         self._projection = Projection(case.problem, case.query)
-        self._ideas = self._make_ideas()
+        self._nearest_first = self._make_ideas()
 
     def _make_ideas(self) -> Iterator[Idea]:
         yes = self.case.problem.yes
@@ -61,7 +61,7 @@ class _NearestSearch(BatchSearch):
                 yield idea
 
     def _batch(self, most: int) -> list[Idea]:
-        return list(islice(self._ideas, most))
+        return list(islice(self._nearest_first, most))
 
     def _nothing_left(self) -> str:
         if not self._numbers:
