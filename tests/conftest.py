@@ -10,6 +10,9 @@ from hypothesis import settings
 
 from waysout.cli.main import main
 
+# Tests run side by side: a library that takes all cores in each of them mostly waits for itself.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A change is judged on its own merits, not on the luck of a draw; everywhere else draws are fresh,
 # and `HYPOTHESIS_PROFILE=thorough` looks much longer.
 settings.register_profile("ci", derandomize=True, deadline=None)

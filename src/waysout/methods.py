@@ -43,6 +43,10 @@ METHODS: Mapping[str, Entry] = {
         "baselines.growing_spheres:GrowingSpheres", "ever wider rings around the row"
     ),
     "certifai": Entry("baselines.certifai:Certifai", "a genetic search"),
+    "cchvae": Entry(
+        "baselines.learned.cchvae:Cchvae",
+        "rings in the latent space of an autoencoder of your data (C-CHVAE)",
+    ),
 }
 DEFAULT = "recombine"
 
