@@ -8,7 +8,8 @@ Every arm gets the same queries, rules, seed and rows. `run` writes a line for e
 any row of the data. With several jobs, seconds are those of searches side by side; `speed` runs one
 arm after the other, each in a process of its own, and tells rows a second and memory. `table` sets
 each mean beside the paper's (benchmarks/paper/oracle_budget.csv, from its table of oracle-budgeted
-baselines). Needs the tables and their trained oracles.
+baselines); "first after" is the median of the rows asked when the batch with the first option came,
+queries without any included. Needs the tables and their trained oracles.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import os
 import statistics
 import sys
@@ -202,7 +204,7 @@ def _place(arm: str) -> int:
 
 def _cells(rows: int, arm: str, lines: Sequence[Line], paper: dict[str, str]) -> list[str]:
     unique = _mean(lines, "unique_valid")
-    first = [line["first"] for line in lines if line["first"] is not None]
+    first = statistics.median(line["first"] or math.inf for line in lines)
     wanted = float(paper["unique_valid"]) if paper else None
     cells = [f"{rows:,}", arm, f"{unique:.1f}", paper.get("unique_valid", "")]
     for name in ("proximity", "sparsity", "novelty"):
@@ -212,7 +214,7 @@ def _cells(rows: int, arm: str, lines: Sequence[Line], paper: dict[str, str]) ->
         _figure(lines, "lever_sets", 1),
         _figure(lines, "plausibility"),
         str(sum(not line["unique_valid"] for line in lines)),
-        f"{statistics.median(first):g}" if first else "",
+        f"{first:g}" if first < math.inf else f"> {rows:,}",
         f"{_mean(lines, 'rows'):.0f}",
         str(sum(line["violations"] + line["refused"] for line in lines)),
         f"{_mean(lines, 'seconds'):.1f}",

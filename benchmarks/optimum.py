@@ -87,8 +87,9 @@ def run(names: Iterable[str], methods: Sequence[str], count: int, out: Path, set
         make_method(method.partition(":")[0])  # what is not known is said before anything is run
     done = {(line["data"], line["query"]): line for line in _lines(out)} if out.exists() else {}
     for line in done.values():
-        if (line["rows"], line["seed"]) != (setup.rows, setup.seed):
-            raise SystemExit(f"{out} is of another set-up ({line['rows']} rows): give a new one")
+        found = Setup(line["rows"], line["seconds"], line["seed"])
+        if found != setup:
+            raise SystemExit(f"{out} is of another set-up ({found}): give a new one")
     for name in names:
         problem, data = load(name)
         for number in stored_queries(name)[:count]:

@@ -62,7 +62,8 @@ def test_missing_values_stay_missing_near_by() -> None:
     )
     made = space((None, None), schema=schema)
     assert moved(made, x=0.9, job_cook=0.9) == (None, None)
-    assert moved(made, x=-1.5, job_clerk=1.1) == (35.0, "clerk")
+    assert moved(made, x=-1.5, job_clerk=1.1) == (45.0, "clerk")
+    assert moved(made, x=1.0) == (50.0, None)  # the middle of what is allowed comes first
 
 
 def test_reach_is_the_farthest_value_in_scales() -> None:

@@ -70,7 +70,7 @@ def test_empty_searches_count_in_the_yield_and_not_in_the_quality(
     told = last_line(line(1, 3), line(2, 0), line(2, 9, outcome="failed"))
     assert (told("unique valid"), told("unique valid", paper=True)) == ("1.5", "1.00")
     assert (told("proximity"), told("proximity", paper=True)) == ("0.500", "0.526")
-    assert (told("empty"), told("first after"), told("as strong")) == ("1", "40", "yes")
+    assert (told("empty"), told("first after"), told("as strong")) == ("1", "> 1,000", "yes")
 
 
 def test_a_weaker_yield_and_a_broken_rule_are_seen(last_line: Callable[..., Told]) -> None:

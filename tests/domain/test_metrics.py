@@ -89,6 +89,19 @@ def test_a_huge_training_table_is_thinned_out_evenly(monkeypatch: pytest.MonkeyP
     assert asked[-1] == [0.0, 50.0, 100.0]
 
 
+def test_of_very_many_options_some_are_measured_against_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[Row] = [(float(v), "rent") for v in (100, 110, 120, 200, 204)]
+    approved = PLAIN.encode([(100.0, "rent")])
+    monkeypatch.setattr(metrics, "MOST_MEASURED", 3)
+    told = set_metrics(PROBLEM, QUERY, found, approved)
+    # The first, the middle and the last: 10, 10 and 4 from their nearest, 0, 20 and 104 from 100.
+    assert told["novelty"] == pytest.approx(24 / 3 / 20)
+    assert told["plausibility"] == pytest.approx(124 / 3 / 20)
+    assert (told["unique_valid"], told["lever_sets"]) == (5, 2)
+
+
 def levels(name: str) -> Feature:
     return Feature(name, "category", levels=("no", "yes"))
 

@@ -132,6 +132,16 @@ def test_state_rules_name_what_the_query_already_breaks() -> None:
     assert rules.obstacles(QUERY) == ()
 
 
+def test_a_group_in_disorder_is_an_obstacle_only_where_all_of_it_is_held() -> None:
+    schema = Schema((Feature("a", "boolean"), Feature("b", "boolean"), Feature("x", "integer")))
+    rules = RuleSet(schema, (OneHot(features=["a", "b"]),))
+    both: Row = (True, True, 0)
+    assert rules.violations(both, (True, False, 0)) == ()
+    assert rules.obstacles(both) == ()
+    held = rules.extended([Immutable(features=["a", "b"])])
+    assert [v.rule for v in held.obstacles(both)] == ["one-hot a b"]
+
+
 def test_everything_fixed_is_an_obstacle() -> None:
     rules = RuleSet(SCHEMA, (Immutable(features=SCHEMA.names),))
     assert rules.actionable(QUERY) == ()

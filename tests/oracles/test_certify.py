@@ -351,3 +351,33 @@ def test_one_hot_groups_that_share_a_feature_with_a_link_get_no_proof() -> None:
     problem = Problem(schema, rules, Key(schema), Distance.fit(schema, ()), oracle, asked.goal)
     with pytest.raises(InputError, match=r"share 'own'"):
         certify(problem, (1, 6, 0.5, "none", False, 0, True))
+
+
+def test_a_row_with_a_group_in_disorder_gets_no_proof() -> None:
+    schema = Schema((*SCHEMA.features, Feature("flag", "boolean")))
+    rules = RuleSet(schema, (rule_from_table({"kind": "one-hot", "features": ["own", "flag"]}),))
+    oracle = as_oracle(lambda rows: [0.1] * len(rows), schema, positive=1, inputs="codes")
+    problem = Problem(schema, rules, Key(schema), Distance.fit(schema, ()), oracle)
+    with pytest.raises(InputError, match="the row itself breaks 'one-hot own flag'"):
+        certify(problem, (1, 6, 0.5, "none", True, 0, True))
+
+
+def test_splits_that_only_tell_what_is_missing() -> None:
+    """scikit-learn writes them as infinite ones."""
+    package("treecf")
+    ensemble = pytest.importorskip("sklearn.ensemble")
+    schema = Schema(
+        (
+            Feature("income", "integer", range=(0, 9), missing="keep"),
+            Feature("debt", "integer", range=(0, 9)),
+        )
+    )
+    x = np.random.default_rng(0).integers(0, 10, (200, 2)).astype(float)
+    x[::4, 0] = np.nan
+    y = (np.isnan(x[:, 0]) | (x[:, 1] > 6)).astype(int)
+    made = ensemble.HistGradientBoostingClassifier(max_iter=3).fit(x, y)
+    oracle = as_oracle(made, schema, positive=1, inputs="codes")
+    scales = {"income": 2.0, "debt": 2.0}
+    problem = Problem(schema, RuleSet(schema), Key(schema), Distance(schema, scales), oracle)
+    found = certify(problem, (3, 2))
+    assert (found.kind, found.row) == ("optimal", (3, 7))

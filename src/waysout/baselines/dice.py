@@ -47,7 +47,8 @@ class Dice(Method):
     ``genetic`` and ``kdtree`` ask the oracle of a whole table first. That of ``table="near"`` has
     the approved rows nearest to the query, made to keep the rules, and a third of the budget at
     most; with "all" it is the data as they are, as published. ``sparsity`` is DiCE's way to move
-    numbers back to the query's, which asks row by row. DiCE is given up when it asks nothing for
+    numbers back to the query's, which asks row by row and changes little here: a row in the same
+    bins as one asked before is not asked again. DiCE is given up when it asks nothing for
     ``patience`` seconds.
     """
 
@@ -182,7 +183,7 @@ class _Rounds:
     @property
     def _options(self) -> int:
         if self._method.options:
-            return self._method.options
+            return min(self._method.options, self._budget)
         # A genetic population is ten times this, and filled up row by row where it has too few.
         per_option = 20 * _TABLES if self._method.variant == "genetic" else 15
         return min(max(1, self._budget // per_option), _MOST_OPTIONS)
@@ -190,7 +191,7 @@ class _Rounds:
     @property
     def _samples(self) -> int:
         fitting = min(max(_LEAST_SIZE, self._budget // _ROUNDS), _MOST_SAMPLES)
-        return self._method.sample_size or fitting
+        return min(self._method.sample_size or fitting, max(_LEAST_SIZE, self._budget))
 
     def _sparsity(self) -> dict[str, Any]:
         if self._method.sparsity == "none":

@@ -146,6 +146,7 @@ class _SpheresSearch(BatchSearch):
             if idea is not None:
                 self._trials[idea.key] = hit
                 ideas.append(idea)
+            if hit.levers:
                 unfinished.append(hit)
         self._hits = unfinished
         return ideas

@@ -139,14 +139,18 @@ class _Numbers:
     @property
     def reach(self) -> float:
         centre, low, high = self._span
-        return max(centre - low, high - centre, self.scale) / self.scale
+        reach = max(centre - low, high - centre, self.scale) / self.scale
+        return reach + (self.lever.now is None)
 
     def encoded(self, points: Matrix) -> Matrix:
         centre, low, high = self._span
-        found: Matrix = np.clip(centre + points[:, 0] * self.scale, low, high)
-        if self.lever.now is None:
-            # The distance takes a missing value for one scale apart from any other.
-            found[np.abs(points[:, 0]) < 1.0] = np.nan
+        steps = points[:, 0]
+        if self.lever.now is not None:
+            return np.clip(centre + steps * self.scale, low, high)
+        # The distance takes a missing value for one scale apart from any other.
+        beyond = np.sign(steps) * np.maximum(np.abs(steps) - 1.0, 0.0)
+        found: Matrix = np.clip(centre + beyond * self.scale, low, high)
+        found[np.abs(steps) < 1.0] = np.nan
         return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from waysout.domain.distance import Distance, Matrix, proximity
 from waysout.domain.problem import Problem
@@ -16,6 +17,8 @@ Metrics = dict[str, float | int | None]
 NEIGHBOURS = 5
 # Training tables can hold a million rows, and the mean over five neighbours needs no more.
 MOST_REFERENCES = 10_000
+# Neighbours are looked for among all options, but for no more than so many of them.
+MOST_MEASURED = 1000
 
 
 def set_metrics(
@@ -27,7 +30,8 @@ def set_metrics(
     ``novelty`` the mean distance to the nearest other row (0 for a set of one), ``lever_sets`` the
     number of distinct sets of changed features. ``plausibility`` is the mean distance to the five
     nearest ``approved`` training rows, encoded by `Schema.encode`: small is good. More than 10,000
-    of those are thinned out evenly. A mean over nothing is None.
+    of those are thinned out evenly; of more than 1,000 options, ``novelty`` and ``plausibility``
+    are means over 1,000 spread evenly. A mean over nothing is None.
     """
     matrix = problem.schema.encode(rows)
     return {
@@ -93,7 +97,7 @@ def _mean_proximity(problem: Problem, query: Row, matrix: Matrix) -> float | Non
 def _mean_novelty(distance: Distance, matrix: Matrix) -> float | None:
     if len(matrix) == 1:
         return 0.0
-    return _mean([_nearest_other(distance, i, matrix) for i in range(len(matrix))])
+    return _mean([_nearest_other(distance, i, matrix) for i in _spread(matrix, MOST_MEASURED)])
 
 
 def _nearest_other(distance: Distance, i: int, matrix: Matrix) -> float:
@@ -105,10 +109,17 @@ def _nearest_other(distance: Distance, i: int, matrix: Matrix) -> float:
 def _mean_plausibility(distance: Distance, matrix: Matrix, approved: Matrix | None) -> float | None:
     if approved is None or not len(approved):
         return None
-    if len(approved) > MOST_REFERENCES:
-        spread = np.linspace(0, len(approved) - 1, MOST_REFERENCES).astype(np.intp)
-        approved = approved[spread]
+    approved, matrix = (
+        approved[_spread(approved, MOST_REFERENCES)],
+        matrix[_spread(matrix, MOST_MEASURED)],
+    )
     return _mean([_mean_nearest(distance.between(row, approved)) for row in matrix])
+
+
+def _spread(matrix: Matrix, most: int) -> NDArray[np.intp]:
+    """Return the places of at most so many rows, spread evenly."""
+    count = len(matrix)
+    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.intp)
 
 
 def _mean_nearest(distances: Matrix) -> float:

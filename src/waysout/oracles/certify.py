@@ -48,7 +48,7 @@ Interval = tuple[float, float]
 
 # Sums of leaves in another order, or in float32: what the model itself says decides in between.
 SLACK = 1e-5
-AGREEMENT = 1e-4
+AGREEMENT = 1e-6
 TRIED_ROWS = 256
 REPAIRS, MENDS = 6, 100
 _NODES = 10**12  # time is the limit
@@ -164,7 +164,7 @@ class _Proof:
 
     def __init__(self, problem: Problem, query: Row, goal: Goal, deadline: float) -> None:
         self.problem, self.query, self.goal, self.deadline = problem, query, goal, deadline
-        _refuse_entangled(problem)
+        _refuse_entangled(problem, query)
         trees, layout = opened(problem.oracle)
         moves = all_moves(problem, query, splits_of(trees, layout))
         self.space = _Space(trees, layout, query, moves)
@@ -319,11 +319,16 @@ class _Proof:
         return _read(space, answer)
 
 
-def _refuse_entangled(problem: Problem) -> None:
+def _refuse_entangled(problem: Problem, query: Row) -> None:
     """Refuse one-hot groups that share features with each other or with links.
 
-    What follows what is then no list of moves, and a proof over such a list could be wrong.
+    What follows what is then no list of moves, and a proof over such a list could be wrong. So it
+    is where the query has a group in disorder.
     """
+    groups = {rule.label for rule in problem.rules.rules if isinstance(rule, OneHot)}
+    for violation in problem.violations(query, query):
+        if violation.rule in groups:
+            raise InputError(f"no proof: the row itself breaks {violation.rule!r}")
     ties = [rule for rule in problem.rules.rules if isinstance(rule, (Linked, OneHot))]
     for one, other in combinations(ties, 2):
         shared = _tied(one) & _tied(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -64,7 +65,8 @@ def splits_of(trees: Any, layout: Layout) -> dict[int, list[Split]]:
     found: dict[int, set[Split]] = {}
     for tree in trees.trees:
         for node in tree.nodes:
-            if node.threshold is not None:
+            # An infinite one parts missing values from all others, and no two numbers.
+            if node.threshold is not None and math.isfinite(node.threshold):
                 position = layout.columns[node.feature].place.position
                 found.setdefault(position, set()).add((node.threshold, node.op is SplitOp.LE))
     return {position: sorted(at) for position, at in found.items()}

@@ -145,8 +145,10 @@ class Office:
         self.stop(str(error) if named else f"{type(error).__name__}: {error}")
 
     def stop(self, reason: str) -> None:
-        """End every search, with what it has found so far."""
-        self.stopped = self.stopped or reason
+        """End every search, with what it has found so far; once, so that they can hand it over."""
+        if self.stopped:
+            return
+        self.stopped = reason
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
 

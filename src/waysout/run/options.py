@@ -144,10 +144,13 @@ def _is_row(problem: Problem, values: tuple[Any, ...]) -> bool:
 def _rows(method: Method, k: int, calls: int | None) -> int | None:
     """Return how many oracle rows go with so many calls.
 
-    Where rows do not hang on calls, fewer calls than usual mean no fewer rows.
+    Where rows do not hang on calls, fewer calls than usual mean no fewer rows; and who asks no LLM
+    is not left without rows because somebody forbade calls.
     """
     if calls is None:
         return None
+    if not method.needs_llm:
+        calls = calls or CALLS
     return k * (calls if method.needs_calls else max(calls, CALLS))
 
 

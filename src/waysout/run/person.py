@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from waysout.domain.budget import Ledger, Spent
-from waysout.domain.metrics import run_metrics, set_metrics
+from waysout.domain.metrics import Metrics, run_metrics, set_metrics
 from waysout.domain.oracle import Answers
 from waysout.domain.result import Option, Outcome, OutcomeKind
 from waysout.domain.schema import Row
@@ -67,7 +67,7 @@ class Person:
         try:
             settled = await self._settle()
             if settled is not None:
-                return self._close(settled)
+                return await self._close(settled)
             assert self.search is not None
             ending = await self._drive(self.search)
         except (Exception, asyncio.CancelledError) as error:
@@ -78,7 +78,7 @@ class Person:
                 options = await self._ask_again(options)
             except asyncio.CancelledError as error:
                 ending = self._ended_by(error)
-        return self._close(self._outcome(ending), options)
+        return await self._close(self._outcome(ending), options)
 
     def _ended_by(self, error: BaseException) -> Ending:
         """Return how an error ends this search; what is no end of a search is raised again."""
@@ -320,16 +320,31 @@ class Person:
             return 0
         return limit - self.ledger.spent.llm_calls
 
-    def _close(self, outcome: Outcome, options: list[Option] | None = None) -> Result:
+    async def _metrics(self, archive: Archive | None, calls_saved: int) -> Metrics:
+        """Measure in a thread: thousands of options take a second, in which others go on.
+
+        Whoever cancels now comes too late; the result is all but handed over.
+        """
+        measuring = asyncio.create_task(
+            asyncio.to_thread(metrics_of, self.office, archive, calls_saved)
+        )
+        while not measuring.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(measuring)
+        return measuring.result()
+
+    async def _close(self, outcome: Outcome, options: list[Option] | None = None) -> Result:
         office, search = self.office, self.search
         archive = search.archive if search else None
+        spent = self.ledger.spent
+        metrics = await self._metrics(archive, self._calls_saved(outcome))
         result = Result(
             query=office.problem.schema.as_dict(self.query),
             outcome=outcome,
             options=tuple(options or ()),
             near_misses=() if options or archive is None else tuple(archive.near_misses()),
-            ledger=self.ledger.spent,
-            metrics=metrics_of(office, archive, self._calls_saved(outcome)),
+            ledger=spent,
+            metrics=metrics,
             rejections={} if archive is None else dict(archive.rejections),
             settings=self.settings,
             index=self.index,
@@ -348,9 +363,7 @@ def _concerns_all(error: Exception) -> bool:
     return isinstance(error, LLMError) or not isinstance(error, WaysoutError)
 
 
-def metrics_of(
-    office: Office, archive: Archive | None = None, calls_saved: int = 0
-) -> dict[str, float | int | None]:
+def metrics_of(office: Office, archive: Archive | None = None, calls_saved: int = 0) -> Metrics:
     """Return what a result tells in numbers; every result has the same names."""
     if archive is None:
         nobody: Row = (None,) * len(office.problem.schema)

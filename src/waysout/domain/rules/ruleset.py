@@ -214,6 +214,7 @@ class RuleSet:
         features at once.
         """
         levers = self.levers(query)
+        free = {g for g in self._groups if any(not levers[name].blocked for name in g)}
         movable = self._movable({name for name, lever in levers.items() if lever.is_open})
         if not movable:
             return tuple(
@@ -223,7 +224,8 @@ class RuleSet:
         return tuple(
             Violation(v.rule, v.features, f"{v.reason}, but may not change")
             for v in self.violations(query, query)
-            if v.features and not movable.intersection(v.features)
+            # A group with two set is right again once one of them is cleared, by setting the other.
+            if v.features and not movable.intersection(v.features) and v.features not in free
         )
 
     def _movable(self, editable: set[str]) -> set[str]:
