@@ -47,6 +47,10 @@ METHODS: Mapping[str, Entry] = {
         "baselines.learned.cchvae:Cchvae",
         "rings in the latent space of an autoencoder of your data (C-CHVAE)",
     ),
+    "tabular-diffusion": Entry(
+        "baselines.learned.tabular_diffusion:TabularDiffusion",
+        "the row noised, and denoised as an approved one",
+    ),
 }
 DEFAULT = "recombine"
 

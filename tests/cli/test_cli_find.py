@@ -71,9 +71,19 @@ def test_json_keeps_the_contract(waysout: CommandLine) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_keeps_to_its_budget(waysout: CommandLine, method: str) -> None:
     needs_llm = ready(method).needs_llm
-    little = ["--set", "steps=20"] if method == "cchvae" else []
+    little = {"cchvae": ["--set=steps=20"], "tabular-diffusion": ["--set=training_steps=20"]}
     code, out, err = waysout(
-        *FIND, *ROW, *QUICK, *little, "--method", method, "--oracle-rows", "20", "-k", "4", "--json"
+        *FIND,
+        *ROW,
+        *QUICK,
+        *little.get(method, []),
+        "--method",
+        method,
+        "--oracle-rows",
+        "20",
+        "-k",
+        "4",
+        "--json",
     )
     assert code == 0, err
     found = json.loads(out)

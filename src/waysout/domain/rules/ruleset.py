@@ -215,7 +215,7 @@ class RuleSet:
         """
         levers = self.levers(query)
         free = {g for g in self._groups if any(not levers[name].blocked for name in g)}
-        movable = self._movable({name for name, lever in levers.items() if lever.is_open})
+        movable = self.movable(query)
         if not movable:
             return tuple(
                 Violation(lever.blocked_by or DOMAIN, (name,), f"{name} is {lever.describe()}")
@@ -228,13 +228,14 @@ class RuleSet:
             if v.features and not movable.intersection(v.features) and v.features not in free
         )
 
-    def _movable(self, editable: set[str]) -> set[str]:
+    def movable(self, query: Row) -> frozenset[str]:
         """Return the features that some edit moves, be it as a follower."""
+        editable = set(self.actionable(query))
         found = set(editable)
         for group in self._groups:
             found.update(group if editable.intersection(group) else ())
         found.update(name for name, sources in self._sources.items() if sources & found)
-        return found
+        return frozenset(found)
 
     def extended(self, rules: Sequence[Rule]) -> RuleSet:
         """Return the set with more rules, for example a person's own locks."""
