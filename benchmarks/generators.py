@@ -32,7 +32,7 @@ from waysout.baselines.learned.vae import Vae, VaeRecipe
 from waysout.datasets.load import Dataset, load_dataset
 from waysout.datasets.split import split
 from waysout.domain.distance import Distance
-from waysout.domain.schema import Feature, Row, Schema
+from waysout.domain.schema import Feature, Row
 
 SEED = 0
 MOST_COMPARED = 1000  # rows whose nearest neighbour is looked for
