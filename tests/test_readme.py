@@ -18,6 +18,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 LLM = (ROOT / "docs" / "llm.md").read_text(encoding="utf-8")
 SEARCH = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
 RECOMBINE = (ROOT / "docs" / "recombine.md").read_text(encoding="utf-8")
+BASELINES = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
 RECORDED = ROOT / "tests" / "golden" / "recordings" / "demo.jsonl"
 
 
@@ -72,7 +73,7 @@ def _bare(text: str) -> str:
 
 
 def test_every_command_exists(waysout: CommandLine) -> None:
-    pages = README + LLM + SEARCH + RECOMBINE
+    pages = README + LLM + SEARCH + RECOMBINE + BASELINES
     text = "\n".join(blocks("sh", pages) + re.findall(r"`(waysout [^`]*)`", pages))
     commands = set(re.findall(r"waysout ([a-z]+(?: [a-z]+)?)", text))
     assert len(commands) >= 8

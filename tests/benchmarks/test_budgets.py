@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,3 +87,19 @@ def test_what_is_on_file_is_not_run_again(budgets: ModuleType) -> None:
     assert jobs[0][2] == 1000
     assert [n for *_, rows, people in jobs if rows == 150 for n in people] == stored[1:]
     assert max(len(people) for *_, people in jobs) == budgets.PEOPLE_A_JOB
+
+
+def squeezed(text: str) -> list[str]:
+    """The lines of a table, whatever their widths."""
+    return [" ".join(line.split()) for line in text.splitlines() if line.startswith("|")]
+
+
+@pytest.mark.parametrize("name", ["budgets", "optimum"])
+def test_the_docs_show_what_is_on_file(name: str) -> None:
+    file = BENCHMARKS / "results" / f"{name}.jsonl.gz"
+    table = [sys.executable, str(BENCHMARKS / f"{name}.py"), "table", str(file), "--markdown"]
+    printed = subprocess.run(table, check=True, capture_output=True, text=True).stdout
+    docs = (BENCHMARKS.parent / "docs" / "baselines.md").read_text("utf-8")
+    shown = squeezed(docs)
+    assert len(squeezed(printed)) > 20
+    assert [line for line in squeezed(printed) if line not in shown] == []
