@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections import OrderedDict
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import copytree
 from threading import Barrier
 from typing import Any
 
@@ -30,7 +32,7 @@ from waysout.baselines.learned.table import TrainingTable, training_table
 from waysout.cache import sha256
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, MissingExtra
-from waysout.search.base import Tell
+from waysout.search.base import Tell, unheard
 
 SCHEMA = Schema((Feature("income", "number"), Feature("owns", "boolean")))
 
@@ -73,10 +75,6 @@ def table(people: People = PEOPLE) -> TrainingTable:
     return training_table(people, SCHEMA)
 
 
-def silent(what: str, share: float) -> None:
-    pass
-
-
 Forget = Callable[[], None]
 
 
@@ -98,9 +96,9 @@ def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Forget:
 
 def test_it_is_learned_once(forget: Forget) -> None:
     recipe = Mean()
-    assert [learned(recipe, table(), "cpu", silent) for _ in range(3)] == [3.0] * 3
+    assert [learned(recipe, table(), "cpu", unheard) for _ in range(3)] == [3.0] * 3
     forget()
-    assert learned(recipe, table(), "cpu", silent) == 3.0
+    assert learned(recipe, table(), "cpu", unheard) == 3.0
     assert recipe.trained == ["cpu"]
 
 
@@ -109,7 +107,7 @@ def test_several_threads_learn_it_once(forget: Forget) -> None:
 
     def ask(_: int) -> float:
         together.wait(timeout=30)
-        return learned(recipe, table(), "cpu", silent)
+        return learned(recipe, table(), "cpu", unheard)
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(ask, range(4))) == [3.0] * 4
@@ -120,7 +118,7 @@ def test_several_threads_learn_it_once(forget: Forget) -> None:
 @pytest.mark.parametrize("damage", ["gone", "cut", "other"])
 def test_what_is_damaged_is_learned_anew(forget: Forget, file: str, damage: str) -> None:
     recipe = Mean()
-    learned(recipe, table(), "cpu", silent)
+    learned(recipe, table(), "cpu", unheard)
     path = learned_dir(recipe, table()) / file
     if damage == "gone":
         path.unlink()
@@ -128,17 +126,64 @@ def test_what_is_damaged_is_learned_anew(forget: Forget, file: str, damage: str)
         path.write_bytes(path.read_bytes()[:-20] if damage == "cut" else b"{}")
     for _ in range(2):
         forget()
-        assert learned(recipe, table(), "cpu", silent) == 3.0
+        assert learned(recipe, table(), "cpu", unheard) == 3.0
     assert len(recipe.trained) == 2
+
+
+def test_weights_of_another_recipe_are_not_taken_for_ones_own(forget: Forget) -> None:
+    learned(Mean(), table(), "cpu", unheard)
+    theirs, ours = learned_dir(Mean(), table()), learned_dir(Mean(times=2.0), table())
+    copytree(theirs, ours)
+    forget()
+    assert learned(Mean(times=2.0), table(), "cpu", unheard) == 6.0
+
+
+@pytest.mark.parametrize("what", ["no array", "no numbers", "nothing"])
+def test_weights_that_are_none_are_learned_anew(forget: Forget, what: str) -> None:
+    learned(Mean(), table(), "cpu", unheard)
+    folder, file = learned_dir(Mean(), table()), io.BytesIO()
+    if what != "nothing":
+        value = np.array([{}], dtype=object) if what == "no array" else np.array([np.nan])
+        np.savez(file, mean=value)
+    told = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
+    (folder / WEIGHTS_FILE).write_bytes(file.getvalue())
+    sealed = {**told, "weights_sha256": sha256(file.getvalue())}
+    (folder / MANIFEST_FILE).write_text(json.dumps(sealed), "utf-8")
+    forget()
+    assert learned(Mean(), table(), "cpu", unheard) == 3.0
+
+
+def test_what_did_not_learn_is_not_kept(forget: Forget) -> None:
+    with pytest.raises(InputError, match="mean did not learn: its weights are no numbers"):
+        learned(Mean(times=float("inf")), table(), "cpu", unheard)
+    assert learned_manifests() == []
+
+
+def test_where_nothing_can_be_written_what_was_learned_serves(
+    forget: Forget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    (tmp_path / "file").write_text("in the way", "utf-8")
+    monkeypatch.setenv("WAYSOUT_CACHE", str(tmp_path / "file"))
+    assert learned(Mean(), table(), "cpu", lambda what, share: heard.append(what)) == 3.0
+    assert "; not kept: cannot write" in heard[-1]
+
+
+@pytest.mark.parametrize("odd", [{"rows": "abc"}, {"seconds": None}, {"more": 1}], ids=str)
+def test_a_manifest_that_cannot_be_is_not_told_of(forget: Forget, odd: dict[str, Any]) -> None:
+    learned(Mean(), table(), "cpu", unheard)
+    file = learned_dir(Mean(), table()) / MANIFEST_FILE
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | odd), "utf-8")
+    assert learned_manifests() == []
 
 
 def test_recipes_and_tables_do_not_mix(forget: Forget) -> None:
     once, twice = Mean(), Mean(times=2.0)
     richer = table(People(((5.0, True), *PEOPLE.rows[1:]), PEOPLE.labels))
     for _ in range(2):
-        assert learned(once, table(), "cpu", silent) == 3.0
-        assert learned(twice, table(), "cpu", silent) == 6.0
-        assert learned(once, richer, "cpu", silent) == 4.0
+        assert learned(once, table(), "cpu", unheard) == 3.0
+        assert learned(twice, table(), "cpu", unheard) == 6.0
+        assert learned(once, richer, "cpu", unheard) == 4.0
         forget()
     assert len(once.trained) == 2
     assert len(twice.trained) == 1
@@ -147,7 +192,7 @@ def test_recipes_and_tables_do_not_mix(forget: Forget) -> None:
 def test_memory_holds_only_the_last_models(forget: Forget, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "MOST_IN_MEMORY", 2)
     for times in (1.0, 2.0, 1.0, 3.0):  # 1 is asked for again, so 2 is the one to go
-        learned(Mean(times), table(), "cpu", silent)
+        learned(Mean(times), table(), "cpu", unheard)
     held = [place for place, _ in kept._in_memory]
     assert held == [str(learned_dir(Mean(times), table())) for times in (1.0, 3.0)]
 
@@ -156,7 +201,7 @@ def test_memory_holds_only_the_last_models(forget: Forget, monkeypatch: pytest.M
 
 
 def test_the_manifest_says_how_it_was_learned(forget: Forget) -> None:
-    learned(Mean(times=2.0), table(), "cpu", silent)
+    learned(Mean(times=2.0), table(), "cpu", unheard)
     [told] = learned_manifests()
     folder = learned_dir(Mean(times=2.0), table())
     assert told.pop("folder") == str(folder)
@@ -196,7 +241,7 @@ def test_who_does_not_want_to_wait_ends_it(forget: Forget) -> None:
         learned(recipe, table(), "cpu", enough)
     assert recipe.trained == []
     assert learned_manifests() == []
-    assert learned(recipe, table(), "cpu", silent) == 3.0
+    assert learned(recipe, table(), "cpu", unheard) == 3.0
 
 
 # Tables -----------------------------------------------------------------------------------------
@@ -211,7 +256,7 @@ def test_a_table_of_one_outcome_teaches_nothing(
 ) -> None:
     recipe = Mean()
     with pytest.raises(InputError, match=f"mean learns from rows of both outcomes.*{said}"):
-        learned(recipe, table(People(PEOPLE.rows, labels)), "cpu", silent)
+        learned(recipe, table(People(PEOPLE.rows, labels)), "cpu", unheard)
     assert recipe.trained == []
 
 

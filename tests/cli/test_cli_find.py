@@ -552,4 +552,4 @@ def test_a_table_without_labels_will_do(waysout: CommandLine, tmp_path: Path) ->
     assert "note: the table has no labels" in err
     code, _, err = waysout(*unlabelled, "--method", "nearest")
     assert code == 3
-    assert "starts from known rows" in err
+    assert "needs rows whose outcome is known" in err

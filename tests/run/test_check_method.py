@@ -177,7 +177,7 @@ def test_on_a_problem_of_ones_own() -> None:
         waysout.check_method("lats", problem=problem())
     with pytest.raises(InputError, match="leaves nothing to search: approved already"):
         waysout.check_method("lats", problem=problem(), rows=[PEOPLE[0], (9, 9, "x")])
-    with pytest.raises(InputError, match="starts from known rows"):
+    with pytest.raises(InputError, match="needs rows whose outcome is known"):
         waysout.check_method("nearest", problem=problem(), rows=PEOPLE[:2])
 
 

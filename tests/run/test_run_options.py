@@ -72,7 +72,7 @@ class Unshowable:
         ({"method": CompMCTS}, r"method is the class CompMCTS: make one, CompMCTS\("),
         ({"method": 5}, "method is a name .*comp-mcts.* or a Method, not 5"),
         ({"method": "cmop"}, "unknown method 'cmop'"),
-        ({"method": "nearest"}, "known rows"),
+        ({"method": "nearest"}, "outcome is known"),
         ({"settings": {"threshold": "inf"}}, "threshold is a number, not 'inf'"),
     ],
     ids=lambda value: "-".join(f"{k}" for k in value) if isinstance(value, dict) else "",

@@ -20,9 +20,9 @@ from waysout.baselines.foreign import PATIENCE, Evaluator, ForeignSearch, words
 from waysout.baselines.nearest import nearest
 from waysout.baselines.projection import Projection
 from waysout.domain.key import Key
-from waysout.domain.known import Known
+from waysout.domain.known import Known, need_known
 from waysout.domain.schema import Row
-from waysout.errors import InputError, MissingExtra
+from waysout.errors import MissingExtra
 from waysout.search.base import Case, Method, Search, least
 
 if TYPE_CHECKING:
@@ -70,11 +70,8 @@ class Dice(Method):
 
     def start(self, case: Case) -> Search:
         """Return a search that has DiCE ask."""
-        if case.known is None and self.variant != "random":
-            raise InputError(
-                f"the variant {self.variant!r} of DiCE needs rows whose outcome is known: give it "
-                "your data (data=…, --data on the command line), or use variant=random"
-            )
+        if self.variant != "random":
+            need_known(case.known, f"the variant {self.variant!r} of DiCE")
         case = case.with_row_limit()
         rounds = _Rounds(case, self)
         return ForeignSearch(case, rounds.run, who="DiCE", patience=self.patience)

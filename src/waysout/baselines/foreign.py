@@ -195,15 +195,8 @@ class ForeignSearch(BatchSearch):
 
     def _new(self, rows: Sequence[Row], most: int) -> list[Idea]:
         """Return what must be asked before the foreign code goes on, as far as the budget goes."""
-        ideas: list[Idea] = []
         self._awaited = [(row, self.case.problem.key(row)) for row in rows]
-        for row, _ in self._awaited:
-            if len(ideas) == most:
-                break
-            idea = self._idea(row)
-            if idea is not None:
-                ideas.append(idea)
-        return ideas
+        return self._ideas(rows, most)
 
     def _scores(self) -> Scores:
         """Return what the foreign code waits for."""

@@ -15,10 +15,9 @@ import numpy as np
 
 from waysout.baselines.batches import BATCH, BatchSearch, Idea
 from waysout.baselines.projection import Projection
-from waysout.domain.known import Known, approved
+from waysout.domain.known import Known, approved, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
-from waysout.errors import InputError
 from waysout.search.base import Case, Method, Search, least
 
 NEIGHBOURS = 500
@@ -36,12 +35,7 @@ class NearestRows(Method):
 
     def start(self, case: Case) -> Search:
         """Return a search over the rows that are known."""
-        if case.known is None:
-            raise InputError(
-                "the method 'nearest' needs rows whose outcome is known: give it your data "
-                "(data=…, --data on the command line)"
-            )
-        return _NearestSearch(case, case.known, self)
+        return _NearestSearch(case, need_known(case.known, "the method 'nearest'"), self)
 
 
 class _NearestSearch(BatchSearch):

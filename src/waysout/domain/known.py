@@ -73,6 +73,16 @@ approved = PerData(_approved)
 """Return the approved rows, encoded."""
 
 
+def need_known(known: Known | None, who: str) -> Known:
+    """Return the known rows, or say that there must be some."""
+    if known is None:
+        raise InputError(
+            f"{who} needs rows whose outcome is known: give it your data (data=…, --data on the "
+            "command line)"
+        )
+    return known
+
+
 def check_lengths(known: Known) -> None:
     """Raise `InputError` unless there is a label for every row."""
     if len(known.rows) != len(known.labels):

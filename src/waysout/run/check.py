@@ -12,7 +12,7 @@ import numpy as np
 from waysout.domain.budget import Budget, Ledger
 from waysout.domain.distance import Distance
 from waysout.domain.key import Key
-from waysout.domain.known import Known
+from waysout.domain.known import Known, need_known
 from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.problem import Problem
 from waysout.domain.result import Option, OutcomeKind, Result
@@ -28,7 +28,7 @@ from waysout.prompts.render import Topic
 from waysout.run.find import Options, find, find_many
 from waysout.run.plan import Plan
 from waysout.run.portal import wait_for
-from waysout.search.base import Method, Search
+from waysout.search.base import Method, Search, unheard
 from waysout.search.work import Answer, Evaluate, Propose, Work
 
 _CALLS, _ROWS, _K = 4, 14, 3
@@ -58,7 +58,7 @@ def check_method(
     """
     world = _world(method, problem, rows, data)
     world.method.prepare()
-    world.method.learn(world.problem, world.known, lambda what, share: None)
+    world.method.learn(world.problem, world.known, unheard)
     _check_settings(world)
     for calls, most in _SCARCE:
         _check_options(world, _play(world, world.rows[0], Simulated(), calls, most))
@@ -153,8 +153,8 @@ def _world(
         return _World(made, _own_problem(), rows or _OWN_ROWS, data or _own_data())
     if not rows:
         raise InputError("a problem of your own needs rejected rows of its own (rows=…)")
-    if made.needs_known and data is None:
-        raise InputError(f"{made.name!r} starts from known rows: give it some (data=…)")
+    if made.needs_known:
+        need_known(data, f"the method {made.name!r}")
     answers = ask_checked(problem.oracle, rows)
     for i, row in enumerate(rows):
         settled = problem.settled(row, _part(answers, i))

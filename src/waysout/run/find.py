@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
+from waysout.domain.known import need_known
 from waysout.domain.problem import Problem
 from waysout.domain.result import plain
 from waysout.errors import InputError, LLMError
@@ -105,8 +106,8 @@ def _job(problem: Problem, rows: Iterable[Any], options: Options) -> _Job:
     check_problem(problem)
     given = checked(options)
     plan = make_plan(given)
-    if plan.method.needs_known and "data" not in given:
-        raise InputError(f"{plan.name} starts from known rows: give it some (data=…)")
+    if plan.method.needs_known:
+        need_known(given.get("data"), f"the method {plan.name!r}")
     plan.method.prepare()
     return _Job(problem, check_people(problem, rows), plan, given)
 

@@ -32,6 +32,11 @@ W = TypeVar("W", Propose, Evaluate)
 Tell = Callable[[str, float], None]
 """Hears what is being learned, and which share of it is done."""
 
+
+def unheard(what: str, share: float) -> None:
+    """Be told by nobody who wants to know."""
+
+
 ROWS_WITHOUT_LIMIT = 10_000
 """What a search that never runs dry by itself may ask where nobody set a limit."""
 

@@ -75,8 +75,9 @@ def check_same(work: Work, recorded: Recorded, model: str = "") -> None:
     if not (same and work.id == recorded.work_id):
         raise IntegrityError(
             f"the search asks something else (work {work.id}) than the run on file "
-            f"(work {recorded.work_id}, {recorded.kind}): the settings, the LLM, the problem or "
-            "the version of Waysout differ. Resume with those of the run, or start a new one"
+            f"(work {recorded.work_id}, {recorded.kind}): the settings, the LLM, the problem, "
+            "what the method had learned or the version of Waysout differ. Resume with those of "
+            "the run, or start a new one"
         )
 
 

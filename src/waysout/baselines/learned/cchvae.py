@@ -21,13 +21,11 @@ from waysout.baselines.learned.kept import learned
 from waysout.baselines.learned.table import training_table
 from waysout.baselines.learned.vae import Draw, Vae, VaeRecipe
 from waysout.baselines.space import Space
-from waysout.domain.known import Known
-from waysout.domain.oracle import Answers
+from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Immutable
 from waysout.domain.schema import Row
-from waysout.errors import InputError
-from waysout.search.base import Case, Method, Search, Tell, least, within
+from waysout.search.base import Case, Method, Search, Tell, least, unheard, within
 
 _SURVEY = 4  # a quarter of the rows goes to rings that nothing is known of
 _FEWEST = 10  # rows of a ring that a search comes back to
@@ -53,13 +51,13 @@ class Cchvae(Method):
 
     latent: int = within(1, 256, 4)
     mixture: int = within(1, 100, 3)
-    kl_weight: float = least(0, 0.3)
+    kl_weight: float = within(0, 1000, 0.3)
     steps: int = least(1, 4000)
     rings: int = within(1, 1000, 12)
-    reach: float = least(0, 1.5)
+    reach: float = within(0, 1000, 1.5)
     share: float = within(0, 1, 0.5)
-    keep: float = least(0, 0.5)
-    batch: int = least(1, BATCH)
+    keep: float = within(0, 100, 0.5)
+    batch: int = within(1, 10_000, BATCH)
     device: str = "auto"
 
     def prepare(self) -> None:
@@ -72,16 +70,12 @@ class Cchvae(Method):
 
     def start(self, case: Case) -> Search:
         """Return a search of the rings around the query."""
-        model = self.model(case.problem, case.known, lambda what, share: None)
+        model = self.model(case.problem, case.known, unheard)
         return _RingSearch(case.with_row_limit(), self, model)
 
     def model(self, problem: Problem, known: Known | None, tell: Tell) -> Vae | None:
         """Return the autoencoder; none where no feature is left to be decoded."""
-        if known is None:
-            raise InputError(
-                "the method 'cchvae' learns from rows whose outcome is known: give it your data "
-                "(data=…, --data on the command line)"
-            )
+        known = need_known(known, "the method 'cchvae'")
         fixed = fixed_features(problem)
         if len(fixed) == len(problem.schema):
             return None
@@ -164,10 +158,10 @@ class _RingSearch(BatchSearch):
         matrix = np.array([drawn[written] for written in fresh]).reshape(-1, found.shape[1])
         return zip(fresh, self._space.rows(matrix), strict=True)
 
-    def _on_answers(self, ideas: Sequence[Idea], rows: Sequence[Row], answers: Answers) -> None:
-        before = len(self.archive)
-        super()._on_answers(ideas, rows, answers)
-        self._rings.note(len(ideas), len(self.archive) - before)
+    def _learn(
+        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+    ) -> None:
+        self._rings.note(len(ideas), sum(valid))
 
     def _nothing_left(self) -> str:
         if not self._rings.asked.size:

@@ -23,8 +23,8 @@ def choose_device(name: str) -> Any:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
+        torch.zeros(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0][:120]
         raise InputError(f"device {shown(name)} cannot be used here ({reason}): try cpu") from None
     return device

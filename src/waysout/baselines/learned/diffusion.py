@@ -63,8 +63,9 @@ class Diffusion:
     ) -> Matrix:
         """Return vectors noised to a strength, and drawn back as rows of an outcome.
 
-        At the places that are ``held`` the vectors stay as they are: they are known at every step,
-        and the rest is drawn to fit them.
+        At the places that are ``held`` the vectors stay as they are, and every guess of the row has
+        them. The rest leans towards them, less than it does in the data: the network was not taught
+        to fill in.
         """
         torch = import_torch()
         from waysout.baselines.learned.diffusion_net import mixture, step_back

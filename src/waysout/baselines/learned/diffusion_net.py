@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-REJECTED, APPROVED, UNTOLD = range(3)
+UNTOLD = 2  # beside the outcomes 0 and 1
 
 _FREQUENCIES = 16
 _ABOUT = 64  # how many numbers tell the time and the outcome

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from threading import RLock
 from typing import Any, Generic, TypeVar
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from waysout.baselines.learned.devices import choose_device
 from waysout.baselines.learned.table import TrainingTable, check_table
 from waysout.cache import cache_dir, sha256, write_atomically
+from waysout.errors import InputError, UnavailableError, shown
 from waysout.search.base import Tell
 
 VERSION = 1
@@ -100,40 +102,62 @@ def learned_manifests() -> list[dict[str, Any]]:
     """Return what the manifests in the cache say, by name and place."""
     found = sorted((cache_dir() / "learned").glob(f"*/{MANIFEST_FILE}"))
     read = ((path, _read_json(path)) for path in found)
-    known = {field.name for field in fields(LearnedManifest)}
-    return [{**told, "folder": str(p.parent)} for p, told in read if told and set(told) == known]
+    return [{**told, "folder": str(path.parent)} for path, told in read if told and _is_whole(told)]
+
+
+def _is_whole(told: Mapping[str, Any]) -> bool:
+    numbers = all(isinstance(told.get(name), (int, float)) for name in ("rows", "seconds"))
+    texts = all(isinstance(told.get(name), str) for name in ("name", "device"))
+    return set(told) == {field.name for field in fields(LearnedManifest)} and numbers and texts
 
 
 def _load_or_learn(recipe: Recipe[M], table: TrainingTable, device: Any, tell: Tell) -> M:
-    folder = learned_dir(recipe, table)
-    weights = _kept(folder)
-    if weights is None:
-        check_table(recipe.name, table)
-        weights = _learn(recipe, table, folder, device, tell)
+    kept = _kept(recipe, table)
+    if kept is not None:
+        try:
+            return recipe.load(table, kept, device)
+        except RuntimeError:  # weights of another shape
+            pass
+    check_table(recipe.name, table)
+    weights = _learn(recipe, table, device, tell)
     return recipe.load(table, weights, device)
 
 
-def _kept(folder: Path) -> Weights | None:
-    """Return the weights on file; those that are damaged are as good as none."""
-    told = _read_json(folder / MANIFEST_FILE)
+def _kept(recipe: Recipe[Any], table: TrainingTable) -> Weights | None:
+    """Return the weights on file; those that are damaged, or of another, are as good as none."""
+    folder = learned_dir(recipe, table)
+    told = _read_json(folder / MANIFEST_FILE) or {}
+    wanted = {
+        "name": recipe.name,
+        "table_sha256": table.sha256,
+        "settings": json.loads(json.dumps(recipe.settings())),
+    }
     try:
         data = (folder / WEIGHTS_FILE).read_bytes()
-    except OSError:
+        if not wanted.items() <= told.items() or told.get("weights_sha256") != sha256(data):
+            return None
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            weights = dict(arrays)
+    except (OSError, ValueError, EOFError, KeyError, BadZipFile):
         return None
-    if told is None or told.get("weights_sha256") != sha256(data):
-        return None
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return dict(arrays)
+    return weights if _all_finite(weights) else None
 
 
-def _learn(
-    recipe: Recipe[Any], table: TrainingTable, folder: Path, device: Any, tell: Tell
-) -> Weights:
+def _all_finite(weights: Weights) -> bool:
+    return all(bool(np.isfinite(array).all()) for array in weights.values())
+
+
+def _learn(recipe: Recipe[Any], table: TrainingTable, device: Any, tell: Tell) -> Weights:
     began, what = time.perf_counter(), f"{recipe.name} learns from {len(table):,} rows ({device})"
     tell(what, 0.0)
     weights, training = recipe.train(table, device, lambda note, share: tell(
         f"{what}{note and f': {note}'}", min(share, 0.999)
     ))  # fmt: skip
+    if not _all_finite(weights):
+        raise InputError(
+            f"{recipe.name} did not learn: its weights are no numbers any more. Use settings "
+            f"nearer to the usual ones (now: {shown(dict(recipe.settings()), 200)})"
+        )
     seconds = time.perf_counter() - began
     file = io.BytesIO()
     np.savez(file, **weights)  # type: ignore[arg-type]  # a name of an array, not an option
@@ -149,15 +173,24 @@ def _learn(
         versions={package: version(package) for package in ("numpy", "torch")},
         weights_sha256=sha256(file.getvalue()),
     )
-    write_atomically(folder / WEIGHTS_FILE, file.getvalue())
-    write_atomically(folder / MANIFEST_FILE, manifest.to_json().encode())
-    tell(f"{recipe.name} learned from {len(table):,} rows in {seconds:.0f} s ({device})", 1.0)
+    did = f"{recipe.name} learned from {len(table):,} rows in {seconds:.0f} s ({device})"
+    tell(did + _keep(learned_dir(recipe, table), file.getvalue(), manifest), 1.0)
     return weights
+
+
+def _keep(folder: Path, weights: bytes, manifest: LearnedManifest) -> str:
+    """Write both, the manifest last; minutes of learning are not lost where that cannot be."""
+    try:
+        write_atomically(folder / WEIGHTS_FILE, weights)
+        write_atomically(folder / MANIFEST_FILE, manifest.to_json().encode())
+    except UnavailableError as error:
+        return f"; not kept: {error}"
+    return ""
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
         told = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return told if isinstance(told, dict) and told.get("manifest") == VERSION else None

@@ -19,12 +19,10 @@ from waysout.baselines.learned.diffusion import Diffusion, DiffusionRecipe, Draw
 from waysout.baselines.learned.kept import learned
 from waysout.baselines.learned.table import training_table
 from waysout.baselines.projection import Projection
-from waysout.domain.known import Known
-from waysout.domain.oracle import Answers
+from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
-from waysout.errors import InputError
-from waysout.search.base import Case, Method, Search, Tell, least, within
+from waysout.search.base import Case, Method, Search, Tell, least, unheard, within
 
 BATCH = 25
 
@@ -38,8 +36,9 @@ class TabularDiffusion(Method):
     ``guidance`` is how much more than in the data an approved row is to look like one, ``steps``
     how many it takes to draw a row. ``width``, ``blocks`` and ``training_steps`` are the network's.
 
-    What the rules hold fast is known at every step, so that the rest is drawn to fit it. Where
-    ``tries`` drawings in a row give nothing new that the rules allow, the search ends.
+    What the rules hold fast is put into every guess of the row on the way, so that the rest leans
+    towards it; a model that had learned to fill in the rest would lean farther. Where ``tries``
+    drawings in a row give nothing new that the rules allow, the search ends.
     """
 
     name: ClassVar[str] = "tabular-diffusion"
@@ -50,10 +49,10 @@ class TabularDiffusion(Method):
     enough: float = within(0.0, 1.0, 0.2)
     guidance: float = within(0.0, 20.0, 3.0)
     steps: int = within(1, 1000, 20)
-    batch: int = least(1, BATCH)
+    batch: int = within(1, 10_000, BATCH)
     tries: int = least(1, 15)
-    width: int = least(1, DiffusionRecipe.width)
-    blocks: int = least(0, DiffusionRecipe.blocks)
+    width: int = within(1, 4096, DiffusionRecipe.width)
+    blocks: int = within(0, 100, DiffusionRecipe.blocks)
     training_steps: int = least(1, DiffusionRecipe.steps)
     device: str = "auto"
 
@@ -67,15 +66,11 @@ class TabularDiffusion(Method):
 
     def start(self, case: Case) -> Search:
         """Return a search whose draws follow from the seed and the query."""
-        model = self._model(case.problem, case.known, lambda what, share: None)
+        model = self._model(case.problem, case.known, unheard)
         return _DiffusionSearch(case.with_row_limit(), model, self)
 
     def _model(self, problem: Problem, known: Known | None, tell: Tell) -> Diffusion:
-        if known is None:
-            raise InputError(
-                f"the method {self.name!r} learns from rows whose outcome is known: give it your "
-                "data (data=…, --data on the command line)"
-            )
+        known = need_known(known, f"the method {self.name!r}")
         recipe = DiffusionRecipe(self.width, self.blocks, self.training_steps)
         return learned(recipe, training_table(known, problem.schema), self.device, tell)
 
@@ -89,6 +84,7 @@ class _DiffusionSearch(BatchSearch):
         self._strength = method.strength
         self._asked_here = self._found_here = 0
         self._drawn: list[Row] = []
+        self._closed = False
         self._movable = case.problem.rules.movable(case.query)
         self._held = self._places_held()
 
@@ -107,9 +103,15 @@ class _DiffusionSearch(BatchSearch):
         """Whether `ask` takes its time; a batch is drawn in about a tenth of a second."""
         return True
 
+    def close(self) -> None:
+        """Draw no more; whoever waited has left."""
+        self._closed = True
+
     def _batch(self, most: int) -> list[Idea]:
         ideas: list[Idea] = []
         for _ in range(self._method.tries if self._movable else 0):
+            if self._closed:
+                break
             before = len(ideas)
             self._drawn = self._drawn or self._draw()
             while self._drawn and len(ideas) < most:
@@ -134,12 +136,12 @@ class _DiffusionSearch(BatchSearch):
         self._drawn.clear()
         self._asked_here = self._found_here = 0
 
-    def _on_answers(self, ideas: Sequence[Idea], rows: Sequence[Row], answers: Answers) -> None:
-        before = len(self.archive)
-        super()._on_answers(ideas, rows, answers)
+    def _learn(
+        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+    ) -> None:
         # All batches of a strength count: one with bad luck says little.
-        self._asked_here += len(rows)
-        self._found_here += len(self.archive) - before
+        self._asked_here += len(ideas)
+        self._found_here += sum(valid)
         if self._found_here < self._method.enough * self._asked_here:
             self._go_deeper()
 
