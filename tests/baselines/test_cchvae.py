@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waysout import check_method
-from waysout.baselines.learned.cchvae import Cchvae, Rings, fixed_features
+from waysout.baselines.learned.cchvae import Cchvae, Rings, _RingSearch, fixed_features
 from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import Immutable, MaxChanges, Rule
 from waysout.domain.schema import Feature, Row, Schema, Value
@@ -144,6 +144,21 @@ def test_it_learns_from_known_rows_or_says_what_it_lacks() -> None:
         QUICK.start(make_case(known=Table((), ())))
     with pytest.raises(InputError, match="latent is at least 1"):
         Cchvae(latent=0)
+
+
+def test_rings_are_hollow_and_the_last_ends_at_the_reach() -> None:
+    method = Cchvae(latent=2, steps=20, rings=4, reach=3.0)
+    case = make_case(known=PEOPLE)
+    model = method.model(case.problem, PEOPLE, lambda what, share: None)
+    search = method.start(case)
+    assert model is not None
+    assert isinstance(search, _RingSearch)
+    here = model.person(QUERY).latent
+    lengths = [np.linalg.norm(search._places(ring, 300) - here, axis=1) for ring in range(4)]
+    ends = [(float(found.min()), float(found.max())) for found in lengths]
+    width = 3.0 * model.spread(here) / 4
+    wanted = [(width * ring, width * (ring + 1)) for ring in range(4)]
+    assert np.array(ends) == pytest.approx(np.array(wanted), abs=0.05 * width)
 
 
 def rings_after(*looks: tuple[int, int], share: float = 0.5) -> Rings:

@@ -9,6 +9,7 @@ import pytest
 from baseline_cases import QUERY, SCHEMA, make_case, row, run
 
 from waysout import check_method
+from waysout.baselines import certifai
 from waysout.baselines.certifai import Certifai
 from waysout.baselines.random import RandomEdits
 from waysout.domain.oracle import Answers, Goal
@@ -145,6 +146,18 @@ def test_where_nothing_is_drawn_near_by_all_values_are_equally_likely() -> None:
     asked = np.array(run(Certifai(population=200, nearby=0).start(case)), dtype=float)
     quartiles = np.quantile(asked[asked > 0], [0.25, 0.5, 0.75])
     assert quartiles == pytest.approx([250, 500, 750], abs=60)
+
+
+def test_numbers_are_mutated_to_the_mean_of_two_and_levels_to_one_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(certifai, "_REDRAWN", 0.0)
+    search = Certifai(query_share=0).start(make_case(rules=[]))
+    assert isinstance(search, certifai._Evolution)
+    search._people = SCHEMA.encode([row(income=30.0, job="none"), row(income=60.0, job="clerk")])
+    mutated = search._mutations(100)
+    assert set(mutated[:, 0]) == {30, 45, 60}
+    assert set(mutated[:, 3]) == {0, 2}
 
 
 def test_the_query_as_a_parent_makes_rows_sparser() -> None:

@@ -285,6 +285,50 @@ def test_a_round_that_only_asks_what_is_known_is_cut_short(monkeypatch: pytest.M
     assert search.archive.generated == 30
 
 
+def test_more_is_wanted_after_a_round_that_brought_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    new, wanted = iter([20, 1, 20, 0, 0, 0]), list[int]()
+
+    def asks(self: Any, table: Any, options: int, evaluate: Any) -> None:
+        wanted.append(options)
+        evaluate([row(income=10.0 * len(wanted) + i / 8) for i in range(next(new))])
+
+    monkeypatch.setattr(module._Rounds, "_round", asks)
+    run(Dice(sample_size=25, options=3).start(make_case()))
+    assert wanted == [3, 3, 6, 6, 12, 24]
+
+
+def test_near_tables_keep_the_rules_and_their_size() -> None:
+    known = Table(PEOPLE.rows * 2, PEOPLE.labels * 2)
+    case = make_case(rules=(*JOINT, Immutable(features=["job"])), known=known, rows=60)
+    tables = list(module._Rounds(case, Dice(variant="kdtree"))._near(known))
+    found = [r for table in tables for r in table]
+    assert [case.problem.violations(QUERY, r) for r in found] == [()] * len(found)
+    assert len({case.problem.key(r) for r in found}) == len(found) > 40
+    assert {len(table) for table in tables[:-1]} == {20}
+
+
+def test_what_is_a_small_change_is_measured_on_rows_spread_over_the_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_MEASURED_ROWS", 20)
+    case = make_case(known=PEOPLE)
+    measured, unneeded = (
+        module._Rounds(case, Dice(sparsity=sparsity))._measured() for sparsity in ("linear", "none")
+    )
+    assert (measured, unneeded) == (PEOPLE.rows[::5], ())
+
+
+def test_numbers_weigh_as_in_the_distance() -> None:
+    genetic = Dice(variant="genetic")
+    case = make_case(known=PEOPLE)
+    numbers = [f"f{i}" for i, feature in enumerate(SCHEMA) if feature.is_numeric]
+    weights = module._Rounds(case, genetic)._own_settings()
+    assert weights == {"feature_weights": dict.fromkeys(numbers, 0.1)}
+    levels = Schema((Feature("owns", "boolean"),))
+    without = module._Rounds(make_case((True,), (), schema=levels), genetic)._own_settings()
+    assert without == {"feature_weights": {}, "proximity_weight": 0.0}
+
+
 def test_options_and_samples_can_be_set() -> None:
     case = make_case(rows=40)
     run(Dice(sample_size=5, options=1).start(case))

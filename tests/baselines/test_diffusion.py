@@ -216,6 +216,21 @@ def test_what_is_expected_lies_between_the_levels() -> None:
         assert torch.allclose(chances.sum(dim=1), torch.ones(50), atol=1e-5)
 
 
+def test_guidance_goes_on_from_no_outcome_past_the_one_learned() -> None:
+    net = small_model().net
+    noisy = torch.from_numpy(rng().normal(size=(50, 7)).astype(np.float32))
+    time, outcome = torch.full((50,), 0.5), torch.ones(50, dtype=torch.long)
+    with torch.inference_mode():
+        zero, one, three, far = (
+            net.expected(noisy, time, outcome, guidance)[:, 0]
+            for guidance in (0.0, 1.0, 3.0, 1000.0)
+        )
+    assert float((one - zero).abs().min()) > 1e-4
+    assert torch.allclose(three, (zero + 3 * (one - zero)).clamp(-3.75, 3.75), atol=1e-4)
+    assert set(far.abs().tolist()) == {3.75}
+    assert bool((torch.sign(far) == torch.sign(one - zero)).all())
+
+
 @given(st.floats(0.01, 0.999), st.floats(0.0, 0.99), st.integers(0, 9))
 def test_a_step_back_leaves_as_much_noise_as_belongs_there(
     start: float, share: float, seed: int

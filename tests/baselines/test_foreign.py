@@ -123,6 +123,19 @@ def test_what_is_known_or_forbidden_costs_no_row() -> None:
     }  # fmt: skip
 
 
+def test_only_what_the_oracle_is_asked_counts() -> None:
+    counts = []
+
+    def code(evaluate: Evaluator) -> str:
+        for rows in ([*incomes(50.0, 60.0, 50.0), QUERY], incomes(60.0, 70.0)):
+            evaluate(rows)
+            counts.append(evaluate.asked)
+        return "done"
+
+    assert run(start(code)) == incomes(50.0, 60.0, 70.0)
+    assert counts == [2, 3]
+
+
 def test_rows_of_one_key_are_asked_once() -> None:
     heard = []
 
@@ -224,9 +237,9 @@ def spin(evaluate: Evaluator) -> str:
 
 
 def test_code_that_asks_nothing_is_given_up() -> None:
-    search = start(spin, patience=0.5)
+    search = start(spin, patience=2)
     assert run(search) == incomes(50.0)
-    reason = "the tool asked the oracle nothing for 0.5 s and was given up"
+    reason = "the tool asked the oracle nothing for 2 s and was given up"
     assert ended(search) == (OutcomeKind.EXHAUSTED, reason)
     assert search.archive.rows == incomes(50.0)
     assert threads() == []
@@ -338,6 +351,39 @@ def test_the_users_generators_are_left_alone() -> None:
     run(start(drawing))
     assert np.random.get_state()[1].tolist() == before[0]  # type: ignore[index]
     assert random.getstate() == before[1]
+
+
+def test_draws_go_on_where_the_last_turn_left_them() -> None:
+    drawn: list[tuple[float, float]] = []
+
+    def code(evaluate: Evaluator) -> str:
+        for income in (50.0, 60.0, 70.0):
+            drawn.append((float(np.random.uniform()), random.random()))
+            evaluate(incomes(income))
+        return "done"
+
+    run(start(code))
+    assert [len(set(draws)) for draws in zip(*drawn, strict=True)] == [3, 3]
+
+
+def test_one_foreign_code_runs_at_a_time() -> None:
+    began, together = threading.Event(), []
+
+    def second(evaluate: Evaluator) -> str:
+        began.set()
+        return "done"
+
+    other = threading.Thread(target=run, args=(start(second),))
+
+    def first(evaluate: Evaluator) -> str:
+        other.start()
+        together.append(began.wait(0.2))
+        return "done"
+
+    run(start(first))
+    other.join(30)
+    assert together == [False]
+    assert began.is_set()
 
 
 def test_two_searches_in_turns_do_not_disturb_each_other() -> None:

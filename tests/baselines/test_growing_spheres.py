@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waysout import check_method
-from waysout.baselines.growing_spheres import GrowingSpheres, Rings, ring
+from waysout.baselines.growing_spheres import GrowingSpheres, Rings, _Hit, _SpheresSearch, ring
 from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import Immutable, Linear
@@ -19,6 +19,7 @@ from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError
 from waysout.search import base
 from waysout.search.base import Case
+from waysout.search.work import Evaluate
 
 TWO = Schema((Feature("job", "category", levels=("cook", "clerk")), Feature("own", "boolean")))
 
@@ -172,6 +173,25 @@ def test_the_smallest_change_is_put_back_first() -> None:
     gaps["years"] = abs(float(first[5] or 0) - 9) / 10
     gaps = {n: gap for n, gap in gaps.items() if gap}
     assert SCHEMA.changed(first, trial) == (min(gaps, key=gaps.__getitem__),)
+
+
+def test_a_row_on_the_way_of_two_is_asked_once_and_tells_both() -> None:
+    case = judged(make_case(rules=[]), lambda row: row[3] == "clerk")
+    search = GrowingSpheres(layer=10).start(case)
+    assert isinstance(search, _SpheresSearch)
+    clerk = row(job="clerk")
+    one = _Hit(row(job="clerk", term=13), ["term", "job"])
+    other = _Hit(row(job="clerk", debt=31.0), ["debt", "job"])
+    search._hits = [one, other]
+    work = search.ask()
+    assert isinstance(work, Evaluate)
+    assert work.rows.count(clerk) == 1
+    search.tell(work, case.problem.oracle.ask(work.rows))
+    assert (one.row, one.levers) == (clerk, ["job"])
+    assert other.levers == ["debt", "job"]
+    assert search._drawn == 9  # a trial says nothing about the ring
+    search.ask()
+    assert (other.row, other.levers) == (clerk, [])
 
 
 def test_many_rows_are_put_back_side_by_side() -> None:

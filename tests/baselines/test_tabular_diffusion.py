@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from strategies import rows, schemas
 from waysout import check_method
 from waysout.baselines.learned.diffusion import Diffusion
-from waysout.baselines.learned.tabular_diffusion import TabularDiffusion
+from waysout.baselines.learned.tabular_diffusion import TabularDiffusion, _DiffusionSearch
 from waysout.domain.known import Known
 from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind
@@ -160,6 +160,19 @@ def test_it_goes_deeper_while_too_little_is_approved(drawn: Drawn) -> None:
     assert drawn.strengths == sorted(drawn.strengths)
 
 
+def test_farther_down_it_draws_and_counts_anew() -> None:
+    search = QUICK.start(make_case(known=PEOPLE))
+    assert isinstance(search, _DiffusionSearch)
+    refused = search._idea(row(term=24))
+    assert refused is not None
+    search._drawn = [row(term=36)]
+    search._learn([refused] * 10, [0.9] * 10, [True] * 10)
+    assert (search._drawn, search._asked_here, search._found_here) == ([row(term=36)], 10, 10)
+    search._learn([refused] * 50, [0.1] * 50, [False] * 50)
+    assert (search._drawn, search._asked_here, search._found_here) == ([], 0, 0)
+    assert search._strength == pytest.approx(QUICK.strength + QUICK.rise)
+
+
 @pytest.mark.parametrize(("yes", "rise"), [(True, 0.2), (False, 0.0)])
 def test_it_stays_where_enough_is_approved_or_nothing_is_to_rise(
     drawn: Drawn, yes: bool, rise: float
@@ -236,7 +249,7 @@ def test_it_is_learned_before_the_first_search() -> None:
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        (None, "'tabular-diffusion' learns from rows whose outcome is known: give it your data"),
+        (None, "'tabular-diffusion' needs rows whose outcome is known: give it your data"),
         (Table((), ()), "your data has 0 approved"),
         (Table((QUERY, QUERY), (True, True)), "your data has 0 rejected"),
     ],

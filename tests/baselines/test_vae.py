@@ -240,7 +240,8 @@ def test_blur_is_no_change(model: Vae) -> None:
     same = heads._replace(logits=logits)
     assert model.blurred(person, same, draw, 0.5)[0, 4]  # drawn elsewhere by chance alone
     gone = model.person((*row[:3], None, *row[4:]))
-    assert not model.blurred(gone, moved, draw, 0.5)[0, 3]  # nothing is there to be blurred
+    # However much is blur, where nothing is there nothing is blurred.
+    assert [model.blurred(who, moved, draw, 100.0)[0, 3] for who in (person, gone)] == [True, False]
 
 
 def test_a_row_with_gaps_and_unseen_values_has_a_place(model: Vae) -> None:

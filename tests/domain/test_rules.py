@@ -124,6 +124,17 @@ def test_what_leaves_a_features_own_domain_is_named() -> None:
     assert rules.violations(outside, outside) == ()
 
 
+def test_queries_that_are_equal_but_for_a_type_are_told_apart() -> None:
+    schema = Schema((Feature("own", "boolean"), Feature("years", "integer")))
+    rules = RuleSet(schema)
+    whole: Row = (True, 1)
+    typed_wrong: Row = (True, True)
+    assert whole == typed_wrong
+    assert [v.features for v in rules.violations(whole, typed_wrong)] == [("years",)]
+    assert rules.violations(typed_wrong, typed_wrong) == ()
+    assert [v.features for v in rules.violations(whole, typed_wrong)] == [("years",)]
+
+
 def test_state_rules_name_what_the_query_already_breaks() -> None:
     rules = RuleSet(SCHEMA, (Range(feature="age", max=30), Immutable(features=["job"])))
     assert [v.rule for v in rules.violations(QUERY, QUERY)] == ["range age"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import features, rows, schemas, values
-from waysout.domain.schema import Feature, Schema, Value
+from waysout.domain.schema import LARGEST, Feature, Schema, Value
 from waysout.errors import RowError, SchemaError
 
 AGE = Feature("age", "integer")
@@ -111,6 +111,35 @@ def test_unseen_levels_follow_the_policy() -> None:
 )
 def test_coerce_rounds_to_the_type(feature: Feature, raw: object, value: Value) -> None:
     assert feature.coerce(raw) == value
+
+
+@pytest.mark.parametrize(
+    ("feature", "number", "value"),
+    [
+        (RATIO, 0.12345, 0.12),
+        (RATIO, -0.001, 0.0),
+        (RATIO, 1e300, LARGEST),
+        (RATIO, float("-inf"), -LARGEST),
+        (RATIO, float("nan"), None),
+        (Feature("x", "number"), -0.0, 0.0),
+        (Feature("x", "number"), 0.12345, 0.12345),
+        (AGE, 41.7, 42),
+        (AGE, 1e300, int(LARGEST)),
+        (AGE, float("nan"), None),
+        (JOB, 0.6, "cook"),
+        (JOB, 7.0, "cook"),
+        (JOB, -3.0, "clerk"),
+        (JOB, float("nan"), None),
+        (FLAG, 9.0, True),
+    ],
+)
+def test_decode_gives_the_nearest_value_there_is(
+    feature: Feature, number: float, value: Value
+) -> None:
+    other, found = feature.decode(np.array([0.0, number]))
+    assert other == feature.decode(np.array([0.0]))[0]
+    # By its text: -0.0 equals 0.0, and is another.
+    assert (type(found), str(found)) == (type(value), str(value))
 
 
 def test_coerce_does_not_guess_between_levels_that_differ_in_case() -> None:

@@ -14,7 +14,7 @@ from waysout.domain.key import Key
 from waysout.domain.oracle import Goal, Oracle
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Rule, RuleSet, rule_from_table
-from waysout.domain.schema import Feature, Row, Schema
+from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import InputError, MissingExtra
 from waysout.oracles.adapt import as_oracle
 from waysout.oracles.cache import CachedOracle
@@ -381,3 +381,15 @@ def test_splits_that_only_tell_what_is_missing() -> None:
     problem = Problem(schema, RuleSet(schema), Key(schema), Distance(schema, scales), oracle)
     found = certify(problem, (3, 2))
     assert (found.kind, found.row) == ("optimal", (3, 7))
+
+
+def test_a_cost_is_the_mean_gap_and_the_share_of_categories_changed() -> None:
+    problem = problem_of()
+    alpha, scales = problem.distance.alpha, problem.distance.scales
+    query: Row = (3, 2, 0.1, "none", False, 1)
+    edits: list[dict[str, Value]] = [{"job": "full"}, {"job": "full", "own": True}, {"income": 5}]
+    paid = costs(problem, query, [SCHEMA.replace(query, edit) for edit in edits])
+    # Two features have levels, four are numbers.
+    by_hand = [(1 - alpha) / 2, 1 - alpha, alpha * 2 / scales["income"] / 4]
+    assert paid.tolist() == pytest.approx(by_hand)
+    assert 0 < alpha < 1

@@ -349,7 +349,7 @@ def test_wrong_options_are_named_before_anything_happens() -> None:
         waysout.find_many(problem(), PEOPLE, cals=3)  # type: ignore[call-arg]
     with pytest.raises(InputError, match="unknown method 'cmop'"):
         search(method="cmop")
-    with pytest.raises(InputError, match="known rows"):
+    with pytest.raises(InputError, match="outcome is known"):
         search(method="nearest")
     with pytest.raises(InputError, match="settings"):
         search(method=CompMCTS(), settings={"depth": 2})

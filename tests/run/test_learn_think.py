@@ -176,6 +176,25 @@ def test_others_go_on_while_one_thinks() -> None:
     assert asyncio.run(watch()) == [1, 0]
 
 
+def test_one_thinks_at_a_time() -> None:
+    inside: list[Steps] = []
+    crowds: list[int] = []
+    together = threading.Event()
+
+    class Crowd(Learner):
+        def wait(self, search: Steps) -> None:
+            inside.append(search)
+            crowds.append(len(inside))
+            if len(inside) > 1:
+                together.set()
+            together.wait(0.2)
+            inside.remove(search)
+
+    found = waysout.find_many(problem(), PEOPLE[:2], method=Crowd(), oracle_rows=1, in_flight=2)
+    assert len(list(found)) == 2
+    assert crowds == [1, 1]
+
+
 @pytest.mark.parametrize("polish", [0, 2])
 def test_a_deadline_passes_while_a_search_thinks(polish: int) -> None:
     result = waysout.find(

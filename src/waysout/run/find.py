@@ -113,22 +113,23 @@ def _job(problem: Problem, rows: Iterable[Any], options: Options) -> _Job:
 
 
 async def _found(job: _Job) -> AsyncGenerator[Result]:
-    await learn(
-        job.plan.method, job.problem, job.options.get("data"),
-        stop=job.options.get("stop"), tell=job.options.get("learning"),
-    )  # fmt: skip
+    known, stop = job.options.get("data"), job.options.get("stop")
     async with AsyncExitStack() as stack:
         caller = await _caller(stack, job)
+        llm = caller.backend.name if caller else None
+        store = _old_run(stack, job, llm)  # whether it is this one is known before minutes pass
+        await learn(
+            job.plan.method, job.problem, known, stop=stop, tell=job.options.get("learning")
+        )
         office = Office(
             job.problem,
             job.plan,
             caller=caller,
-            known=job.options.get("data"),
-            store=_store(stack, job, caller),
+            known=known,
+            store=store or _new_run(stack, job, llm),
             in_flight=job.options.get("in_flight"),
             progress=job.options.get("progress"),
         )
-        stop = job.options.get("stop")
         if stop is not None:
             stop.attach(office)
         found = results(office, job.rows)
@@ -153,21 +154,27 @@ async def _caller(stack: AsyncExitStack, job: _Job) -> Caller | None:
     return Caller(backend, price=Price.parse(price) if isinstance(price, str) else price)
 
 
-def _store(stack: AsyncExitStack, job: _Job, caller: Caller | None) -> Store | None:
+def _new_run(stack: AsyncExitStack, job: _Job, llm: str | None) -> Store | None:
     run = job.options.get("run")
     if run is None:
         return None
-    path, llm = Path(run), caller.backend.name if caller else None
+    told = {"about": dict(job.options.get("about") or {}), "queries": job.people}
+    made = Store.create(Path(run), {**told, **plain(manifest(job.problem, job.plan, llm))})
+    return stack.enter_context(made)
+
+
+def _old_run(stack: AsyncExitStack, job: _Job, llm: str | None) -> Store | None:
+    """Open the run to go on with, if there is one, or say that it is another."""
+    run = job.options.get("run")
+    if run is None or not Path(run).exists():
+        return None
+    store = stack.enter_context(Store.open(Path(run)))
     wanted = plain(manifest(job.problem, job.plan, llm))
-    if not path.exists():
-        told = {"about": dict(job.options.get("about") or {}), "queries": job.people}
-        return stack.enter_context(Store.create(path, {**told, **wanted}))
-    store = stack.enter_context(Store.open(path))
     del wanted["version"]  # another may go on if it asks the same, which the replay shows
     found = differences(store.manifest, {**store.manifest, **wanted})
     if found:
         raise InputError(
-            f"{path} holds another run ({'; '.join(found[:5])}): give the same settings to go on "
+            f"{run} holds another run ({'; '.join(found[:5])}): give the same settings to go on "
             "with it, or another file"
         )
     if job.people is not None:

@@ -331,7 +331,10 @@ class Person:
         while not measuring.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.shield(measuring)
-        return measuring.result()
+        try:
+            return measuring.result()
+        except RuntimeError:  # the interpreter is on its way out, and starts no thread any more
+            return metrics_of(self.office, archive, calls_saved)
 
     async def _close(self, outcome: Outcome, options: list[Option] | None = None) -> Result:
         office, search = self.office, self.search
