@@ -21,14 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paired import DATASETS, Line, read_lines
-from yields import load
+from paired import DATASETS, Line, read_lines, show
+from yields import load, parse_arm
 
 from waysout.datasets.load import Dataset
 from waysout.datasets.queries import queries as stored_queries
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
-from waysout.methods import make_method
 from waysout.oracles.certify import certify
 from waysout.oracles.moves import costs
 from waysout.run.find import find
@@ -64,12 +63,10 @@ def certified(problem: Problem, data: Dataset, number: int, setup: Setup) -> Lin
 
 def searched(problem: Problem, data: Dataset, number: int, method: str, setup: Setup) -> Line:
     """Return what a method's cheapest and nearest options are."""
-    name, _, text = method.partition(":")
-    settings = dict(pair.split("=", 1) for pair in text.split(";") if pair)
-    query = data.rows[number]
+    query, arm = data.rows[number], parse_arm(method)
     result = find(
-        problem, query, method=name, settings=settings, llm="simulated:0", calls=0,
-        oracle_rows=setup.rows, data=data, seed=setup.seed,
+        problem, query, method=arm.method, settings=arm.settings, calls=0, oracle_rows=setup.rows,
+        data=data, seed=setup.seed,
     )  # fmt: skip
     rows: list[Row] = [tuple(option.row.values()) for option in result.options]
     return {
@@ -84,7 +81,7 @@ def searched(problem: Problem, data: Dataset, number: int, method: str, setup: S
 def run(names: Iterable[str], methods: Sequence[str], count: int, out: Path, setup: Setup) -> None:
     """Certify and search what is not on file; a query's last line holds all that is known of it."""
     for method in methods:
-        make_method(method.partition(":")[0])  # what is not known is said before anything is run
+        parse_arm(method)  # what is not known is said before anything is run
     done = {(line["data"], line["query"]): line for line in _lines(out)} if out.exists() else {}
     for line in done.values():
         found = Setup(line["rows"], line["seconds"], line["seed"])
@@ -183,19 +180,6 @@ def _median(values: Sequence[float], form: str = ".3f") -> str:
     return format(statistics.median(values), form) if values else "–"
 
 
-def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool) -> None:
-    """Print a table, as Markdown or in columns."""
-    if markdown:
-        for row in (columns, ["---"] * len(columns), *rows):
-            print(f"| {' | '.join(row)} |")
-        print()
-        return
-    widths = [max(len(row[i]) for row in (columns, *rows)) for i in range(len(columns))]
-    for row in (columns, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
-    print()
-
-
 PROOFS = (
     "data", "queries", "no way out", "optimum proved", "best found", "unknown", "s to a proof",
     "longest", "proximity", "changes",
@@ -229,8 +213,9 @@ def main() -> None:
         run(given.datasets, methods, given.queries, given.out, setup)
         return
     lines = _lines(given.file)
-    print_rows(PROOFS, proofs(lines), given.markdown)
-    print_rows(GAPS, gaps(lines), given.markdown)
+    show([PROOFS, *proofs(lines)], given.markdown)
+    print()
+    show([GAPS, *gaps(lines)], given.markdown)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from waysout.domain.key import Key
 from waysout.domain.known import Known
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
+from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import (
     Direction,
     Immutable,
@@ -139,3 +140,16 @@ def rule_lists(draw: st.DrawFn, schema: Schema) -> list[Rule]:
         joint = [HOME, SCHOOL, Linear(that="debt + 10 <= 2 * income")]
         found += draw(st.lists(st.sampled_from(joint), unique_by=lambda rule: rule.kind))
     return found
+
+
+def check_asked(search: Search, asked: Sequence[Row]) -> None:
+    """Hold a search that has ended to the rules, to one row a key and to its budget."""
+    case = search.case
+    problem, query = case.problem, case.query
+    assert [problem.violations(query, r) for r in asked] == [()] * len(asked)
+    assert query not in asked
+    assert len({problem.key(r) for r in asked}) == len(asked) <= (case.budget.oracle_rows or 0)
+    assert search.ending is not None
+    spent = len(asked) == case.budget.oracle_rows
+    assert search.ending.kind is (OutcomeKind.BUDGET_SPENT if spent else OutcomeKind.EXHAUSTED)
+    assert search.archive.evaluated == len(asked)

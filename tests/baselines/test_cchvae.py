@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from baseline_cases import QUERY, SCHEMA, Table, Yes, make_case, row, rule_lists, run
+from baseline_cases import QUERY, SCHEMA, Table, Yes, check_asked, make_case, row, rule_lists, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,16 +38,8 @@ def test_it_keeps_the_protocol() -> None:
 @given(rule_lists(SCHEMA), st.integers(0, 20), st.integers(0, 3))
 def test_every_row_is_feasible_new_and_paid_for(rules: list[Rule], limit: int, seed: int) -> None:
     method = Cchvae(latent=2, steps=2, rings=3, batch=7)
-    case = make_case(rules=rules, known=PEOPLE, rows=limit, seed=seed)
-    search = method.start(case)
-    asked = run(search)
-    problem = case.problem
-    assert [problem.violations(QUERY, r) for r in asked] == [()] * len(asked)
-    assert QUERY not in asked
-    assert len({problem.key(r) for r in asked}) == len(asked) <= limit
-    assert search.ending is not None
-    spent = len(asked) == limit
-    assert search.ending.kind is (OutcomeKind.BUDGET_SPENT if spent else OutcomeKind.EXHAUSTED)
+    search = method.start(make_case(rules=rules, known=PEOPLE, rows=limit, seed=seed))
+    check_asked(search, run(search))
 
 
 def test_all_rows_are_spent_and_what_is_approved_is_found() -> None:

@@ -17,6 +17,7 @@ from baseline_cases import (
     SCHEMA,
     SCHOOL,
     Table,
+    check_asked,
     make_case,
     row,
     rule_lists,
@@ -123,15 +124,7 @@ def cases(draw: st.DrawFn) -> Case:
 @given(case=cases())
 def test_every_row_is_feasible_new_and_paid_for(case: Case) -> None:
     search = ONE_STEP.start(case)
-    asked = run(search)
-    problem, query = case.problem, case.query
-    assert [problem.violations(query, r) for r in asked] == [()] * len(asked)
-    assert query not in asked
-    assert len({problem.key(r) for r in asked}) == len(asked) <= (case.budget.oracle_rows or 0)
-    assert search.ending is not None
-    spent = len(asked) == case.budget.oracle_rows
-    assert search.ending.kind is (OutcomeKind.BUDGET_SPENT if spent else OutcomeKind.EXHAUSTED)
-    assert search.archive.evaluated == len(asked)
+    check_asked(search, run(search))
 
 
 def test_it_takes_its_time_and_hands_out_one_batch_at_a_time() -> None:
