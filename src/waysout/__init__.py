@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from waysout.domain.budget import Budget as Budget
     from waysout.domain.budget import Ledger as Ledger
     from waysout.domain.card import Card as Card
+    from waysout.domain.memory import Memory as Memory
     from waysout.domain.oracle import Goal as Goal
     from waysout.domain.problem import Problem as Problem
     from waysout.domain.result import Option as Option
@@ -51,6 +52,7 @@ _WHERE = {
     "Goal": "domain.oracle",
     "Lats": "search.lats",
     "Ledger": "domain.budget",
+    "Memory": "domain.memory",
     "Method": "search.base",
     "Option": "domain.result",
     "Outcome": "domain.result",

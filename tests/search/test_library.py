@@ -256,3 +256,26 @@ def test_very_many_columns_stay_few_levers() -> None:
     missing = next(name for name in schema.names if name not in names(made))
     made.add(Edit(missing, 50.0))
     assert made.slots[-1].lever == missing
+
+
+# Rows as combinations ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [{"income": 60}, {"school": "master"}, {"owns": True}, {"income": 90, "lodges": True},
+     {"school": "high", "married": True}],
+)  # fmt: skip
+def test_a_row_is_found_again_as_a_combination(edits: dict[str, Value]) -> None:
+    made = library()
+    row = made.problem.rules.apply(QUERY, edits)
+    combo = made.combo(row)
+    assert combo is not None
+    assert made.row(combo) == row
+    assert {edit.feature: edit.value for edit in made.edits(combo)} == edits
+
+
+def test_a_row_that_no_edits_make_is_no_combination() -> None:
+    made = library()
+    assert made.combo((20, "master", 9, True, False, False, False)) is None  # years did not follow
+    assert made.combo((21, "basic", 9, True, False, False, True)) is None  # in the query's own bin

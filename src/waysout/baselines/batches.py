@@ -35,7 +35,7 @@ class BatchSearch(Search):
     def __init__(self, case: Case, size: int = BATCH) -> None:
         super().__init__(case)
         self._size = size
-        self._keys: set[str] = set()
+        self._keys = set(self.archive.asked)
 
     @abstractmethod
     def _batch(self, most: int) -> list[Idea]:

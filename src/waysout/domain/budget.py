@@ -60,6 +60,16 @@ class Spent:
     money: float = 0.0
     seconds: float = 0.0
 
+    def __add__(self, other: Spent) -> Spent:
+        """Return both together.
+
+        >>> Spent(llm_calls=1, seconds=2.0) + Spent(llm_calls=2)
+        Spent(llm_calls=3, attempts=0, tokens_in=0, tokens_out=0, cached_tokens=0, oracle_rows=0, \
+setup_rows=0, money=0.0, seconds=2.0)
+        """
+        mine, others = self.as_dict(), other.as_dict()
+        return Spent.from_dict({name: mine[name] + others[name] for name in mine})
+
     def as_dict(self) -> dict[str, int | float]:
         """Return plain numbers for JSON."""
         return asdict(self)

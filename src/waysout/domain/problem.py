@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from waysout.domain.card import Card
@@ -68,6 +68,10 @@ class Problem:
             name=card.name,
             title=card.title,
         )
+
+    def with_rules(self, rules: Sequence[Rule]) -> Problem:
+        """Return the problem with more rules, for example what one person cannot change."""
+        return replace(self, rules=self.rules.extended(rules))
 
     def row(self, raw: Mapping[str, Any]) -> Row:
         """Read one row given as a mapping."""

@@ -126,6 +126,7 @@ async def _found(job: _Job) -> AsyncGenerator[Result]:
             job.plan,
             caller=caller,
             known=known,
+            memory=job.options.get("memory"),
             store=store or _new_run(stack, job, llm),
             in_flight=job.options.get("in_flight"),
             progress=job.options.get("progress"),

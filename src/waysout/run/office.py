@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from waysout.domain.budget import Ledger
 from waysout.domain.known import Known, approved
+from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.errors import InputError, WaysoutError
@@ -24,7 +25,7 @@ from waysout.oracles.probe import probe
 from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
 from waysout.run.desk import Desk
-from waysout.run.plan import Plan, describe
+from waysout.run.plan import Plan, describe, wording
 from waysout.run.progress import OnProgress
 from waysout.store import Store
 
@@ -43,6 +44,7 @@ class Office:
         *,
         caller: Caller | None = None,
         known: Known | None = None,
+        memory: Memory | None = None,
         store: Store | None = None,
         in_flight: int | None = None,
         progress: OnProgress | None = None,
@@ -51,6 +53,7 @@ class Office:
         self.plan = plan
         self.caller = caller
         self.known = known
+        self.memory = memory
         self.store = store
         self.progress = progress
         parallel = caller.backend.parallel if caller else 1
@@ -90,7 +93,11 @@ class Office:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """What results say about how they were made."""
-        return {**self.plan.as_dict(self.llm), **describe(self.problem)}
+        return {
+            **self.plan.as_dict(self.llm),
+            **describe(self.problem),
+            "wording": wording(self.problem.schema),
+        }
 
     @cached_property
     def approved(self) -> NDArray[np.float64] | None:

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, cast
 
 from waysout.domain.budget import Budget
 from waysout.domain.known import Known, check_lengths
+from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
 from waysout.errors import InputError, shown, unknown
 from waysout.llm.base import Backend
@@ -34,13 +35,15 @@ class Options(TypedDict, total=False):
     aside to make options leaner when the method has ended, and uses those that are left over, too;
     without a limit of rows, it has them on top. ``data`` holds rows with known outcomes: the oracle
     is tried on them before anything is spent, ``nearest`` starts from them, and options are
-    compared with them. ``run`` is a file to record in; if it is there, the run goes on where it
-    stopped; ``about`` is kept in it. ``record`` is a file for the LLM's replies, for `replay:`.
-    ``in_flight`` bounds the LLM requests under way and, where ``seconds`` are limited, the people:
-    time counts from when a person's search begins. ``learning`` is called while a method learns
-    from ``data`` before the first search, with what it does and the share that is done;
-    ``progress`` is called after every answer; ``stop`` ends all searches from another thread, each
-    with what it has found. ``None`` for any but the limits, ``k`` and ``seed`` is as if not given.
+    compared with them. ``memory`` is a `Memory` of earlier searches with this model: what it holds
+    of a person is not asked again, and what comes is added. ``run`` is a file to record in; if it
+    is there, the run goes on where it stopped; ``about`` is kept in it. ``record`` is a file for
+    the LLM's replies, for `replay:`. ``in_flight`` bounds the LLM requests under way and, where
+    ``seconds`` are limited, the people: time counts from when a person's search begins.
+    ``learning`` is called while a method learns from ``data`` before the first search, with what it
+    does and the share that is done; ``progress`` is called after every answer; ``stop`` ends all
+    searches from another thread, each with what it has found. ``None`` for any but the limits,
+    ``k`` and ``seed`` is as if not given.
     """
 
     method: str | Method | None
@@ -57,6 +60,7 @@ class Options(TypedDict, total=False):
     seed: int
     style: Style | None
     data: Known | None
+    memory: Memory | None
     run: str | PathLike[str] | None
     record: str | PathLike[str] | None
     in_flight: int | None
@@ -71,6 +75,7 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "llm": ((str, Backend), "a connection string such as 'simulated:1', or a Backend"),
     "price": ((str, Price), "a text such as '0.15/0.60' (per million tokens in/out), or a Price"),
     "style": (Style, "a Style, such as Style('paper')"),
+    "memory": (Memory, "a Memory, the same for one search after the other"),
     "run": ((str, PathLike), "the path of a file"),
     "record": ((str, PathLike), "the path of a file"),
     "learning": (Callable, "a function of a text and a share"),

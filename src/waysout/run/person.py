@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from waysout.domain.budget import Ledger, Spent
+from waysout.domain.memory import Past
 from waysout.domain.metrics import Metrics, run_metrics, set_metrics
 from waysout.domain.oracle import Answers
 from waysout.domain.result import Option, Outcome, OutcomeKind
@@ -26,12 +27,13 @@ from waysout.llm.base import Reply
 from waysout.oracles.probe import SAME
 from waysout.report.result import Result
 from waysout.run.office import Office
-from waysout.run.progress import Progress
+from waysout.run.progress import Progress, Tried
 from waysout.search.archive import Archive
 from waysout.search.base import Ending, Search
 from waysout.search.work import Answer, Evaluate, Propose, Work
 from waysout.store import check_same
 
+_REMEMBERED = "remembered"
 _UNFINISHED = (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
 
 
@@ -56,9 +58,11 @@ class Person:
         self.ledger = Ledger(office.plan.budget, paid)
         self._scored = scored
         self._probe_rows = probe_rows
+        memory = office.memory
+        self._memory = memory.of(office.problem, query) if memory is not None else None
         self.search: Search | None = None
         self.settings = dict(office.settings)
-        self._noted = 0
+        self._filed = self._told = self._named = 0  # options on file, options told, edits
         self._refused: BudgetSpent | None = None
         self._went_without = False  # a call, which the limits did not allow
 
@@ -150,7 +154,20 @@ class Person:
             probability,
             proposer=office.proposer,
             known=office.known,
+            past=self._past(),
         )
+
+    def _past(self) -> Past | None:
+        """Return what was known when the search began: by the run on file, else by memory."""
+        office = self.office
+        if office.store and self._scored is not None:
+            told = (e for e in office.store.events() if e.kind == _REMEMBERED)
+            on_file = next((e.detail for e in told if e.index == self.index), None)
+            return Past.from_dict(on_file, office.problem.schema) if on_file else None
+        past = self._memory.copy() if self._memory else None
+        if office.store and past:
+            office.store.event(_REMEMBERED, past.as_dict(), self.index)
+        return past
 
     # The loop ----------------------------------------------------------------------------------
 
@@ -159,6 +176,8 @@ class Person:
         try:
             for work in await self._replay(search):
                 tasks[self._begin(work)] = work
+            if len(search.archive):
+                self._report(search)
             while not search.done:
                 self._check_stopped()
                 while (next_work := await self._ask(search)) is not None:
@@ -219,6 +238,7 @@ class Person:
             found = waiting.pop(recorded.work_id, Evaluate(recorded.work_id, ()))
             check_same(found, recorded, self.office.llm or "")
             search.tell(found, recorded.answer)
+            self._remember(search, found, recorded.answer)
         self._note(search)
         return list(waiting.values())
 
@@ -268,24 +288,49 @@ class Person:
         if store:
             spent, model = self.ledger.spent, self.office.llm or ""
             store.record(self.index, search.asked, work, answer, spent, model=model)
+        origin = search.origin(work)
         search.tell(work, answer)
         self._note(search)
-        self._report(search)
+        self._remember(search, work, answer)
+        self._report(search, self._tried(search, work, answer, origin))
 
     def _note(self, search: Search) -> None:
         """File new options; after a kill all of them again, since the last may not be there."""
         store = self.office.store
-        if store and len(search.archive) > self._noted:
-            store.options_found(self.index, search.archive.options(self._noted))
-            self._noted = len(search.archive)
+        if store and len(search.archive) > self._filed:
+            store.options_found(self.index, search.archive.options(self._filed))
+            self._filed = len(search.archive)
 
-    def _report(self, search: Search) -> None:
+    def _remember(self, search: Search, work: Work, answer: Answer) -> None:
+        """Add to the memory what an answer brought, for the next search of this person."""
+        past = self._memory
+        if past is None:
+            return
+        if isinstance(work, Evaluate) and isinstance(answer, Answers):
+            past.add_answers(work.rows, answer)
+            past.reasons |= {f.row: f.reasons for f in search.archive.found(self._told)}
+        else:
+            past.calls += 1
+            past.edits += search.named[self._named :]
+            self._named = len(search.named)
+
+    def _tried(
+        self, search: Search, work: Work, answer: Answer, origin: Row | None
+    ) -> tuple[Tried, ...]:
+        if self.office.progress is None or not isinstance(answer, Answers):
+            return ()
+        assert isinstance(work, Evaluate)
+        met = search.case.problem.goal.met(answer).tolist()
+        said = zip(work.rows, answer.probability.tolist(), met, strict=True)
+        return tuple(Tried(row, origin, chance, yes) for row, chance, yes in said)
+
+    def _report(self, search: Search, tried: tuple[Tried, ...] = ()) -> None:
+        archive, new = search.archive, self._told
+        self._told = len(archive)
         if self.office.progress is not None:
-            spent, archive = self.ledger.spent, search.archive
-            self.office.progress(
-                Progress(self.index, spent.llm_calls, spent.oracle_rows, len(archive),
-                         archive.best_probability, spent.seconds)
-            )  # fmt: skip
+            best, found = archive.best_probability, tuple(archive.options(new))
+            told = Progress(self.index, self.ledger.spent, len(archive), best, found, tried)
+            self.office.progress(told)
 
     # The end -----------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ from typing import Any
 from waysout import __version__
 from waysout.domain.budget import Budget
 from waysout.domain.known import Known
+from waysout.domain.memory import Past
 from waysout.domain.problem import Problem
-from waysout.domain.schema import Row
+from waysout.domain.schema import Row, Schema
 from waysout.errors import InputError, shown
 from waysout.prompts.propose import Proposer, Style
 from waysout.search.base import Case, Method, Search
@@ -70,6 +71,7 @@ class Plan:
         *,
         proposer: Proposer | None = None,
         known: Known | None = None,
+        past: Past | None = None,
     ) -> Search:
         """Begin the search of one person, whose own probability the oracle has told."""
         case = Case(
@@ -81,6 +83,7 @@ class Plan:
             seed=self.seed,
             proposer=proposer,
             known=known,
+            past=past,
         )
         search = self.method.start(without_set_aside(case, self.polish))
         if not isinstance(search, Search):
@@ -112,6 +115,13 @@ def describe(problem: Problem) -> dict[str, Any]:
         "bins": {name: list(edges) for name, edges in problem.key.bins.items()},
         "distance": {"alpha": distance.alpha, "scales": dict(distance.scales)},
     }
+
+
+def wording(schema: Schema) -> dict[str, dict[str, Any]]:
+    """Return the words a person reads for features and their values, as far as a card gives any."""
+    told = {f.name: {"unit": f.unit, "about": f.about, "words": dict(f.words)} for f in schema}
+    return {name: given for name, words in told.items()
+            if (given := {k: v for k, v in words.items() if v})}  # fmt: skip
 
 
 def manifest(problem: Problem, plan: Plan, llm: str | None) -> dict[str, Any]:

@@ -5,17 +5,46 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from waysout.domain.budget import Spent
+from waysout.domain.result import Option
+from waysout.domain.schema import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A row that was put to the model, and the row it was made from, where the method tells."""
+
+    row: Row
+    came_from: Row | None
+    probability: float
+    approved: bool
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one search has come."""
+    """How far one search has come, and what is new since it was last told."""
 
     index: int
-    llm_calls: int
-    oracle_rows: int
+    spent: Spent
     options: int
     best_probability: float | None
-    seconds: float
+    found: tuple[Option, ...] = ()
+    tried: tuple[Tried, ...] = ()
+
+    @property
+    def llm_calls(self) -> int:
+        """How many LLM calls were answered."""
+        return self.spent.llm_calls
+
+    @property
+    def oracle_rows(self) -> int:
+        """How many rows were put to the model."""
+        return self.spent.oracle_rows
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken."""
+        return self.spent.seconds
 
 
 OnProgress = Callable[[Progress], None]

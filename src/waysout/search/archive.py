@@ -59,6 +59,13 @@ class Archive:
     ) -> bool:
         """Count an evaluated row; returns whether it is a new option."""
         self.evaluated += 1
+        self.valid += valid
+        return self.recall(row, key, probability, valid, reasons)
+
+    def recall(
+        self, row: Row, key: str, probability: float, valid: bool, reasons: Sequence[str] = ()
+    ) -> bool:
+        """Take a row in that was paid for before this search; whether it is a new option."""
         self.asked.add(key)
         found = Found(row, probability, tuple(reasons))
         if not valid and self._starts_broken and self.problem.violations(self.query, row):
@@ -67,7 +74,6 @@ class Archive:
         if not valid:
             self._miss(key, found)
             return False
-        self.valid += 1
         if key in self._found:
             return False
         self._found[key] = found
@@ -113,9 +119,13 @@ class Archive:
         """Whether an option has this key."""
         return key in self._found
 
+    def found(self, start: int = 0) -> list[Found]:
+        """Return what the options are made of, in the order they were found, from one on."""
+        return list(self._found.values())[start:]
+
     def options(self, start: int = 0) -> list[Option]:
         """Return the options in the order they were found, from one on."""
-        return [self._option(f) for f in list(self._found.values())[start:]]
+        return [self._option(found) for found in self.found(start)]
 
     def near_misses(self, most: int = NEAR_MISSES) -> list[Option]:
         """Return the rows that came nearest to a yes, and break no rule."""

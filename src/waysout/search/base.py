@@ -15,7 +15,9 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from waysout.domain.budget import Budget
+from waysout.domain.edit import Edit
 from waysout.domain.known import Known
+from waysout.domain.memory import Past
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
@@ -46,7 +48,8 @@ class Case:
     """One person's case, as it is put to every method alike.
 
     ``probability`` is the oracle's own of the query. ``proposer`` is there for methods that ask an
-    LLM, ``known`` rows where somebody gave them.
+    LLM, ``known`` rows where somebody gave them, ``past`` where this person was searched for
+    before.
     """
 
     problem: Problem
@@ -57,6 +60,7 @@ class Case:
     seed: int = 0
     proposer: Proposer | None = None
     known: Known | None = None
+    past: Past | None = None
 
     def generator(self) -> np.random.Generator:
         """Return a generator of its own for each seed and query, the same on every machine."""
@@ -138,11 +142,34 @@ class Search(ABC):
         self.case = case
         self.archive = Archive(case.problem, case.query)
         self.ending: Ending | None = None
+        self.named: list[Edit] = []
+        """What an LLM has proposed and could be read, in the order it came."""
         self.asked = 0
         """How many works were handed out."""
         self._pending: dict[int, tuple[Work, Any]] = {}
         self._calls = 0
         self._rows = 0
+        self._recalled = self._recall(case.past) if case.past else []
+
+    def _recall(self, past: Past) -> list[Row]:
+        """Take in what is known from before and breaks no rule of today; returns those rows."""
+        problem, query = self.case.problem, self.case.query
+        rows = [row for row in past.answered if not problem.violations(query, row)]
+        answers = past.answers(rows)
+        met = problem.goal.met(answers).tolist()
+        for row, chance, yes in zip(rows, answers.probability.tolist(), met, strict=True):
+            valid, reasons = self.archive.is_valid(row, yes), past.reasons.get(row, ())
+            self.archive.recall(row, problem.key(row), chance, valid, reasons)
+        return rows
+
+    @property
+    def _next_draw(self) -> int:
+        """Which draw of an LLM's replies comes next: none twice, earlier searches included."""
+        return self._calls + (self.case.past.calls if self.case.past else 0)
+
+    def origin(self, work: Work) -> Row | None:
+        """Return the row that those of a work were made from, where a method goes row by row."""
+        return None
 
     @property
     def thinks(self) -> bool:

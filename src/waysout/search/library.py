@@ -270,6 +270,22 @@ class Library:
         pairs = zip(self.slots, combo, strict=False)
         return [slot.choices[choice - 1].edit for slot, choice in pairs if choice]
 
+    def combo(self, row: Row) -> Combo | None:
+        """Return a row as a combination, its edits added if need be; None where it is none."""
+        schema, combo = self.problem.schema, [0] * len(self.slots)
+        for name in schema.changed(self.query, row):
+            edit = Edit(name, row[schema.index(name)])
+            if not self._levers[name].admits(edit.value):
+                continue  # it follows another, or is cleared by it; the check below tells
+            self.add(edit, named=False)
+            if edit not in self._known:
+                return None
+            slot, number = self._known[edit]
+            combo += [0] * (len(self.slots) - len(combo))
+            combo[self._numbers[slot.lever]] = number + 1
+        found = tuple(combo)
+        return found if self.row(found) == row else None
+
     def row(self, combo: Combo) -> Row:
         """Return the query after the edits of a combination."""
         edits = {edit.feature: edit.value for edit in self.edits(combo)}

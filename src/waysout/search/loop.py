@@ -111,6 +111,11 @@ class TreeSearch(Search):
         self.tree = Tree(case.query, self.archive.query_key, case.probability)
         self._batches: deque[_Batch] = deque()
 
+    def origin(self, work: Work) -> Row | None:
+        """Return the row of the node that was expanded."""
+        _, batch = self._pending.get(work.id, (None, None))
+        return self.tree[batch.node].row if isinstance(batch, _Batch) else None
+
     # Asking ------------------------------------------------------------------------------------
 
     def _next(self) -> Work | None:
@@ -170,7 +175,7 @@ class TreeSearch(Search):
             avoid=self.parts.hint(self.tree, node.id, attempts),
             temperature=self.parts.temperature,
             seed=case.seed,
-            draw=self._calls,
+            draw=self._next_draw,
         )
 
     # Taking a reply in -------------------------------------------------------------------------
@@ -180,6 +185,7 @@ class TreeSearch(Search):
         proposal = self.proposer.read(reply, case.query, row, k=case.k)
         self.archive.generated += len(proposal.edits) + len(proposal.rejections)
         self.archive.rejections.update(proposal.counts())
+        self.named += proposal.edits
         candidates = [self._candidate(row, edit) for edit in proposal.edits]
         verdicts = self._judge(node, candidates)
         batch = _Batch(node, self._affordable(map(_Trial, candidates, verdicts)))

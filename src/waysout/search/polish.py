@@ -62,6 +62,7 @@ class Polishing(Search):
     def __init__(self, case: Case, search: Search, rows: int, batch: int = BATCH) -> None:
         super().__init__(case)
         self.archive = search.archive
+        self.named = search.named
         self._search = search
         self._most = rows
         self._batch = batch
@@ -81,6 +82,10 @@ class Polishing(Search):
     def thinks(self) -> bool:
         """Whether the search does; polishing itself is quick."""
         return self._search.thinks
+
+    def origin(self, work: Work) -> Row | None:
+        """Return what the search says; what is polished comes from no row of a tree."""
+        return self._search.origin(work)
 
     def close(self) -> None:
         """Let the search go."""

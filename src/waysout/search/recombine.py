@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from waysout.domain.edit import Edit
+from waysout.domain.memory import Past
 from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
@@ -118,6 +119,31 @@ class RecombineSearch(Search):
         self._lean = LeanOptions()
         self._seen: set[int] = set()  # by fingerprint, as is the next
         self._tried: Counter[int] = Counter()  # sets of levers, as combinations of 0 and 1
+        if case.past:
+            self._go_on_from(case.past)
+
+    def _go_on_from(self, past: Past) -> None:
+        """Combine what was named before, and learn from what was answered, as far as rules allow.
+
+        The edits of what was answered join the library too, or nothing could be learned from it.
+        """
+        levers = self.case.problem.rules.levers(self.case.query)
+        for edit in past.edits:
+            lever = levers[edit.feature]
+            if lever.is_open and lever.admits(edit.value):
+                self._is_new(edit)
+                self.library.add(edit)
+        trials = [t for row in self._recalled if (t := self._past_trial(row)) is not None]
+        if trials:
+            self._heed(trials, past.answers([trial.row for trial in trials]))
+
+    def _past_trial(self, row: Row) -> _Trial | None:
+        """Return a row of before as a combination, where it is one."""
+        combo = self.library.combo(row)
+        if combo is None:
+            return None
+        self._note_tried(combo)
+        return _Trial(combo, row, self.case.problem.key(row))
 
     # Asking ------------------------------------------------------------------------------------
 
@@ -196,7 +222,7 @@ class RecombineSearch(Search):
             named=tuple(self._named.values()) if self.method.remind else (),
             temperature=self.method.temperature,
             seed=case.seed,
-            draw=self._calls,
+            draw=self._next_draw,
         )
 
     def _asked_about(self) -> Row:
@@ -215,6 +241,7 @@ class RecombineSearch(Search):
         proposal = proposer.read(reply, self.case.query, row, k=self.method.edits)
         self.archive.generated += len(proposal.edits) + len(proposal.rejections)
         self.archive.rejections.update(proposal.counts())
+        self.named += proposal.edits
         new = [edit for edit in proposal.edits if self._is_new(edit)]
         self._in_vain = 0 if new else self._in_vain + 1
         refused = (self.library.add(edit) for edit in proposal.edits)
@@ -278,9 +305,13 @@ class RecombineSearch(Search):
             self._seen.add(_fingerprint(combo))
             trial = self._trial(combo)
             if trial is not None and trial.key not in trials:
-                self._tried[_fingerprint([choice > 0 for choice in combo])] += 1
+                self._note_tried(combo)
                 trials[trial.key] = trial
         return list(trials.values())
+
+    def _note_tried(self, combo: Combo) -> None:
+        self._seen.add(_fingerprint(combo))
+        self._tried[_fingerprint([choice > 0 for choice in combo])] += 1
 
     def _trial(self, combo: Combo) -> _Trial | None:
         """Return a combination as a row to ask, or count why it is none."""
@@ -326,10 +357,16 @@ class RecombineSearch(Search):
     # Taking the oracle's answers in ------------------------------------------------------------
 
     def _on_answers(self, trials: Sequence[_Trial], rows: Sequence[Row], answers: Answers) -> None:
+        self._heed(trials, answers)
+        said = zip(answers.probability.tolist(), self._valid[-len(trials) :], strict=True)
+        for trial, (chance, valid) in zip(trials, said, strict=True):
+            self.archive.take(trial.row, trial.key, chance, valid, self._reasons(trial))
+
+    def _heed(self, trials: Sequence[_Trial], answers: Answers) -> None:
+        """Learn from answers, be they of today or of before."""
         met = self.case.problem.goal.met(answers).tolist()
         for trial, chance, yes in zip(trials, answers.probability.tolist(), met, strict=True):
             valid = self.archive.is_valid(trial.row, yes)
-            self.archive.take(trial.row, trial.key, chance, valid, self._reasons(trial))
             self._answered.append(trial)
             self._logits.append(self._scale.logit(chance, yes))
             self._valid.append(valid)

@@ -194,6 +194,31 @@ class Implies(Rule):
         return (Bound(tuple(dict.fromkeys(f.name for _, f, _ in when + then)), check),)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Exclude(Rule):
+    """Some conditions never hold all at once."""
+
+    kind: ClassVar[str] = "exclude"
+    values: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        return self.name or self.says
+
+    @property
+    def says(self) -> str:
+        return f"never {_words(self.values)}"
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        conditions = _conditions(context.schema, "values", self.values)
+
+        def check(query: Row, candidate: Row) -> str | None:
+            met = all(candidate[i] is not None and test(candidate[i]) for i, _, test in conditions)
+            return f"{_words(self.values)} is excluded" if met else None
+
+        return (Bound(tuple(feature.name for _, feature, _ in conditions), check),)
+
+
 Condition = tuple[int, Feature, Callable[[Value], bool]]
 
 

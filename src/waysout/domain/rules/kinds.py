@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from waysout.domain.rules.base import Rule
-from waysout.domain.rules.joint import Custom, Implies, Linear, Linked, MaxChanges, OneHot
+from waysout.domain.rules.joint import Custom, Exclude, Implies, Linear, Linked, MaxChanges, OneHot
 from waysout.domain.rules.single import (
     Allowed,
     Direction,
@@ -23,7 +23,7 @@ RULE_KINDS: dict[str, type[Rule]] = {
     rule.kind: rule
     for rule in (
         Immutable, Range, Step, Allowed, Never, Direction, Transitions, Linked, OneHot, Linear,
-        Implies, Custom, MaxChanges,
+        Implies, Exclude, Custom, MaxChanges,
     )
 }  # fmt: skip
 

@@ -1,0 +1,102 @@
+"""What earlier searches brought, so that the next one of the same person need not ask it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from waysout.domain.edit import Edit
+from waysout.domain.oracle import Answers
+from waysout.domain.problem import Problem
+from waysout.domain.schema import Row, Schema
+from waysout.errors import InputError
+
+
+@dataclass
+class Past:
+    """What is known of one person: rows the model answered, and edits that an LLM named.
+
+    ``reasons`` are those given for rows that were ways out; ``calls`` counts the LLM's replies, so
+    that the next question is another draw.
+    """
+
+    answered: dict[Row, tuple[float, bool]] = field(default_factory=dict)
+    reasons: dict[Row, tuple[str, ...]] = field(default_factory=dict)
+    edits: list[Edit] = field(default_factory=list)
+    calls: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.answered or self.edits or self.calls)
+
+    def add_answers(self, rows: Iterable[Row], answers: Answers) -> None:
+        """Remember what the model said."""
+        said = zip(answers.probability.tolist(), answers.decision.tolist(), strict=True)
+        self.answered.update(zip(rows, said, strict=True))
+
+    def answers(self, rows: Sequence[Row]) -> Answers:
+        """Return what the model said of some of the rows."""
+        said = [self.answered[row] for row in rows]
+        return Answers(
+            np.array([chance for chance, _ in said], dtype=np.float64),
+            np.array([yes for _, yes in said], dtype=np.bool_),
+        )
+
+    def copy(self) -> Past:
+        """Return the past as it is now, whatever comes later."""
+        return Past(dict(self.answered), dict(self.reasons), list(self.edits), self.calls)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, as a run keeps them."""
+        return {
+            "answered": [[list(row), *said] for row, said in self.answered.items()],
+            "reasons": [[list(row), list(said)] for row, said in self.reasons.items()],
+            "edits": [[edit.feature, edit.value, edit.reason] for edit in self.edits],
+            "calls": self.calls,
+        }
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any], schema: Schema) -> Past:
+        """Read what `as_dict` wrote; JSON does not tell 1 from 1.0, but the schema does."""
+
+        def typed(values: Sequence[Any]) -> Row:
+            return tuple(f.parse(v) if v is not None else None
+                         for f, v in zip(schema, values, strict=True))  # fmt: skip
+
+        return cls(
+            {typed(row): (float(chance), bool(yes)) for row, chance, yes in table["answered"]},
+            {typed(row): tuple(said) for row, said in table["reasons"]},
+            [Edit(name, v if v is None else schema[name].parse(v), why)
+             for name, v, why in table["edits"]],
+            int(table["calls"]),
+        )  # fmt: skip
+
+
+class Memory:
+    """What searches with one model have brought, person by person.
+
+    Given to one search after the other (``memory=``), it saves what was paid for: options that
+    still keep the rules are there from the start, no row is asked again, and edits that an LLM
+    named are combined anew. So a person may lock a feature and go on.
+    """
+
+    def __init__(self) -> None:
+        self._people: dict[Row, Past] = {}
+        self._of: tuple[str, Schema] | None = None
+
+    def of(self, problem: Problem, query: Row) -> Past:
+        """Return what is known of a person, to be read and added to."""
+        source = (problem.oracle.name, problem.schema)
+        if self._of is not None and self._of != source:
+            raise InputError(
+                f"this memory holds answers of {self._of[0]}, and {source[0]} is another model, or "
+                "has another table: give each its own Memory"
+            )
+        self._of = source
+        return self._people.setdefault(query, Past())
+
+    def __len__(self) -> int:
+        """Return how many answers of the model are remembered."""
+        return sum(len(past.answered) for past in self._people.values())
