@@ -16,6 +16,7 @@ from waysout.domain.rules import Exclude, Immutable, Range
 from waysout.domain.schema import Row
 from waysout.errors import InputError
 from waysout.run.progress import Progress
+from waysout.run.recall import memory_of
 from waysout.store import Store
 
 QUERY: Row = (1, 2, "x")
@@ -160,6 +161,23 @@ def test_a_run_that_began_with_a_memory_resumes_as_it_began(tmp_path: Path) -> N
     resumed = sitting(file, None, 20)  # the run itself knows what was known
     assert timeless(resumed)["options"] == timeless(whole)["options"]
     assert resumed.ledger.oracle_rows == whole.ledger.oracle_rows
+
+
+def test_a_run_on_file_is_a_memory(tmp_path: Path) -> None:
+    adder, memory = Adder(), Memory()
+    go(adder, llm=Watched(), calls=2, oracle_rows=10, memory=memory)
+    told = go(adder, llm=Watched(), calls=2, oracle_rows=20, memory=memory, run=tmp_path / "run")
+    with Store.read(tmp_path / "run") as store:
+        again = memory_of(store, problem())
+        with pytest.raises(InputError, match="no query 3"):
+            memory_of(store, problem(), 3)
+    kept, lived = again.of(problem(), QUERY), memory.of(problem(), QUERY)
+    assert kept.answered == lived.answered
+    assert kept.calls == lived.calls
+    assert {(e.feature, e.value) for e in kept.edits} <= {(e.feature, e.value) for e in lived.edits}
+    assert any(edit.reason for edit in kept.edits)
+    back = go(Adder(), calls=0, oracle_rows=0, memory=again)
+    assert {o.key: o.reasons for o in back.options} == {o.key: o.reasons for o in told.options}
 
 
 @settings(max_examples=25, deadline=None)

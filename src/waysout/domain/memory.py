@@ -11,7 +11,7 @@ import numpy as np
 from waysout.domain.edit import Edit
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
-from waysout.domain.schema import Row, Schema
+from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import InputError
 
 
@@ -59,19 +59,25 @@ class Past:
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any], schema: Schema) -> Past:
-        """Read what `as_dict` wrote; JSON does not tell 1 from 1.0, but the schema does."""
-
-        def typed(values: Sequence[Any]) -> Row:
-            return tuple(f.parse(v) if v is not None else None
-                         for f, v in zip(schema, values, strict=True))  # fmt: skip
-
+        """Read what `as_dict` wrote."""
         return cls(
-            {typed(row): (float(chance), bool(yes)) for row, chance, yes in table["answered"]},
-            {typed(row): tuple(said) for row, said in table["reasons"]},
-            [Edit(name, v if v is None else schema[name].parse(v), why)
-             for name, v, why in table["edits"]],
+            {
+                read_again(schema, row): (float(chance), bool(yes))
+                for row, chance, yes in table["answered"]
+            },
+            {read_again(schema, row): tuple(said) for row, said in table["reasons"]},
+            [Edit(name, _typed(schema[name], v), why) for name, v, why in table["edits"]],
             int(table["calls"]),
-        )  # fmt: skip
+        )
+
+
+def read_again(schema: Schema, values: Iterable[Any]) -> Row:
+    """Return a row that went through JSON, which does not tell 1 from 1.0; the schema does."""
+    return tuple(_typed(feature, value) for feature, value in zip(schema, values, strict=True))
+
+
+def _typed(feature: Feature, value: Any) -> Value:
+    return None if value is None else feature.parse(value)
 
 
 class Memory:

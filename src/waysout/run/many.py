@@ -29,7 +29,9 @@ async def results(office: Office, rows: Iterable[Any]) -> AsyncGenerator[Result]
     try:
         while True:
             while len(running) < _at_once(office) and (person := source.next()) is not None:
-                running.add(asyncio.create_task(_one(office, *person)))
+                task = asyncio.create_task(_one(office, *person))
+                task.add_done_callback(_heard)
+                running.add(task)
             if not running:
                 break
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -49,6 +51,12 @@ async def results(office: Office, rows: Iterable[Any]) -> AsyncGenerator[Result]
     failure = office.failure or failure or source.error
     if failure is not None:
         raise failure
+
+
+def _heard(task: asyncio.Task[Result]) -> None:
+    """Keep asyncio from complaining of an error where nobody asks for the next result any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _at_once(office: Office) -> int:

@@ -28,12 +28,12 @@ from waysout.oracles.probe import SAME
 from waysout.report.result import Result
 from waysout.run.office import Office
 from waysout.run.progress import Progress, Tried
+from waysout.run.recall import REMEMBERED, known_before
 from waysout.search.archive import Archive
 from waysout.search.base import Ending, Search
 from waysout.search.work import Answer, Evaluate, Propose, Work
 from waysout.store import check_same
 
-_REMEMBERED = "remembered"
 _UNFINISHED = (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
 
 
@@ -161,12 +161,10 @@ class Person:
         """Return what was known when the search began: by the run on file, else by memory."""
         office = self.office
         if office.store and self._scored is not None:
-            told = (e for e in office.store.events() if e.kind == _REMEMBERED)
-            on_file = next((e.detail for e in told if e.index == self.index), None)
-            return Past.from_dict(on_file, office.problem.schema) if on_file else None
+            return known_before(office.store, office.problem, self.index)
         past = self._memory.copy() if self._memory else None
         if office.store and past:
-            office.store.event(_REMEMBERED, past.as_dict(), self.index)
+            office.store.event(REMEMBERED, past.as_dict(), self.index)
         return past
 
     # The loop ----------------------------------------------------------------------------------
