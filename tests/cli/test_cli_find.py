@@ -4,6 +4,7 @@ import io
 import json
 import socket
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -338,6 +339,21 @@ def test_what_a_custom_rule_prints_does_not_spoil_the_result(
     assert json.loads(out)["outcome"] == "found"
     assert "imported\n" in err
     assert "called\n" in err
+
+
+@pytest.mark.parametrize("name", ["letter.txt", "letter.html"])
+def test_a_letter_is_written_as_its_name_ends(
+    waysout: CommandLine, tmp_path: Path, name: str
+) -> None:
+    letter = tmp_path / name
+    code, _, err = waysout(*FIND, *ROW, *QUICK, "--letter", letter)
+    assert (code, f"letter: {letter}\n" in err) == (0, True)
+    text = letter.read_text()
+    assert text.startswith("<!DOCTYPE html>") is name.endswith(".html")
+    assert "What this letter promises" in text
+    assert f"{datetime.now().astimezone().year}" in text
+    code, _, err = waysout(*FIND, *ROW, *QUICK, "--html", letter, "--letter", letter)
+    assert (code, "--letter would overwrite" in err) == (3, True)
 
 
 def test_a_file_that_turns_out_unwritable_leaves_the_result(

@@ -14,6 +14,7 @@ from cli_world import FIND, ROW, cut_off, in_world, world  # noqa: F401
 
 from conftest import CommandLine
 from waysout.cli.sources import Source, Sourced, Trust, open_source
+from waysout.report.words import date_text
 from waysout.store import Store, list_runs, new_run_path, runs_dir, tables
 
 pytestmark = pytest.mark.usefixtures("in_world")
@@ -375,6 +376,22 @@ def test_results_are_exported(waysout: CommandLine, tmp_path: Path) -> None:
     assert len(table.read_text().splitlines()) == 1 + len(result["options"])
     assert waysout("runs", "export", "--format", "html", "--out", tmp_path / "pages")[0] == 0
     assert "<!DOCTYPE html>" in (tmp_path / "pages" / "query-0.html").read_text()
+
+
+def test_letters_are_exported_with_the_day_of_the_search(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    waysout(*FIND, *QUICK)
+    [run] = list_runs(runs_dir())
+    with Store.read(run) as store:
+        day = date_text(store.summary().created.astimezone().date())
+    letters = tmp_path / "letters"
+    code, _, err = waysout("runs", "export", "--format", "letter", "--out", letters)
+    assert (code, err.count("letter: ")) == (0, 2)
+    assert (letters / "query-0-letter.txt").read_text().startswith(f"  {day}\n")
+    assert (letters / "query-0-letter.html").read_text().startswith("<!DOCTYPE html>")
+    code, _, err = waysout("runs", "export", "--format", "letter")
+    assert (code, "--out FOLDER" in err) == (3, True)
 
 
 def test_export_says_what_is_wrong(waysout: CommandLine, tmp_path: Path) -> None:

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
+from datetime import date
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from page_reader import Page
 from report_samples import (
     APPROVED,
+    BROKEN,
     EVERY,
     FOUND,
     HOSTILE,
@@ -19,50 +21,13 @@ from report_samples import (
     SETTINGS,
     SPENT,
     STUCK,
+    TOLD,
 )
 
 from waysout.domain.result import Option, Outcome, OutcomeKind
 from waysout.report.html import esc, page
 from waysout.report.result import Result
 from waysout.report.words import reason_text
-
-VOID = {"meta"}
-ALLOWED = {
-    "html", "head", "meta", "title", "style", "body", "header", "section", "footer", "div", "h1",
-    "h2", "h3", "p", "strong", "bdi", "span", "ul", "ol", "li", "dl", "dt", "dd", "table",
-    "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "pre", "code",
-}  # fmt: skip
-ATTRIBUTES = {
-    "lang", "charset", "name", "content", "http-equiv", "class", "role", "tabindex", "aria-label",
-    "scope",
-}  # fmt: skip
-
-
-class Page(HTMLParser):
-    """What a browser would make of a page: its text, and whether it is well formed."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.text = ""
-        self.feed(source)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag in ALLOWED
-        assert {name for name, _ in attrs} <= ATTRIBUTES
-        self.seen.append(tag)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1:] != ["style"]:
-            self.text += data
 
 
 def seen(result: Result) -> Page:
@@ -76,6 +41,7 @@ def test_a_page_is_well_formed_and_needs_nothing_else(name: str) -> None:
     assert source.startswith('<!DOCTYPE html>\n<html lang="en">')
     assert read.seen.count("h1") == 1
     assert not re.search(r"https?://|url\(|@import|src=[^x]", source)
+    assert "default-src 'none'; style-src 'unsafe-inline'" in source
     assert all(c.isprintable() or c == "\n" for c in source)
 
 
@@ -93,7 +59,7 @@ def test_a_page_tells_what_was_decided_and_what_can_be_done() -> None:
     assert "Ways out: Personal loans" in text
     assert "the model loans.txt says: refused" in text
     assert "Searched with comp-mcts. Changes proposed by llamacpp:tiny." in text
-    assert "Change income from 40500 to 52000" in text
+    assert "Change income from 40,500 to 52,000" in text
     assert "Change car from no to yes" in text
     assert "chance 71%" in text
     assert "not approved each time, chance 55%" in text
@@ -123,9 +89,62 @@ def test_a_page_tells_of_calls_that_were_saved() -> None:
 def test_all_options_are_listed_below_the_first_five() -> None:
     read = seen(HOSTILE)
     assert "5 ways out to read first" in read.text
-    assert "All 60 options, in the order found" in read.text
+    assert "All 60 options, the easiest first" in read.text
     assert len(re.findall(r'<li class="card">', page(HOSTILE))) == 5
     assert len(re.findall(r'<tr><th scope="row">\d+</th>', page(HOSTILE))) == 60
+
+
+def test_a_page_speaks_in_the_words_of_the_card() -> None:
+    text = seen(TOLD).text
+    assert "Change income from 40,500 to 52,000 euros a year" in text
+    assert "Change home from a rented flat to a house of one's own" in text
+    assert "Change car from no to with a car" in text
+    assert "term: 36 → 60 months" in text
+    assert "income income before tax40,500 euros a year" in text
+    assert "(income: 40,500 → 52,000 euros a year)" in text
+
+
+def test_a_page_says_what_is_promised_what_is_not_and_why_it_ended() -> None:
+    text = Page(page(TOLD, when=date(2026, 3, 1))).text
+    assert "says: refused (chance 29%). What was asked for: the model's own yes." in text
+    assert "Asked on 1 March 2026." in text
+    assert "The search ended: all 30 LLM calls are spent." in text
+    for said in ("correlation is not causation", "Nobody has checked that a change is possible",
+                 "held as they are", "may change", "answered on 1 March 2026",
+                 "written by a language model, or a stand-in"):  # fmt: skip
+        assert said in text[text.index("Not promised") :]
+    assert "The limits" in text
+    assert "immutable age" in text
+    bare = replace(TOLD, options=(replace(OPTIONS[0], reasons=()),), settings={})
+    assert "written by a language model" not in seen(bare).text
+    assert "The limits" not in seen(bare).text
+    assert "when this search was made" in seen(bare).text
+
+
+def test_a_model_that_only_says_yes_or_no_is_given_no_chance() -> None:
+    labels = replace(TOLD, settings={**TOLD.settings, "labels_only": True})
+    text = seen(labels).text[: seen(labels).text.index("What it took")]
+    assert "chance" not in text.replace("Chance", "")
+    assert "approved" in text
+
+
+def test_a_long_list_is_cut_and_says_where_the_rest_is() -> None:
+    hard = replace(OPTIONS[0], proximity=0.01)
+    many = replace(FOUND, options=(*(hard,) * 700, OPTIONS[1]))
+    source = page(many)
+    assert "The 500 easiest of 701 options, the easiest first" in Page(source).text
+    assert "waysout runs export --format csv" in Page(source).text
+    assert len(re.findall(r'<tr><th scope="row">\d+</th>', source)) == 500
+    first = source[source.index('<tr><th scope="row">1</th>') :]
+    assert "60,000.5" in first[: first.index("</tr>")]
+
+
+def test_a_map_is_drawn_where_it_helps() -> None:
+    assert "svg" not in seen(FOUND).seen
+    many = replace(FOUND, options=OPTIONS * 4)
+    assert page(many).count('class="dot"') == 12
+    assert page(many).count('<circle class="first"') == 5
+    assert "svg" not in seen(replace(many, options=(replace(OPTIONS[0], sparsity=10**9),) * 9)).seen
 
 
 def test_near_misses_are_labelled_as_not_approved() -> None:
@@ -134,7 +153,7 @@ def test_near_misses_are_labelled_as_not_approved() -> None:
     assert "None of these was approved." in text
     assert "not approved, chance 38%" in text
     assert "Way out 1" not in text
-    assert "Each option was put to the model" not in text
+    assert "was put to the model" not in text
 
 
 def test_near_misses_are_not_shown_beside_options() -> None:
@@ -148,6 +167,7 @@ def test_a_yes_and_an_obstacle_are_told() -> None:
     stuck = seen(STUCK).text
     assert "the model says: rejected" in stuck
     assert stuck.count("immutable: ") == len(QUERY)
+    assert "the model was not heard" in seen(BROKEN).text
 
 
 def test_simulated_proposals_are_said_so_on_top() -> None:

@@ -33,9 +33,10 @@ from waysout.domain.metrics import set_metrics
 from waysout.domain.oracle import Answers, Goal
 from waysout.domain.result import OutcomeKind, Result
 from waysout.domain.rules import Immutable
-from waysout.domain.schema import Row
+from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, OracleError, RowError
 from waysout.llm.base import Request
+from waysout.run.plan import wording
 from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.work import Work
@@ -444,3 +445,19 @@ def test_a_script_may_end_in_the_middle() -> None:
         "    import atexit; atexit.register(lambda: print('over'))"
     )
     assert out.strip() == "over"
+
+
+def test_a_result_brings_the_card_s_words_along() -> None:
+    schema = Schema(
+        (
+            Feature("pay", "integer", range=(0, 20), unit="euros", about="what is earned"),
+            Feature("home", "boolean", levels=("rents", "owns"), words={"owns": "has a house"}),
+            Feature("plain", "boolean"),
+        )
+    )
+    assert wording(schema) == {
+        "pay": {"unit": "euros", "about": "what is earned"},
+        "home": {"words": {"False": "rents", "True": "has a house"}},
+    }
+    (result,) = search(rows=PEOPLE[:1])
+    assert result.settings["wording"] == {}

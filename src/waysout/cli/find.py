@@ -144,6 +144,11 @@ def find(
     csv: Annotated[
         Path | None, typer.Option(help="Write the options to this file.", rich_help_panel=OUTPUT)
     ] = None,
+    letter: Annotated[
+        Path | None,
+        typer.Option(help="Write a letter to the person to this file: a page to print where it "
+                     "ends in .html, else plain text.", rich_help_panel=OUTPUT),
+    ] = None,
     run: Annotated[
         Path | None,
         typer.Option(help="Keep the run in this file; the default: `waysout runs list`.",
@@ -179,7 +184,7 @@ def find(
     check_chosen(row, where, json_row)
     read = {"--data": data, "--card": card, "--model": model, "--json-row": json_row,
             "--llm": llm.partition(":")[2], "--run": run}  # fmt: skip
-    check_places({"--html": html, "--csv": csv, "--record": record}, read)
+    check_places({"--html": html, "--csv": csv, "--letter": letter, "--record": record}, read)
     options = search_options(
         method=method, setting=setting or [], llm=llm, calls=calls, k=k, oracle_rows=oracle_rows,
         polish=polish, seconds=seconds, tokens=tokens, money=money, price=price, seed=seed,
@@ -199,7 +204,9 @@ def find(
         ended = search.search_source(
             source, trust, options, lambda table: find_row(table, row, where, json_row), signals
         )
-    search.hand_over(ended, json=json, most=show, html=html, csv=csv, run=place, llm=asked)
+    search.hand_over(
+        ended, json=json, most=show, html=html, csv=csv, letter=letter, run=place, llm=asked
+    )
 
 
 def search_options(**given: Any) -> Options:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -220,24 +220,37 @@ def _check_confirmed(path: Path, kept: Kept, llm: str) -> None:
 @app.command()
 def export(
     run: RunName = "last",
-    format: Annotated[Literal["json", "csv", "html"], typer.Option(help="What to write.")] = "json",
-    out: Annotated[Path | None, typer.Option(help="The file (or, for html, the folder).")] = None,
+    format: Annotated[
+        Literal["json", "csv", "html", "letter"], typer.Option(help="What to write.")
+    ] = "json",
+    out: Annotated[
+        Path | None, typer.Option(help="The file (or, for html and letter, the folder).")
+    ] = None,
 ) -> None:
-    """Write the results of a run: JSON lines, one table of all options, or a page each."""
+    """Write the results of a run: JSON lines, one table of all options, or a page or letter each.
+
+    Letters are to the person concerned, as text and as a page to print.
+    """
     from waysout.errors import InputError, UnavailableError
     from waysout.store import Store, find_run
 
-    if format == "html" and out is None:
-        raise InputError("pages go to a folder: --out FOLDER")
+    write_each = {"html": _write_page, "letter": _write_letter}.get(format)
+    if write_each and out is None:
+        raise InputError("pages and letters go to a folder: --out FOLDER")
     path = find_run(run)
-    if out is not None and format != "html":
+    if out is not None and not write_each:
         check_places({"--out": out}, {"the run": path})
     with Store.read(path) as store:
-        results = _results(store)
+        results, day = _results(store), store.summary().created.astimezone().date()
     if not results:
         say(f"note: {path} holds no result yet; `waysout runs show` says what it holds")
     try:
-        _export(results, format, out)
+        if write_each and out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            for index, result in results.items():
+                write_each(result, out / f"query-{index}", day)
+        else:
+            _export(results, format, out)
     except OSError as error:
         raise UnavailableError(f"cannot write {error.filename}: {error.strerror}") from None
 
@@ -245,9 +258,6 @@ def export(
 def _export(results: Mapping[int, Result], format: str, out: Path | None) -> None:
     from waysout.report.result import to_csv
 
-    if out is not None and format == "html":
-        _write_pages(results, out)
-        return
     found = list(results.values())
     text = to_csv(found) if format == "csv" else "".join(f"{r.to_json()}\n" for r in found)
     if out is None and format == "json":
@@ -259,12 +269,17 @@ def _export(results: Mapping[int, Result], format: str, out: Path | None) -> Non
         say(f"wrote {out}")
 
 
-def _write_pages(results: Mapping[int, Result], out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    for index, result in results.items():
-        page = out / f"query-{index}.html"
-        result.to_html(page)
-        say(f"page: {page}")
+def _write_page(result: Result, stem: Path, day: date) -> None:
+    page = stem.with_suffix(".html")
+    result.to_html(page, when=day)
+    say(f"page: {page}")
+
+
+def _write_letter(result: Result, stem: Path, day: date) -> None:
+    for name in ("letter.txt", "letter.html"):
+        letter = stem.with_name(f"{stem.name}-{name}")
+        result.to_letter(letter, when=day)
+        say(f"letter: {letter}")
 
 
 @app.command()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -213,12 +214,13 @@ def hand_over(
     most: int = SHOWN,
     html: Path | None = None,
     csv: Path | None = None,
+    letter: Path | None = None,
     run: Path | None = None,
     llm: str = "",
 ) -> None:
     """Print the result, write it to the files that were asked for, and leave with the code."""
     # Files come first: whoever reads stdout may hang up in the middle (`… | head`).
-    notes, failure = _write_files(ended.result, html, csv)
+    notes, failure = _write_files(ended.result, html, csv, letter)
     if json:
         print_json(ended.as_dict())
     else:
@@ -267,18 +269,23 @@ def show(result: Result, *, most: int = SHOWN) -> None:
     tell(text.spent(result))
 
 
-def _write_files(result: Result, html: Path | None, csv: Path | None) -> tuple[list[str], int]:
+def _write_files(
+    result: Result, html: Path | None, csv: Path | None, letter: Path | None
+) -> tuple[list[str], int]:
     """Write the files; returns what to say of it and the exit code, and never fails itself."""
     from waysout.errors import UnavailableError
 
-    notes = []
+    notes, today = [], datetime.now().astimezone().date()
     try:
         if html is not None:
-            result.to_html(html)
+            result.to_html(html, when=today)
             notes.append(f"page: {html}")
         if csv is not None:
             result.to_csv(csv)
             notes.append(f"table: {csv}")
+        if letter is not None:
+            result.to_letter(letter, when=today)
+            notes.append(f"letter: {letter}")
     except OSError as error:
         notes.append(f"error: cannot write {error.filename}: {error.strerror}")
         return notes, UnavailableError.exit_code

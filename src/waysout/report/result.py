@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -19,6 +21,7 @@ from waysout.report.words import counted, reason_text
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 SCORES = ("probability", "proximity", "sparsity", "reasons", "stable")
 # Spreadsheets take a cell that begins so for a formula; some also in the full-width forms.
@@ -64,11 +67,46 @@ class Result(Data):
         names, rows = self._table(all_features)
         return _handed_over(_csv(names, rows), path)
 
-    def to_html(self, path: str | Path | None = None, *, n: int = 5) -> str | None:
-        """Write one self-contained page, the n options to read first on top, or return it."""
+    def to_html(
+        self, path: str | Path | None = None, *, n: int = 5, when: date | None = None
+    ) -> str | None:
+        """Write one self-contained page, the n options to read first on top, or return it.
+
+        ``when`` is the day of the search, for the page to name.
+        """
         from waysout.report.html import page
 
-        return _handed_over(page(self, n), path)
+        return _handed_over(page(self, n, when=when), path)
+
+    def to_letter(
+        self,
+        path: str | Path | None = None,
+        *,
+        html: bool | None = None,
+        n: int = 3,
+        when: date | None = None,
+    ) -> str | None:
+        """Write a letter to the person concerned, with at most n options, or return it.
+
+        It is plain text, or a page to print: as ``html`` says, else as the path ends. ``when`` is
+        the day of the search, for the letter to name.
+        """
+        from waysout.report.letter import letter_page, letter_text
+
+        if html is None:
+            html = path is not None and Path(path).suffix.lower() in (".html", ".htm")
+        letter = letter_page if html else letter_text
+        return _handed_over(letter(self, n=n, when=when), path)
+
+    def plot(self, x: str = "proximity", y: str = "sparsity", ax: Axes | None = None) -> Axes:
+        """Draw the options by two scores (proximity, sparsity, probability), with matplotlib.
+
+        Returns the axes: those given, or new ones, which a notebook shows (see
+        `waysout.report.plot`).
+        """
+        from waysout.report.plot import plot
+
+        return plot(self, x, y, ax)
 
     def __str__(self) -> str:
         return lines(self)
@@ -78,7 +116,7 @@ class Result(Data):
         return f"<Result {self.outcome.kind}: {found}; {spent(self)[7:-1]}>"
 
     def _repr_html_(self) -> str:
-        from waysout.report.html import excerpt
+        from waysout.report.notebook import excerpt
 
         return excerpt(self)
 
@@ -141,7 +179,10 @@ def _series(values: Sequence[Value]) -> pd.Series:
 def _defused(cell: Value) -> Value:
     if not isinstance(cell, str) or _NUMBER.fullmatch(cell):
         return cell
-    return f"'{cell}" if cell.lstrip(" ").startswith(_FORMULA) else cell
+    # A formula does not hide behind what a spreadsheet may drop: blanks, controls, marks.
+    seen = next((c for c in cell if unicodedata.category(c)[0] not in "CZ"), "")
+    begins = cell.lstrip(" ").startswith(_FORMULA) or seen in _FORMULA
+    return f"'{cell}" if begins else cell
 
 
 def _handed_over(text: str, path: str | Path | None) -> str | None:

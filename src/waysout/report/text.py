@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from waysout.domain.budget import Spent
 from waysout.domain.pick import pick
@@ -19,6 +19,8 @@ from waysout.report.words import (
     reason_text,
     value_text,
 )
+
+WriteChanges = Callable[[Mapping[str, tuple[Value, Value]]], list[str]]
 
 NOT_APPROVED = "Near misses: NOT approved, only the nearest the search came"
 _SIMULATED = "these changes were proposed by a stand-in, not by a language model"
@@ -54,7 +56,7 @@ def lines(result: Result, width: int = 100, n: int = 5) -> str:
     elif result.near_misses:
         parts.append(_wrapped(f"{NOT_APPROVED}.", width))
         parts += [_entry(i, o, width) for i, o in enumerate(result.near_misses[:n], 1)]
-    parts.append(_wrapped(spent(result), width))
+    parts += [_wrapped(said, width) for said in (ending(result), spent(result)) if said]
     return "\n\n".join(parts)
 
 
@@ -81,19 +83,21 @@ def option_rows(
     return columns, rows
 
 
-def sentence(result: Result) -> str:
-    """Say in plain words how the search ended."""
+def sentence(result: Result, write: WriteChanges = change_lines) -> str:
+    """Say in plain words how the search ended; ``write`` puts changes into words."""
     if not result.options:
-        return _nothing_found(result.outcome)
+        return _nothing_found(result.outcome, bool(result.settings.get("labels_only")))
     options = result.options
     nearest = max(options, key=lambda o: o.proximity)
+    best = nearest.probability
     which = "It" if len(options) == 1 else "The nearest"
     sets = int(result.metrics.get("lever_sets") or len({frozenset(o.changes) for o in options}))
     said = [
         f"{counted(len(options), 'way out', 'ways out')} found"
         + (f", over {counted(sets, 'different set')} of features" if sets > 1 else ""),
         f"{which} changes {counted(nearest.sparsity, 'thing')} "
-        f"({_in_short(nearest.changes)}) for a chance of {chance(nearest.probability)}",
+        f"({_in_short(write(nearest.changes))})"
+        + ("" if result.settings.get("labels_only") else f" for a chance of {chance(best)}"),
     ]
     unstable = sum(o.stable is False for o in options)
     if unstable:
@@ -102,6 +106,13 @@ def sentence(result: Result) -> str:
     if result.outcome.kind in _CUT_SHORT:
         said.append(_with_reason(_CUT_SHORT[result.outcome.kind], result.outcome.reason))
     return ". ".join(said) + "."
+
+
+def ending(result: Result) -> str:
+    """Say why a search that found something came to its end; empty where `sentence` does."""
+    if not result.options or result.outcome.kind in _CUT_SHORT or not result.outcome.reason:
+        return ""
+    return f"{_with_reason('The search ended', result.outcome.reason)}."
 
 
 def spent(result: Result) -> str:
@@ -144,13 +155,13 @@ def has_own_edits(result: Result) -> bool:
     return isinstance(told, Mapping) and bool(told.get("own_edits"))
 
 
-def _nothing_found(outcome: Outcome) -> str:
+def _nothing_found(outcome: Outcome, labels_only: bool) -> str:
     what = _NOTHING_FOUND[outcome.kind]
     if outcome.kind is OutcomeKind.INFEASIBLE and not outcome.binding:
         what = "There is no way out"
     said = _with_reason(what, _few_reasons(outcome))
     best = outcome.best_probability
-    if best is None:
+    if best is None or labels_only:
         return f"{said}."
     if outcome.kind is OutcomeKind.ALREADY_APPROVED:
         return f"{said} (chance {chance(best)})."
@@ -172,8 +183,8 @@ def _with_reason(said: str, reason: str) -> str:
     return f"{said}: {reason}" if reason else said
 
 
-def _in_short(changes: Mapping[str, tuple[Value, Value]], most: int = 3) -> str:
-    written = [cut(line, 80) for line in change_lines(changes)]
+def _in_short(lines: Sequence[str], most: int = 3) -> str:
+    written = [cut(line, 80) for line in lines]
     rest = len(written) - most
     return ", ".join(written[:most]) + (f" and {rest} more" if rest > 0 else "")
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from datetime import date
 
 from waysout.domain.result import Option
 from waysout.domain.schema import Value, format_number
 
 # These turn the direction of what follows, so that a text shows as something it is not.
 _TURNS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+PLAIN_GOAL = "the model's own yes"
+# In English wherever it is run: strftime would take the language of the machine.
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
 
 
 def clean(text: object) -> str:
@@ -38,6 +46,46 @@ def value_text(value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return clean(value) or "(empty)" if isinstance(value, str) else format_number(value)
+
+
+def grouped(*values: float) -> list[str]:
+    """Write numbers that stand together; where one is large, with thousands set apart in all.
+
+    >>> grouped(9500), grouped(14500, 5000.0), grouped(-60000.5, 1e-9)
+    (['9500'], ['14,500', '5,000'], ['-60,000.5', '1e-09'])
+    """
+    texts = [format_number(value) for value in values]
+    large = any(abs(value) >= 10_000 for value in values)
+    return [_with_commas(text) for text in texts] if large else texts
+
+
+def _with_commas(text: str) -> str:
+    whole, point, rest = text.partition(".")
+    return f"{int(whole):,}{point}{rest}" if whole.lstrip("-").isdigit() else text
+
+
+def goal_text(goal: object) -> str:
+    """Say what was asked of the model, from a goal as results hold it.
+
+    >>> goal_text({"at_least": 0.7}), goal_text({"rise": 0.25}), goal_text({})
+    ('a chance of at least 70%', 'a chance 25 points higher than now', "the model's own yes")
+    """
+    asked = goal if isinstance(goal, Mapping) else {}
+    limits = {name: v for name, v in asked.items() if isinstance(v, (int, float))}
+    if "rise" in limits:
+        return f"a chance {100 * limits['rise']:g} points higher than now"
+    words = (("at_least", "at least"), ("at_most", "at most"))
+    parts = [f"{said} {chance(limits[name])}" for name, said in words if name in limits]
+    return f"a chance of {' and '.join(parts)}" if parts else PLAIN_GOAL
+
+
+def date_text(when: date) -> str:
+    """Write a date so that no two countries read it differently.
+
+    >>> date_text(date(2026, 3, 1))
+    '1 March 2026'
+    """
+    return f"{when.day} {_MONTHS[when.month - 1]} {when.year}"
 
 
 def chance(probability: float) -> str:

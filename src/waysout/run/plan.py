@@ -11,7 +11,7 @@ from waysout.domain.budget import Budget
 from waysout.domain.known import Known
 from waysout.domain.memory import Past
 from waysout.domain.problem import Problem
-from waysout.domain.schema import Row, Schema
+from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, shown
 from waysout.prompts.propose import Proposer, Style
 from waysout.search.base import Case, Method, Search
@@ -119,9 +119,20 @@ def describe(problem: Problem) -> dict[str, Any]:
 
 def wording(schema: Schema) -> dict[str, dict[str, Any]]:
     """Return the words a person reads for features and their values, as far as a card gives any."""
-    told = {f.name: {"unit": f.unit, "about": f.about, "words": dict(f.words)} for f in schema}
-    return {name: given for name, words in told.items()
-            if (given := {k: v for k, v in words.items() if v})}  # fmt: skip
+    told = {f.name: {"unit": f.unit, "about": f.about, "words": _words(f)} for f in schema}
+    return {
+        name: given
+        for name, words in told.items()
+        if (given := {k: v for k, v in words.items() if v})
+    }
+
+
+def _words(feature: Feature) -> dict[str, str]:
+    """Return words by what stands in a row: a boolean's own spellings do not."""
+    if feature.kind != "boolean" or feature.levels == (False, True):
+        return dict(feature.words)
+    spelled = zip(feature.values(), feature.level_texts, strict=True)
+    return {str(value): feature.words.get(level, level) for value, level in spelled}
 
 
 def manifest(problem: Problem, plan: Plan, llm: str | None) -> dict[str, Any]:

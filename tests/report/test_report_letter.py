@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+from page_reader import Page
+from report_samples import (
+    APPROVED,
+    BROKEN,
+    EVERY,
+    FOUND,
+    HOSTILE,
+    MISSED,
+    ONE,
+    OPTIONS,
+    STUCK,
+    TOLD,
+)
+
+from waysout.domain.result import Outcome, OutcomeKind, Result
+from waysout.errors import InputError
+from waysout.report.html import packaged
+from waysout.report.letter import WIDTH, letter_page, letter_text
+
+HEADINGS = set(re.findall(r"^# (.*)", packaged("letter.txt"), re.MULTILINE))
+SUBJECT = "ABOUT A DECISION, AND WHAT WOULD CHANGE IT"
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def told(result: Result, n: int = 3) -> str:
+    return flat(letter_text(result, n=n))
+
+
+def test_a_letter_tells_options_in_full_sentences() -> None:
+    text = told(TOLD)
+    assert "A computer model (loans.txt) was given your values." in text
+    assert "As things stand, it says: refused." in text
+    assert "It puts the chance of a yes at 29%." in text
+    assert "1. Change income from 40,500 to 52,000 euros a year. The model then says:" in text
+    assert "then says: granted (chance 71%)." in text
+    assert (
+        "Change income from 40,500 to 60,000.5 euros a year and term from 36 to 60 months." in text
+    )
+    assert "from a rented flat to a house of one's own and car from no to with a car." in text
+    assert "did not say so each time: do not rely on this one." in text
+    assert "- income: income before tax." in text
+    assert "None of them changes: age (missing)." in text
+
+
+def test_a_letter_says_how_many_there_are() -> None:
+    assert "3 were found:" in told(TOLD)
+    assert "3 were found. Here are 2 of them" in told(TOLD, n=2)
+    assert "One was found:" in told(ONE)
+    assert "3. Change" not in told(TOLD, n=2)
+    with pytest.raises(InputError, match="whole number of 1 or more"):
+        letter_text(TOLD, n=0)
+
+
+def test_a_letter_says_what_it_promises_and_what_not() -> None:
+    text = told(TOLD)
+    for said in ("What this letter promises", "What it does not promise", "not causes",
+                 "Nobody has checked", "binds nobody", "If none of this is possible for you",
+                 "Ask for a person to look at your case."):  # fmt: skip
+        assert said in text
+    for nothing in (MISSED, STUCK, APPROVED, BROKEN):
+        assert "What this letter promises" not in told(nothing)
+
+
+def test_a_letter_names_the_day_it_is_given() -> None:
+    text = letter_text(TOLD, when=date(2026, 3, 1))
+    assert text.startswith("  1 March 2026\n")
+    assert "asked on 1 March 2026" in flat(text)
+    assert letter_text(TOLD).startswith(SUBJECT)
+    assert "asked when the search was made" in told(TOLD)
+
+
+ENDS = {
+    "missed": (MISSED, "tried 150 combinations, and no more. The best chance it reached is 38%"),
+    "exhausted": (replace(MISSED, outcome=Outcome(OutcomeKind.EXHAUSTED)), "found none"),
+    "stuck": (STUCK, "stand in the way: - immutable: income is fixed - immutable: term"),
+    "out of reach": (replace(STUCK, outcome=Outcome(OutcomeKind.INFEASIBLE, "it is 0.9 now.")),
+                     "cannot be reached: it is 0.9 now. The values"),
+    "approved": (APPROVED, "Nothing. What was asked for, the answer “granted”, is met already."),
+    "stopped": (replace(MISSED, outcome=Outcome(OutcomeKind.INTERRUPTED, "x")),
+                "was stopped before it found one"),
+    "failed": (BROKEN, "a fault in the program or in the model. That says nothing about your case"),
+    "nothing to show": (replace(FOUND, options=()), "found none"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_every_end_has_words_of_its_own(name: str) -> None:
+    result, said = ENDS[name]
+    assert said in told(result)
+    assert "Change " not in told(result)
+    assert told(result).count("We looked for") + told(result).count("What was asked for") == 1
+
+
+def test_options_found_before_a_stop_are_told_with_it() -> None:
+    text = told(replace(TOLD, outcome=Outcome(OutcomeKind.INTERRUPTED, "x")))
+    assert "1. Change" in text
+    assert "The search was stopped before its end." in text
+    assert "stopped before its end" not in told(TOLD)
+
+
+def test_a_decision_that_is_not_known_is_not_made_up() -> None:
+    assert "What it says is not on file." in told(BROKEN)
+    assert "rejected" not in told(BROKEN)
+    known = replace(BROKEN, settings={"query_approved": False})
+    assert "it says: rejected." in told(known)
+
+
+def test_a_chance_that_was_asked_for_is_named() -> None:
+    asked = replace(TOLD, settings={**TOLD.settings, "goal": {"at_least": 0.7}})
+    assert "changes that reach a chance of at least 70%." in told(asked)
+    assert "The model then puts the chance of a yes at 71%." in told(asked)
+    assert "says: granted" not in told(asked)
+    little = replace(TOLD, settings={**TOLD.settings, "goal": {"at_least": 0.001}})
+    assert "a chance of at least <1%." in Page(letter_page(little)).text
+
+
+def test_a_model_that_only_says_yes_or_no_is_given_no_chance() -> None:
+    labels = replace(TOLD, settings={**TOLD.settings, "labels_only": True})
+    assert "chance" not in told(labels)
+    assert "The model then says: granted." in told(labels)
+    assert "best chance" not in told(replace(MISSED, settings={"labels_only": True}))
+
+
+def test_what_moves_along_is_mentioned() -> None:
+    linked = replace(TOLD, options=(replace(OPTIONS[1], sparsity=1),))
+    assert "Some of these move together by themselves." in told(linked)
+    assert "move together" not in told(TOLD)
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.FOUND, OutcomeKind.INTERRUPTED, OutcomeKind.FAILED])
+@pytest.mark.parametrize("options", [(), (replace(OPTIONS[0], reasons=("zebra zebra",)),)])
+def test_nothing_that_a_language_model_wrote_is_in_a_letter(
+    kind: OutcomeKind, options: tuple[()]
+) -> None:
+    # How a search was interrupted may quote what a server said.
+    result = replace(TOLD, outcome=Outcome(kind, "the LLM said: zebra zebra"), options=options,
+                     near_misses=(replace(OPTIONS[0], reasons=("zebra zebra",)),))  # fmt: skip
+    assert "zebra" in (result.to_html() or "")
+    assert "zebra" not in letter_text(result)
+    assert "zebra" not in letter_page(result)
+
+
+def test_simulated_proposals_are_said_so() -> None:
+    assert told(HOSTILE).index("Simulated: these changes") < told(HOSTILE).index("What was decided")
+    assert "Simulated" in letter_page(HOSTILE)
+    assert "Simulated" not in told(TOLD)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_letter_keeps_to_its_form(name: str) -> None:
+    lines = letter_text(EVERY[name]).splitlines()
+    assert all(len(line) <= WIDTH and line.isprintable() for line in lines)
+    at_margin = [line for line in lines if line and not line.startswith("  ")]
+    assert {line for line in at_margin if set(line) - set("-=")} <= HEADINGS | {SUBJECT}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_both_letters_say_the_same(name: str) -> None:
+    source = letter_page(EVERY[name])
+    read = Page(source)
+    assert source.startswith("<!DOCTYPE html>")
+    assert read.seen.count("h1") == 1
+    assert "default-src 'none'" in source
+    body = read.text[read.text.index("About a decision, and") :]
+    marks = r"(?m)^ +(?:-|\d\.) |^[-=]+$"
+    plain = re.sub(marks, "", letter_text(EVERY[name]).partition(SUBJECT)[2])
+    assert re.sub(r"\s", "", plain) in re.sub(r"\s", "", body)
+
+
+def test_a_letter_is_written_as_its_name_ends(tmp_path: Path) -> None:
+    day = date(2026, 3, 1)
+    assert TOLD.to_letter() == letter_text(TOLD)
+    assert TOLD.to_letter(html=True, n=1) == letter_page(TOLD, n=1)
+    for name in ("a.html", "b.HTM", "c.txt", "d"):
+        assert TOLD.to_letter(tmp_path / name, when=day) is None
+    assert (tmp_path / "a.html").read_text() == letter_page(TOLD, when=day)
+    assert (tmp_path / "b.HTM").read_text() == letter_page(TOLD, when=day)
+    assert (tmp_path / "c.txt").read_text() == letter_text(TOLD, when=day)
+    assert (tmp_path / "d").read_text() == letter_text(TOLD, when=day)
