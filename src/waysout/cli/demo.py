@@ -55,10 +55,10 @@ def demo(
     if applicant >= len(rows):
         raise InputError(f"there are {len(rows)} applicants, 0 to {len(rows) - 1}; not {applicant}")
     with Signals(json) as signals:
-        problem, dataset = _problem(quiet=json)
+        problem, dataset = demo_problem(quiet=json)
         query = dataset.rows[rows[applicant]]
         options: Options = {
-            "llm": llm or _small_llm(calls, quiet=json), "calls": calls, "oracle_rows": ROWS,
+            "llm": llm or small_llm(calls, quiet=json), "calls": calls, "oracle_rows": ROWS,
             "seconds": seconds, "data": dataset,
         }  # fmt: skip
         if record is not None:
@@ -70,9 +70,11 @@ def demo(
         chance = ended.result.settings.get("query_probability")
         _introduce(problem, dataset, query, rows[applicant], chance)
     search.hand_over(ended, json=json, html=html)
+    if not json:
+        tell("The same in a browser, for any of the applicants: waysout serve")
 
 
-def _small_llm(calls: int, quiet: bool) -> str:
+def small_llm(calls: int, quiet: bool) -> str:
     """Return the default LLM, downloaded if need be; where that fails, a stand-in that says so."""
     from waysout.errors import IntegrityError, UnavailableError
     from waysout.llm.connect import DEFAULT
@@ -102,7 +104,8 @@ def _fetch(name: str, quiet: bool) -> None:
         )
 
 
-def _problem(quiet: bool) -> tuple[Problem, Dataset]:
+def demo_problem(quiet: bool) -> tuple[Problem, Dataset]:
+    """Return the demo's problem and table; its model is trained where there is none yet."""
     from waysout.datasets.load import load_dataset
     from waysout.datasets.manifest import load_oracle
     from waysout.datasets.split import training_rows

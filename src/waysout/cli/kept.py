@@ -46,6 +46,18 @@ def read_kept(store: Store) -> Kept:
 
 
 def check_is_of_find(store: Store) -> None:
+    """Refuse a run that `waysout find` cannot go on with."""
+    from waysout.errors import InputError
+
+    check_says_of_what(store)
+    if _about(store).get("service"):
+        raise InputError(
+            f"{store.path} was made by `waysout serve`, with what that person cannot change: go on "
+            f"there, with waysout serve {store.path.stem}"
+        )
+
+
+def check_says_of_what(store: Store) -> None:
     """Refuse a run that other code has made: only that code can make its problem again."""
     from waysout.errors import InputError
 

@@ -11,7 +11,19 @@ from typing import Annotated
 import typer
 
 from waysout import __version__
-from waysout.cli import card, certify, data, demo, doctor, find, models, oracle, propose, runs
+from waysout.cli import (
+    card,
+    certify,
+    data,
+    demo,
+    doctor,
+    find,
+    models,
+    oracle,
+    propose,
+    runs,
+    serve,
+)
 from waysout.cli.output import echo_json, say
 from waysout.errors import WaysoutError
 
@@ -28,6 +40,7 @@ app = typer.Typer(
 )
 app.command(name="demo")(demo.demo)
 app.command(name="find")(find.find)
+app.command(name="serve")(serve.serve)
 app.command(name="methods")(find.methods)
 app.command(name="certify")(certify.certify)
 app.add_typer(runs.app, name="runs")

@@ -266,6 +266,8 @@ def show(result: Result, *, most: int = SHOWN) -> None:
         title = (shown if more > 0 else "Ways out") if result.options else text.NOT_APPROVED
         typer.echo()
         print_table(title, *text.option_rows(options, reasons=not simulated))
+    if ending := text.ending(result):
+        tell(ending)
     tell(text.spent(result))
 
 

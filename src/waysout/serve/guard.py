@@ -1,0 +1,269 @@
+"""The guard: looks at each request's head before anything else does, and at its size.
+
+It is a plain ASGI wrapper, so that streams pass through it. What is let in is on a list (hosts,
+origins, types of bodies); there is no list of what is kept out, for no such list is ever whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from waysout.serve.hosts import Hosts
+from waysout.serve.tokens import Gate
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_OPEN = ("/", "/favicon.ico", "/api/login", "/api/health")
+_STATIC = "/static/"
+_FOR_PEOPLE = re.compile(r"/api/searches/[^/]+/(report|letter)\.html")
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'"
+)
+_PAPER_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox allow-modals"
+)
+_DATA_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_ALWAYS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+_WEBSOCKET_POLICY_VIOLATION = 1008
+_USAGE = 2  # what the command line says of a wrong usage
+
+
+class TurnedAway(Exception):
+    """A request that is not let in; knows the answer it gets."""
+
+    def __init__(self, status: int, kind: str, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Lets in what is ours: the right Host and Origin, whoever knows the token, a small body."""
+
+    app: App
+    hosts: Hosts
+    gate: Gate | None = None
+    most_body: int = 262_144
+    body_seconds: float = 20.0
+    linger_seconds: float = 1.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Look at the head, then at the body, then hand over."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, _with_headers(scope["path"], send))
+        else:
+            await send({"type": "websocket.close", "code": _WEBSOCKET_POLICY_VIOLATION})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = Head(scope)
+        try:
+            self._check_host(head)
+            self._check_origin(head)
+            self._check_token(head)
+            self._check_body_head(head)
+            if head.has_body:
+                receive = await self._read_body(receive)
+        except TurnedAway as reason:
+            await _turn_away(reason, send)
+            await self._hang_up(head, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _check_host(self, head: Head) -> None:
+        found = head.all("host")
+        if len(found) != 1 or not self.hosts.is_host(found[0]):
+            raise TurnedAway(
+                400, "ForeignHost",
+                "the Host header must name this server, once; serve --allow-host adds a name",
+            )  # fmt: skip
+
+    def _check_origin(self, head: Head) -> None:
+        origins = head.all("origin")
+        if len(origins) > 1 or not all(map(self.hosts.is_origin, origins)):
+            raise TurnedAway(
+                403, "ForeignOrigin", "this request came from a page of another origin"
+            )
+        sites = head.all("sec-fetch-site")
+        if not set(sites) <= {"same-origin", "none"} and not head.is_visit:
+            raise TurnedAway(403, "ForeignOrigin", "this request came from a page of another site")
+
+    def _check_token(self, head: Head) -> None:
+        if self.gate is None or head.path in _OPEN or head.path.startswith(_STATIC):
+            return
+        if not self.gate.admits(head.bearer, head.cookies(self.gate.cookie)):
+            raise TurnedAway(
+                401, "TokenNeeded",
+                "this needs the token: Authorization: Bearer …, or a login on the page",
+                www_authenticate="Bearer",
+            )  # fmt: skip
+
+    def _check_body_head(self, head: Head) -> None:
+        """Refuse a body that says it is too large, or anything but JSON."""
+        if head.length is not None and head.length > self.most_body:
+            raise self._too_large()
+        if head.has_body and head.media_types != ["application/json"]:
+            raise TurnedAway(415, "NotJson", "a body must be JSON: Content-Type: application/json")
+
+    async def _read_body(self, receive: Receive) -> Receive:
+        """Take in the body, whatever it says of its length, and return where to read it again."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.body_seconds):
+                async for part in _parts(receive):
+                    body += part
+                    if len(body) > self.most_body:
+                        raise self._too_large()
+        except TimeoutError:
+            raise TurnedAway(
+                408, "TooSlow", f"the body did not come within {self.body_seconds:g} s"
+            ) from None
+        return _again(bytes(body), receive)
+
+    async def _hang_up(self, head: Head, receive: Receive, send: Send) -> None:
+        """End the connection, for what follows is the unread body.
+
+        Who is still sending it has a moment to read the answer: hung up on in the middle, they
+        would see a broken connection instead.
+        """
+        if head.all("content-length") or head.all("transfer-encoding"):
+            with suppress(TimeoutError, TurnedAway):
+                async with asyncio.timeout(self.linger_seconds):
+                    async for _ in _parts(receive):
+                        pass
+        await send({"type": "http.response.body", "body": b""})
+
+    def _too_large(self) -> TurnedAway:
+        return TurnedAway(413, "TooLarge", f"a body may have {self.most_body} bytes at most")
+
+
+class Head:
+    """The head of a request: names in lower case, each value as it came."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.path: str = scope["path"]
+        self.method: str = scope["method"]
+        self._headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+
+    def all(self, name: str) -> list[str]:
+        """Return every value of a header."""
+        return [
+            value.decode("latin-1")
+            for key, value in self._headers
+            if key.decode("latin-1").lower() == name
+        ]
+
+    @property
+    def is_visit(self) -> bool:
+        """Whether somebody follows a link to the page itself, which shows nothing by itself."""
+        visit = ("GET", "/", ["navigate"], ["document"])
+        modes, kinds = self.all("sec-fetch-mode"), self.all("sec-fetch-dest")
+        return (self.method, self.path, modes, kinds) == visit
+
+    @property
+    def bearer(self) -> str | None:
+        """The token that is shown, if there is one and no second."""
+        found = self.all("authorization")
+        scheme, _, token = found[0].partition(" ") if len(found) == 1 else ("", "", "")
+        return token.strip() if scheme.lower() == "bearer" else None
+
+    def cookies(self, name: str) -> list[str]:
+        """Return every value of a cookie."""
+        pairs = (pair.partition("=") for line in self.all("cookie") for pair in line.split(";"))
+        return [value.strip() for key, _, value in pairs if key.strip() == name]
+
+    @property
+    def length(self) -> int | None:
+        """How long the body says it is."""
+        found = self.all("content-length")
+        if not found:
+            return None
+        if len(found) > 1 or not re.fullmatch(r"[0-9]{1,18}", found[0]):
+            raise TurnedAway(400, "BadLength", "Content-Length must be one number")
+        return int(found[0])
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows."""
+        return bool(self.length) or bool(self.all("transfer-encoding"))
+
+    @property
+    def media_types(self) -> list[str]:
+        """What the body says it is, without parameters."""
+        return [text.partition(";")[0].strip().lower() for text in self.all("content-type")]
+
+
+async def _parts(receive: Receive) -> AsyncGenerator[bytes]:
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise TurnedAway(400, "CutOff", "the connection ended within the body")
+        yield message.get("body", b"")
+        if not message.get("more_body", False):
+            return
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` that hands out the body once, then what comes after it."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def read() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return read
+
+
+def _with_headers(path: str, send: Send) -> Send:
+    """Return a ``send`` that puts the headers of safety on an answer, over any there are."""
+    ours = {name.encode(): value.encode() for name, value in _safety(path).items()}
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [pair for pair in message.get("headers", ()) if pair[0].lower() not in ours]
+            message = {**message, "headers": [*kept, *ours.items()]}
+        await send(message)
+
+    return sending
+
+
+def _safety(path: str) -> dict[str, str]:
+    static = path.startswith(_STATIC)
+    if _FOR_PEOPLE.fullmatch(path):
+        policy = _PAPER_POLICY
+    else:
+        policy = _PAGE_POLICY if static or path == "/" else _DATA_POLICY
+    stored = "no-cache" if static else "no-store"
+    return {**_ALWAYS, "content-security-policy": policy, "cache-control": stored}
+
+
+async def _turn_away(reason: TurnedAway, send: Send) -> None:
+    """Answer without reading on."""
+    error = {"type": reason.kind, "message": str(reason), "code": _USAGE}
+    body = json.dumps({"error": error}).encode()
+    headers = {
+        "content-type": "application/json", "content-length": str(len(body)),
+        "connection": "close", **reason.headers,
+    }  # fmt: skip
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": reason.status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body, "more_body": True})

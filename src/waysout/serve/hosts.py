@@ -1,0 +1,130 @@
+"""Which Host and Origin are ours: names and ports on a list, and nothing else."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from waysout.errors import InputError, shown
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_PLACE = re.compile(
+    r"(?P<name>[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
+)
+_ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<place>[^/]+)")
+# Bound to all addresses, a server is reached here by this one.
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_ALSO_LOCALHOST = ("127.0.0.1", "::1")
+
+Place = tuple[str, int | None]
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The names and ports we answer to. A page of any other may not talk to us.
+
+    >>> ours = Hosts.of("127.0.0.1", 8765)
+    >>> ours.is_host("localhost:8765"), ours.is_host("localhost"), ours.is_host("evil.org:8765")
+    (True, False, False)
+    >>> ours.is_origin("http://127.0.0.1:8765"), ours.is_origin("null")
+    (True, False)
+    """
+
+    places: frozenset[tuple[str, int]]
+
+    @classmethod
+    def of(cls, host: str, port: int, also: Iterable[str] = ()) -> Hosts:
+        """Return what a server bound to a host and port is called, and what else it may be.
+
+        A name without a port stands for our own port, and for those a browser does not name: a
+        proxy in front of us has one of them.
+        """
+        places = {(name, port) for name in _own_names(_ANY.get(host, host))}
+        for text in also:
+            name, given = _allowed(text)
+            ports = (port, *_DEFAULT_PORTS.values()) if given is None else (given,)
+            places |= {(name, each) for each in ports}
+        return cls(frozenset(places))
+
+    @property
+    def names(self) -> list[str]:
+        """The names that people may type, as they stand in a URL."""
+        return sorted(f"{name}:{port}" for name, port in self.places)
+
+    def is_host(self, raw: str) -> bool:
+        """Whether a Host header names us. Without a port it means one of the usual two."""
+        place = _read(raw)
+        if place is None:
+            return False
+        name, port = place
+        ports = _DEFAULT_PORTS.values() if port is None else (port,)
+        return any((name, each) in self.places for each in ports)
+
+    def is_origin(self, raw: str) -> bool:
+        """Whether an Origin header names a page of ours."""
+        found = _ORIGIN.fullmatch(raw.lower()) if raw.isascii() else None
+        place = _read(found["place"]) if found else None
+        if found is None or place is None:
+            return False
+        name, port = place
+        return (name, port or _DEFAULT_PORTS[found["scheme"]]) in self.places
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what is bound to a host.
+
+    >>> [is_loopback(host) for host in ("127.0.0.9", "::1", "localhost", "0.0.0.0", "mybox")]
+    [True, True, True, False, False]
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def url_of(host: str, port: int) -> str:
+    """Return the address to open: of a server bound to everything, that of this machine."""
+    return f"http://{_written(_ANY.get(host, host))}:{port}/"
+
+
+def _own_names(host: str) -> list[str]:
+    """Return what is surely us: at the same port of this machine's other addresses, who knows."""
+    if host == "localhost":
+        return ["localhost", "127.0.0.1"]
+    return [_written(host), *(["localhost"] if host in _ALSO_LOCALHOST else [])]
+
+
+def _written(host: str) -> str:
+    """Return a host as it stands in a URL."""
+    return _plain(f"[{host}]" if ":" in host else host.lower())
+
+
+def _allowed(text: str) -> Place:
+    place = _read(text.strip())
+    if place is None:
+        raise InputError(
+            f"--allow-host takes NAME or NAME:PORT (an IPv6 address in brackets), not {shown(text)}"
+        )
+    return place
+
+
+def _read(text: str) -> Place | None:
+    """Return the name and the port, or nothing where it is no plain ``name[:port]``."""
+    if not text.isascii():
+        return None
+    found = _PLACE.fullmatch(text.lower())
+    if found is None:
+        return None
+    return _plain(found["name"]), int(found["port"]) if found["port"] else None
+
+
+def _plain(name: str) -> str:
+    """Return the one way to write an IPv6 address; other names are left alone."""
+    try:
+        return f"[{ipaddress.IPv6Address(name.strip('[]')).compressed}]"
+    except ValueError:
+        return name

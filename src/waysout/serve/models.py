@@ -1,0 +1,347 @@
+"""What goes in and out of the API, as its OpenAPI document describes it.
+
+What comes in is untrusted: nothing unknown is taken, numbers are finite, texts and lists have an
+end. What a value means is for the card to say.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic_core import PydanticCustomError
+
+LONGEST_TEXT = 1000
+
+
+def _value(raw: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    """Read a value of a row, or say once what one is, not once for each kind there is."""
+    try:
+        return read(raw)
+    except ValidationError:
+        raise PydanticCustomError(
+            "value",
+            "a value is a finite number, true, false, null or a text of at most {most} characters",
+            {"most": LONGEST_TEXT},
+        ) from None
+
+
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+Value = Annotated[bool | int | float | Text | None, WrapValidator(_value)]
+Values = Annotated[list[Value], Field(max_length=10_000)]
+Pair = Annotated[list[Value], Field(min_length=2, max_length=2)]
+RowTable = Annotated[dict[Text, Value], Field(max_length=5000)]
+ChangeTable = Annotated[dict[Text, Pair], Field(min_length=1, max_length=5000)]
+Calls = Annotated[int, Field(ge=0, le=1_000_000, description="LLM calls, all parts together")]
+Rows = Annotated[int, Field(ge=0, le=1_000_000, description="oracle rows, all parts together")]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class Given(BaseModel):
+    """Something that comes in."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Ends(Given):
+    """The ends of a range; null is no end."""
+
+    min: float | None = None
+    max: float | None = None
+
+
+class Locks(Given):
+    """What one person cannot do, on top of the card's rules; it never loosens them.
+
+    `ranges` say where a number has to lie, `choices` which values a feature may be moved to (where
+    it is now, it may stay). `excluded` are the `changes` of options that are not possible: neither
+    those nor anything that goes at least as far in each of the changes.
+    """
+
+    fixed: Annotated[list[Text], Field(max_length=5000)] = []
+    ranges: Annotated[dict[Text, Ends], Field(max_length=5000)] = {}
+    choices: Annotated[dict[Text, Values], Field(max_length=5000)] = {}
+    excluded: Annotated[list[ChangeTable], Field(max_length=1000)] = []
+
+
+class DecideRequest(Given):
+    """A row to ask the model about, and whose change it is."""
+
+    row: RowTable
+    query: RowTable | None = None
+    locks: Locks = Locks()
+
+
+class SearchRequest(Given):
+    """A search to begin: for whom, within which locks, for how much."""
+
+    problem: Text
+    row: RowTable
+    locks: Locks = Locks()
+    calls: Calls | None = None
+    oracle_rows: Annotated[Rows, Field(ge=1)] | None = None
+    method: Text | None = None
+    settings: Annotated[dict[Text, Value], Field(max_length=100)] = {}
+    seed: Seed = 0
+
+
+class ContinueRequest(Given):
+    """How to go on: other locks, or new totals of what may be spent; else as before."""
+
+    locks: Locks | None = None
+    calls: Calls | None = None
+    oracle_rows: Rows | None = None
+
+
+class ErrorBody(BaseModel):
+    """What went wrong: `code` is the exit code that the command line has for it."""
+
+    type: str
+    message: str
+    code: int
+
+
+class ErrorDocument(BaseModel):
+    """Every error of the API, and of the command line with --json."""
+
+    error: ErrorBody
+
+
+class Health(BaseModel):
+    """Whether the service is there, and how busy it is."""
+
+    status: Literal["ok"]
+    version: str
+    running: int
+    searches: int
+
+
+class ProblemName(BaseModel):
+    """A problem in a line."""
+
+    name: str
+    title: str
+    yes: str
+    no: str
+    oracle: str
+
+
+class ProblemList(BaseModel):
+    """All problems, and the LLM that proposes."""
+
+    problems: list[ProblemName]
+    llm: str | None
+    simulated: bool
+
+
+class Level(BaseModel):
+    """A value of a category or a boolean, and how people call it."""
+
+    value: str | bool
+    words: str
+
+
+class FeatureForm(BaseModel):
+    """What a form needs to ask for one feature."""
+
+    name: str
+    kind: Literal["number", "integer", "category", "boolean"]
+    unit: str
+    about: str
+    levels: list[Level] | None
+    range: list[float] | None
+    decimals: int | None
+    step: float | None
+    may_be_missing: bool
+    ordered: bool
+
+
+class RuleForm(BaseModel):
+    """A rule of the card in words."""
+
+    name: str
+    says: str
+    why: str
+
+
+class MethodForm(BaseModel):
+    """A way to search; `llm` tells whether it asks one."""
+
+    name: str
+    what: str
+    llm: bool
+
+
+class LimitsForm(BaseModel):
+    """What one search may spend at most; `part_rows` is for one part of it."""
+
+    calls: int
+    oracle_rows: int
+    part_rows: int
+
+
+class ProblemForm(ProblemName):
+    """All that a page needs to ask for a row and start a search."""
+
+    labels_only: bool
+    goal: str
+    features: list[FeatureForm]
+    rules: list[RuleForm]
+    methods: list[MethodForm]
+    method: str
+    llm: str | None
+    simulated: bool
+    limits: LimitsForm
+    suggested_calls: int
+
+
+class ExampleForm(BaseModel):
+    """A rejected row of the table, by its number there."""
+
+    number: int
+    row: dict[str, Value]
+    probability: float
+
+
+class ExampleList(BaseModel):
+    """Rows to start from."""
+
+    examples: list[ExampleForm]
+
+
+class LeverForm(BaseModel):
+    """What one feature may be set to: an interval, or a list of values."""
+
+    open: bool
+    says: str
+    why: str
+    low: float | None
+    high: float | None
+    step: float | None
+    choices: list[Value] | None
+
+
+class Broken(BaseModel):
+    """A rule that a row breaks."""
+
+    rule: str
+    features: list[str]
+    reason: str
+
+
+class Decision(BaseModel):
+    """What the model says of a row, and what may become of it."""
+
+    row: dict[str, Value]
+    approved: bool
+    decision: str
+    probability: float
+    levers: dict[str, LeverForm]
+    broken: list[Broken]
+    changes: dict[str, list[Value]]
+    proximity: float
+    sparsity: int
+
+
+class BudgetForm(BaseModel):
+    """What a search may spend in all, and what of that is left."""
+
+    calls: int
+    calls_left: int
+    oracle_rows: int
+    oracle_rows_left: int
+
+
+class LedgerForm(BaseModel):
+    """What all parts of a search have spent."""
+
+    llm_calls: int
+    attempts: int
+    tokens_in: int
+    tokens_out: int
+    cached_tokens: int
+    oracle_rows: int
+    setup_rows: int
+    money: float
+    seconds: float
+
+
+class SearchForm(BaseModel):
+    """A search as it stands."""
+
+    id: str
+    problem: str
+    status: Literal["running", "ended"]
+    part: int
+    created: str
+    row: dict[str, Value]
+    locks: Locks
+    method: str
+    llm: str | None
+    simulated: bool
+    budget: BudgetForm
+    ledger: LedgerForm
+    options: int
+    shortlist: list[str]
+    sentence: str
+    outcome: str | None
+    reason: str
+    run: str | None
+
+
+class SearchLine(BaseModel):
+    """A search in a line."""
+
+    id: str
+    problem: str
+    status: Literal["running", "ended"]
+    options: int
+    created: str
+
+
+class SearchList(BaseModel):
+    """The searches that are kept, the oldest first."""
+
+    searches: list[SearchLine]
+
+
+class OptionForm(BaseModel):
+    """A way out that the model approved: what changes, how far, how likely."""
+
+    row: dict[str, Value]
+    changes: dict[str, list[Value]]
+    probability: float
+    proximity: float
+    sparsity: int
+    key: str
+    reasons: list[str]
+    stable: bool | None
+
+
+class OptionList(BaseModel):
+    """A page of options."""
+
+    total: int
+    options: list[OptionForm]
+
+
+class ResultDocument(BaseModel):
+    """A result: the very document of `waysout find --json`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    waysout: int
+    outcome: str
+    reason: str
+    query: dict[str, Value]
+    options: list[OptionForm]
+    near_misses: list[OptionForm]
+    ledger: LedgerForm
+    settings: dict[str, Any]

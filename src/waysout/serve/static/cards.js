@@ -1,0 +1,93 @@
+// One option as a card: only what changes, how sure it is, how big a step, and what can be done.
+
+import { bdi, el, fill } from "./dom.js";
+import { meter } from "./decision.js";
+import * as locking from "./locks.js";
+import { chance, clean, counted, fullValue, heading, label, listed, plainValue, reasonText, stepSize } from "./words.js";
+
+const LONGEST_REASON = 200;
+
+/** Make the node of an option. `acts` says what its buttons do; a near miss has none. */
+export function makeCard(option, { card, search, acts = null }) {
+  const features = new Map(card.features.map((feature) => [feature.name, feature]));
+  const names = Object.keys(option.changes);
+  const broken = el("p", { class: "card-broken", hidden: true });
+  const node = el("li", { class: "card", tabindex: "-1", "data-key": option.key },
+    el("h3", { class: "unseen" }, "Change ", bdi(title(names))),
+    el("div", { class: "card-head" },
+      card.labels_only ? null : el("p", { class: "card-chance" },
+        el("strong", {}, chance(option.probability)), " chance of a yes"),
+      step(option)),
+    card.labels_only ? null : meter(option.probability),
+    option.stable === false ? el("p", { class: "tag warn" }, "not approved each time") : null,
+    acts ? null : el("p", { class: "tag warn" }, "not approved"),
+    broken,
+    el("ul", { class: "changes" }, names.map((name) => change(features.get(name), name, option.changes[name]))),
+    reason(option, search),
+    acts ? buttons(option, names, acts) : null);
+  return { node, dim: (locks) => dim(node, broken, locking.broken(locks, option)) };
+}
+
+function title(names) {
+  const words = names.slice(0, 3).map(label);
+  const rest = names.length - words.length;
+  return rest > 0 ? `${words.join(", ")} and ${rest} more` : listed(words);
+}
+
+function change(feature, name, [from, to]) {
+  return el("li", {},
+    el("span", { class: "change-name" }, bdi(heading(name))),
+    el("span", { class: "change-values" },
+      el("span", { class: "from" }, bdi(plainValue(feature, from))),
+      el("span", { class: "arrow", "aria-hidden": "true" }, " → "),
+      el("span", { class: "unseen" }, " to "),
+      el("strong", {}, bdi(fullValue(feature, to)))));
+}
+
+function step(option) {
+  const size = stepSize(option.proximity);
+  const moved = Object.keys(option.changes).length > option.sparsity ? ", the rest moves with it" : "";
+  return el("div", { class: "step" },
+    el("div", { class: "step-bar", "aria-hidden": "true", vars: { share: 1 - option.proximity } }, el("div")),
+    el("span", {}, `${heading(size)} · ${counted(option.sparsity, "change")}${moved}`));
+}
+
+function reason(option, search) {
+  const told = reasonText(option.reasons ?? []).replaceAll(search?.simulated ? "simulated: " : "\n", "");
+  if (!told) return null;
+  const who = search?.simulated ? "Reason given by the simulated LLM: " : "Reason given by the LLM: ";
+  const text = bdi(told.slice(0, LONGEST_REASON));
+  const node = el("p", { class: "reason" }, who, text);
+  if (told.length <= LONGEST_REASON) return node;
+  const more = el("button", { type: "button", class: "in-text", on: { click: () => {
+    text.textContent = told;
+    more.remove();
+  } } }, "… more");
+  node.append(more);
+  return node;
+}
+
+function buttons(option, names, { whatIf, exclude, fix }) {
+  const menu = el("details", { class: "not-possible" }, el("summary", {}, "Not possible for me"));
+  const choice = (words, act) => el("button", { type: "button", on: { click: () => {
+    menu.open = false;
+    act();
+  } } }, bdi(words));
+  menu.append(el("div", { class: "menu" },
+    choice("Leave this one out", () => exclude(option)),
+    names.map((name) => choice(`I cannot change ${label(name)}`, () => fix(name)))));
+  return el("div", { class: "card-foot" },
+    el("button", { type: "button", on: { click: () => whatIf(option) } }, "What if…"), menu);
+}
+
+function dim(node, broken, what) {
+  node.classList.toggle("is-broken", what !== null);
+  broken.hidden = what === null;
+  if (what !== null) fill(broken, "Not possible for you: ", bdi(whyBroken(what)));
+}
+
+function whyBroken([kind, name]) {
+  if (kind === "excluded") return "you left it, or one that asks less, out.";
+  return { fixed: `${label(name)} is locked.`, range: `${label(name)} goes past your limits.`,
+    choice: `${label(name)} is not among what you allow.` }[kind];
+}

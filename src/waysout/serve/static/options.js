@@ -1,0 +1,184 @@
+// The shortlist and the list of all options. What is being read does not move: while somebody
+// points at a list, stands in it, or has scrolled into it, new options wait to be asked for.
+
+import { arrange, slot } from "./dom.js";
+import { makeCard } from "./cards.js";
+import { isRunning } from "./state.js";
+import { broken } from "./locks.js";
+import { counted } from "./words.js";
+
+const PAUSE = 1000; // ms between two changes of a list
+const SHOWN = 20;
+
+export function createOptions(store, acts) {
+  const short = createList(slot("shortlist-cards"), acts);
+  const all = createList(slot("all-cards"), acts);
+  const misses = createList(slot("misses-cards"), null);
+  let shown = SHOWN;
+  let order = { of: null, sort: "", keys: [] };
+
+  const resort = (search, sort) => {
+    order = { of: search.id, part: search.part, sort, keys: sortedKeys(search, sort) };
+    all.when = performance.now();
+  };
+  const redraw = () => render(store.get());
+
+  function render(state) {
+    const { search, card, locks } = state;
+    const found = search ? [...search.options.values()] : [];
+    slot("found").hidden = found.length === 0;
+    slot("views").hidden = !search || (found.length === 0 && search.tried.length === 0);
+    renderMisses(state, misses);
+    if (!search) return;
+    const { options } = search;
+    // A new part makes what is shown void, whoever reads it.
+    const isVoid = short.part !== search.part && (search.shortlist.length > 0 || !isRunning(search));
+    if (isVoid || isFree(short, search, redraw)) {
+      short.part = search.part;
+      short.draw(search.shortlist.map((key) => options.get(key)).filter(Boolean), card, search);
+    }
+    renderHeads(found.length, short.size());
+    const other = order.of !== search.id || order.part !== search.part || order.sort !== state.sort;
+    if (other || isFree(all, search, redraw)) resort(search, state.sort);
+    const kept = order.keys.map((key) => options.get(key)).filter(Boolean);
+    all.draw(kept.slice(0, shown), card, search);
+    renderMore(kept.length, shown);
+    renderNew(found.length - kept.length);
+    short.dim(locks);
+    all.dim(locks);
+  }
+
+  slot("show-more").addEventListener("click", () => {
+    shown += SHOWN;
+    redraw();
+  });
+  slot("show-new").addEventListener("click", () => {
+    resort(store.get().search, store.get().sort);
+    redraw();
+  });
+  slot("sort").addEventListener("change", (event) => store.set({ sort: event.target.value }));
+
+  return {
+    render,
+    reset() {
+      shown = SHOWN;
+      for (const list of [short, all, misses]) list.forget();
+    },
+    /** Bring an option's card into view, in the list of all if the shortlist does not show it. */
+    reveal(key) {
+      if (short.reveal(key)) return;
+      if (!order.keys.includes(key)) resort(store.get().search, store.get().sort);
+      shown = Math.max(shown, order.keys.indexOf(key) + 1);
+      slot("tab-all").click();
+      redraw();
+      all.reveal(key);
+    },
+  };
+}
+
+/** A list of cards that keeps its nodes. */
+function createList(node, acts) {
+  let nodes = new Map();
+  return {
+    node,
+    when: -PAUSE,
+    part: 0,
+    waiting: 0,
+    size: () => node.children.length,
+    draw(options, card, search) {
+      const made = new Map();
+      for (const option of options) {
+        const known = nodes.get(option.key);
+        const same = known && known.option === option;
+        made.set(option.key, same ? known : { option, ...makeCard(option, { card, search, acts }) });
+      }
+      nodes = made;
+      arrange(node, [...made.values()].map((each) => each.node));
+    },
+    dim(locks) {
+      for (const each of nodes.values()) each.dim(locks);
+    },
+    forget() {
+      nodes = new Map();
+      arrange(node, []);
+      this.when = -PAUSE;
+    },
+    reveal(key) {
+      const found = nodes.get(key)?.node;
+      if (!found) return false;
+      const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+      found.scrollIntoView({ block: "center", behavior: calm ? "auto" : "smooth" });
+      found.focus({ preventScroll: true });
+      found.classList.remove("is-lit");
+      requestAnimationFrame(() => found.classList.add("is-lit"));
+      return true;
+    },
+  };
+}
+
+/** Whether a list may change now; if only time stands in the way, it is drawn again later. */
+function isFree(list, search, redraw) {
+  const over = list.node.matches(":hover") || list.node.contains(document.activeElement);
+  const into = list.node.getBoundingClientRect().top < 0;
+  if (list.size() > 0 && (over || into)) return false;
+  const left = list.when + PAUSE - performance.now();
+  if (isRunning(search) && list.size() > 0 && left > 0) {
+    clearTimeout(list.waiting);
+    list.waiting = setTimeout(redraw, left);
+    return false;
+  }
+  list.when = performance.now();
+  return true;
+}
+
+const BY = {
+  ease: (a, b) => b.proximity - a.proximity || a.sparsity - b.sparsity,
+  certainty: (a, b) => b.probability - a.probability,
+};
+
+function sortedKeys(search, sort) {
+  const options = [...search.options.values()];
+  const sorted = sort === "difference" ? mostDifferent(options, search.shortlist) : options.sort(BY[sort]);
+  return sorted.map((option) => option.key);
+}
+
+/** The shortlist first; then, again and again, one that changes what the last ones did not. */
+function mostDifferent(options, shortlist) {
+  const first = new Set(shortlist);
+  const seen = new Map();
+  const groups = new Map();
+  for (const option of options.sort(BY.ease)) {
+    const set = Object.keys(option.changes).sort().join("\n");
+    seen.set(option.key, groups.get(set) ?? 0);
+    groups.set(set, seen.get(option.key) + 1);
+  }
+  const rank = (option) => (first.has(option.key) ? shortlist.indexOf(option.key) - options.length : seen.get(option.key));
+  return options.sort((a, b) => rank(a) - rank(b));
+}
+
+function renderHeads(total, few) {
+  slot("shortlist-heading").textContent = total > few ? `The ${few} most different` : "The ways out";
+  const note = `Good ones that differ most, out of ${total.toLocaleString("en")}. All are below.`;
+  slot("shortlist-note").textContent = total > few ? note : "";
+}
+
+function renderMore(total, shown) {
+  slot("show-more").hidden = total <= shown;
+  slot("show-more").textContent = `Show more (${(total - shown).toLocaleString("en")} left)`;
+}
+
+function renderNew(count) {
+  slot("show-new").hidden = count <= 0;
+  slot("show-new").textContent = `Show ${counted(count, "new one")}`;
+}
+
+function renderMisses({ card, search, misses }, list) {
+  const any = misses.length > 0 && search?.options.size === 0;
+  slot("misses").hidden = !any;
+  if (any) list.draw(misses, card, search);
+}
+
+/** How many of the options keep the locks as they stand on the page. */
+export function keeping(search, locks) {
+  return [...search.options.values()].filter((option) => broken(locks, option) === null).length;
+}

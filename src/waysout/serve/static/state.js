@@ -1,0 +1,110 @@
+// What the page knows, in one value; and what each event of a search adds to it.
+
+export const NO_LOCKS = Object.freeze({ fixed: [], ranges: {}, choices: {}, excluded: [] });
+
+export const START = Object.freeze({
+  card: null, // the problem, as the server describes it
+  examples: [],
+  example: null, // the number of the example that is shown, null for one's own values
+  row: {},
+  faults: {}, // feature → what is wrong with its value
+  decision: null, // the model's answer to the row
+  locks: NO_LOCKS,
+  calls: 0,
+  sort: "ease",
+  search: null,
+  misses: [], // the nearest it came, where a search found nothing
+  notice: "",
+});
+
+/** A search nothing is known about but its number. */
+export function freshSearch(told) {
+  return {
+    id: told.id,
+    row: told.row,
+    llm: told.llm,
+    simulated: told.simulated,
+    status: told.status,
+    part: 0, // that the events have come to
+    lastPart: told.part, // that there is
+    locks: told.locks ?? NO_LOCKS,
+    budget: told.budget,
+    ledger: told.ledger,
+    ledgerAt: performance.now(),
+    options: new Map(), // key → option, in the order found
+    shortlist: [],
+    tried: [],
+    learning: null,
+    ended: null,
+    stopping: false,
+    lastEvent: 0,
+  };
+}
+
+const HEARD = {
+  // A new part makes the options void; those that still hold follow at once.
+  part: (search, told) => ({
+    part: told.part, locks: told.locks, budget: told.budget, status: "running", ended: null,
+    stopping: false, learning: null, options: new Map(), shortlist: [],
+  }),
+  decided: () => ({}),
+  learning: (search, told) => ({ learning: told }),
+  tried: (search, told) => ({ tried: [...search.tried, ...told.tried], learning: null }),
+  options: (search, told) => ({
+    options: new Map([...search.options, ...told.options.map((option) => [option.key, option])]),
+  }),
+  shortlist: (search, told) => ({ shortlist: told.keys }),
+  ledger: (search, told) => ({ ledger: told, ledgerAt: performance.now(), budget: leftOf(search.budget, told) }),
+  ended: (search, told) => ({ status: "ended", ended: told, learning: null, stopping: false }),
+  gone: () => ({ status: "gone", stopping: false }),
+};
+
+function leftOf(budget, told) {
+  return { ...budget, calls_left: told.calls_left, oracle_rows_left: told.oracle_rows_left };
+}
+
+/** Take one event in. One that came before changes nothing: streams are replayed. */
+export function heard(search, type, told, number) {
+  if (number <= search.lastEvent) return search;
+  return { ...search, ...HEARD[type](search, told), lastEvent: number || search.lastEvent };
+}
+
+/** A value that tells those who listen, at most once a frame, when it became another. */
+export function createStore(first) {
+  let now = first;
+  let waiting = false;
+  const listeners = [];
+  const tell = () => {
+    waiting = false;
+    for (const listener of listeners) listener(now);
+  };
+  return {
+    get: () => now,
+    set(change) {
+      now = { ...now, ...change };
+      if (waiting) return;
+      waiting = true;
+      // Frames stop in a hidden tab; its title and lists should be right all the same.
+      if (document.hidden) setTimeout(tell, 100);
+      else requestAnimationFrame(tell);
+    },
+    listen: (listener) => listeners.push(listener),
+  };
+}
+
+/** What a table holds under a name. A feature may be called "constructor", and not mean that one. */
+export const own = (table, name) => (table && Object.hasOwn(table, name) ? table[name] : undefined);
+
+/** Whether two values from the server say the same. */
+export const same = (a, b) => JSON.stringify(sorted(a)) === JSON.stringify(sorted(b));
+
+function sorted(value) {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.keys(value).sort().map((key) => [key, sorted(value[key])]));
+}
+
+export const isRunning = (search) => search?.status === "running";
+
+/** Whether the values on the page are no longer those that were searched for. */
+export const isOtherCase = (state) => Boolean(state.search) && !same(state.row, state.search.row);

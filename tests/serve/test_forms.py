@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import re
+from itertools import product
+from typing import Any
+
+import pytest
+from serve_world import problem
+
+from waysout.domain.card import Card
+from waysout.domain.oracle import Goal
+from waysout.domain.problem import Problem
+from waysout.domain.rules import Direction, Immutable, Range, Step
+from waysout.domain.schema import Row
+from waysout.errors import RuleError
+from waysout.serve.forms import goal_words, lever_forms, lock_rules, method_forms, problem_form
+from waysout.serve.models import FeatureForm, LeverForm, Locks
+
+QUERY: Row = (4, 0, "x")
+CARD = """
+card = 1
+name = "loans"
+title = "Loans"
+[outcome]
+target = "status"
+positive = 1
+yes = "the loan is approved"
+no = "the loan is refused"
+[features.income]
+kind = "number"
+range = [0.5, 90]
+decimals = 2
+unit = "thousand a year"
+about = "before tax"
+missing = "keep"
+[features.job]
+kind = "category"
+levels = [1, 2]
+ordered = true
+words = { 1 = "part-time", 2 = "full-time" }
+[features.married]
+kind = "boolean"
+[features.cosigner]
+kind = "boolean"
+levels = ["none", "one"]
+[[rules.main]]
+kind = "step"
+feature = "income"
+step = 0.5
+why = "pay grades"
+"""
+
+
+def loans() -> Problem:
+    return Problem.from_card(Card.parse(CARD), problem().oracle)
+
+
+def form(table: Problem, name: str) -> dict[str, Any]:
+    found = next(f for f in problem_form(table)["features"] if f["name"] == name)
+    FeatureForm.model_validate(found)
+    return dict(found)
+
+
+def locked(given: Problem, query: Row = QUERY, **locks: Any) -> Problem:
+    return given.with_rules(lock_rules(given, query, Locks(**locks)))
+
+
+def keeps(given: Problem, row: Row, query: Row = QUERY) -> bool:
+    return not given.violations(query, row)
+
+
+def test_a_form_tells_what_a_number_is() -> None:
+    assert form(loans(), "income") == {
+        "name": "income", "kind": "number", "unit": "thousand a year", "about": "before tax",
+        "levels": None, "range": [0.5, 90.0], "decimals": 2, "step": 0.5, "may_be_missing": True,
+        "ordered": False,
+    }  # fmt: skip
+    assert form(problem(), "a")["step"] == 1.0
+
+
+def test_levels_have_the_words_of_the_card_and_booleans_are_true_and_false() -> None:
+    levels = {name: form(loans(), name)["levels"] for name in ("job", "married", "cosigner")}
+    assert levels == {
+        "job": [{"value": "1", "words": "part-time"}, {"value": "2", "words": "full-time"}],
+        "married": [{"value": False, "words": "no"}, {"value": True, "words": "yes"}],
+        "cosigner": [{"value": False, "words": "none"}, {"value": True, "words": "one"}],
+    }
+    assert form(loans(), "job")["ordered"] is True
+
+
+def test_a_form_tells_rules_and_the_goal() -> None:
+    told = problem_form(loans())
+    assert [rule["why"] for rule in told["rules"]] == ["pay grades"]
+    assert (told["title"], told["yes"], told["goal"]) == (
+        "Loans", "the loan is approved", "the model's own yes",
+    )  # fmt: skip
+    assert goal_words(Goal(at_least=0.25, at_most=0.5)) == "a chance from 25% to 50%"
+    assert goal_words(Goal(at_most=0.5)) == "a chance of at most 50%"
+
+
+def test_methods_that_cannot_run_here_are_not_offered() -> None:
+    everything = {method["name"] for method in method_forms(True, True)}
+    without_llm = {method["name"] for method in method_forms(False, True)}
+    without_table = {method["name"] for method in method_forms(True, False)}
+    assert everything - without_llm >= {"comp-mcts", "lats"}
+    assert everything - without_table >= {"nearest"}
+    assert "recombine" in without_llm & without_table
+
+
+def test_levers_tell_intervals_lists_and_why_nothing_moves() -> None:
+    levers = lever_forms(problem(Immutable(features=["b"], why="it is so")), QUERY)
+    for lever in levers.values():
+        LeverForm.model_validate(lever)
+    assert levers["a"] == {"open": True, "says": "0 to 20", "why": "", "low": 0.0, "high": 20.0,
+                           "step": 1.0, "choices": None}  # fmt: skip
+    assert levers["b"]["why"] == "fixed: it is so"
+    assert (levers["b"]["open"], levers["b"]["low"]) == (False, None)
+    assert levers["c"]["choices"] == ["y", "z"]
+
+
+def test_a_slider_begins_and_ends_on_the_grid() -> None:
+    table = problem(Step(feature="a", step=3, start=1), Range(feature="a", min=2, max=15))
+    lever = lever_forms(table, QUERY)["a"]
+    assert (lever["low"], lever["high"], lever["step"]) == (4.0, 13.0, 3)
+
+
+def test_locks_hold() -> None:
+    table = locked(
+        problem(), fixed=["b", "b"], ranges={"a": {"min": 2, "max": 9}}, choices={"c": ["z"]}
+    )
+    assert keeps(table, (9, 0, "z"))
+    assert keeps(table, (9, 0, "x"))  # where it is now, it may stay
+    for row in ((10, 0, "x"), (1, 0, "x"), (9, 1, "x"), (9, 0, "y")):
+        assert not keeps(table, row)
+    levers = lever_forms(table, QUERY)
+    assert levers["b"]["says"] == "fixed: you said so"
+    assert (levers["a"]["low"], levers["a"]["high"]) == (2.0, 9.0)
+    assert levers["c"]["choices"] == ["z"]
+
+
+def test_an_excluded_option_takes_along_what_goes_as_far() -> None:
+    table = locked(problem(), excluded=[{"a": [4, 8], "c": ["x", "y"]}])
+    for row in ((8, 0, "y"), (9, 5, "y")):
+        assert not keeps(table, row)
+    for row in ((7, 0, "y"), (20, 5, "z"), (2, 0, "y"), (4, 0, "x")):
+        assert keeps(table, row)
+    down = locked(problem(), excluded=[{"a": [4, 2]}])
+    assert [a for a in range(21) if keeps(down, (a, 0, "x"))] == list(range(3, 21))
+
+
+def test_the_direction_is_that_from_the_own_value_whatever_was_sent() -> None:
+    table = locked(problem(), excluded=[{"a": [19, 8]}])
+    assert [a for a in range(21) if keeps(table, (a, 0, "x"))] == list(range(8))
+
+
+def test_a_number_that_was_missing_is_excluded_as_it_is() -> None:
+    table = loans()
+    query = table.row({"income": None, "job": 1, "married": False, "cosigner": False})
+    excluded: Any = [{"income": [None, 40.0], "married": [False, True]}]
+    rules = lock_rules(table, query, Locks(excluded=excluded))
+    assert [getattr(rule, "values", None) for rule in rules] == [
+        {"income": {"min": 40.0, "max": 40.0}, "married": True}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("locks", "named"),
+    [
+        ({"fixed": ["d"]}, "unknown feature 'd'"),
+        ({"ranges": {"d": {"min": 1}}}, "unknown feature 'd'"),
+        ({"ranges": {"a": {}}}, "'a': give min, max or both"),
+        ({"ranges": {"a": {"min": 5, "max": 3}}}, "the range 5.0 to 3.0 is empty"),
+        ({"ranges": {"a": {"min": 50}}}, "nothing of its range"),
+        ({"ranges": {"c": {"min": 1}}}, "'c' is a category"),
+        ({"choices": {"d": ["x"]}}, "unknown feature 'd'"),
+        ({"choices": {"c": ["w"]}}, "unknown value 'w'"),
+        ({"excluded": [{"d": [1, 2]}]}, "unknown feature 'd'"),
+        ({"excluded": [{"c": ["x", "w"]}]}, "unknown value 'w'"),
+        ({"excluded": [{"a": [1, "much"]}]}, "'much' is not a number"),
+        ({"excluded": [{"a": [1, 4]}]}, "'a' does not change when it is 4"),
+        ({"excluded": [{"a": [4, None]}]}, "missing"),
+    ],
+)
+def test_locks_that_cannot_be_say_so_by_name(locks: dict[str, Any], named: str) -> None:
+    with pytest.raises(RuleError, match=re.escape(named)):
+        locked(problem(), **locks)
+
+
+def test_no_lock_loosens_what_the_card_says() -> None:
+    given = problem(Immutable(features=["c"]), Direction(features=["a"], direction="up"))
+    locks: list[dict[str, Any]] = [
+        {}, {"fixed": ["b"]}, {"ranges": {"a": {"min": 0, "max": 20}}}, {"choices": {"c": ["z"]}},
+        {"choices": {"a": [0, 1]}}, {"excluded": [{"b": [0, 1]}]},
+    ]  # fmt: skip
+    rows: list[Row] = list(product((0, 4, 9), (0, 3), ("x", "z")))
+    broken = [row for row in rows if not keeps(given, row)]
+    assert broken
+    for lock in locks:
+        assert not any(keeps(locked(given, **lock), row) for row in broken)
+
+
+def test_locks_refuse_what_they_do_not_know() -> None:
+    wrongs: list[Any] = [{"fix": ["a"]}, {"ranges": {"a": {"least": 1}}}, {"excluded": [{}]}]
+    for wrong in wrongs:
+        with pytest.raises(ValueError, match="validation error"):
+            Locks.model_validate(wrong)

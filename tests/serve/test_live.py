@@ -1,0 +1,398 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve_world import (
+    BRIEF,
+    ROW,
+    Adder,
+    Broken,
+    Gate,
+    Watched,
+    ended,
+    make_service,
+    of_kind,
+    person,
+    run,
+    small,
+    until,
+)
+
+from waysout.domain.budget import Spent
+from waysout.domain.pick import pick
+from waysout.errors import InputError, LLMError, RowError, RuleError
+from waysout.llm.base import Request
+from waysout.oracles.cache import CachedOracle
+from waysout.serve.errors import Conflict
+from waysout.serve.live import LiveSearch
+from waysout.serve.models import ContinueRequest, Locks, SearchRequest
+from waysout.serve.service import Service
+from waysout.store import Store, runs_dir
+
+
+def start(service: Service, **other: Any) -> LiveSearch:
+    return service.start(SearchRequest(**{**BRIEF, **other}))
+
+
+def go_on(service: Service, search: LiveSearch, **other: Any) -> LiveSearch:
+    return service.go_on(search.id, ContinueRequest(**other))
+
+
+def kinds(search: LiveSearch) -> list[str]:
+    return [event.kind for event in search.log.events]
+
+
+def tried(search: LiveSearch) -> list[Mapping[str, Any]]:
+    return [row for event in of_kind(search, "tried") for row in event["tried"]]
+
+
+def told_options(search: LiveSearch) -> dict[str, Any]:
+    """Return what somebody who has followed from the start shows now."""
+    found: dict[str, Any] = {}
+    for event in search.log.events:
+        if event.kind == "part":
+            found = {}
+        if event.kind == "options":
+            found |= {option["key"]: option for option in event.data["options"]}
+    return found
+
+
+def test_a_search_tells_its_story_from_the_decision_to_the_end() -> None:
+    async def story() -> None:
+        async with make_service() as service:
+            search = start(service, calls=3)
+            (end,) = await ended(search)
+            assert kinds(search)[:2] == ["part", "decided"]
+            assert kinds(search)[-3:] == ["shortlist", "ledger", "ended"]
+            assert of_kind(search, "decided") == [
+                {"approved": False, "decision": "rejected", "probability": 0.05}
+            ]
+            assert end["outcome"] == "found"
+            assert end["options"] == len(search.options) == len(told_options(search)) > 10
+            assert "ways out found" in end["sentence"]
+
+    run(story())
+
+
+def test_what_is_told_is_what_the_result_says() -> None:
+    async def story() -> None:
+        async with make_service() as service:
+            search = start(service, calls=3)
+            await ended(search)
+            result = search.result
+            assert result is not None
+            assert list(told_options(search)) == [o.key for o in result.options]
+            assert search.shortlist == [o.key for o in pick(result, 5)]
+            assert of_kind(search, "shortlist") == [{"keys": search.shortlist}]
+            (ledger,) = of_kind(search, "ledger")
+            left = {"calls_left": search.calls_left, "oracle_rows_left": search.rows_left}
+            assert ledger == {**result.ledger.as_dict(), **left}
+            assert len(tried(search)) == result.ledger.oracle_rows
+            assert {r["id"] for r in tried(search)} == set(range(1, result.ledger.oracle_rows + 1))
+
+    run(story())
+
+
+def test_without_calls_or_an_llm_recombine_still_finds() -> None:
+    async def story(llm: str | None) -> Spent:
+        async with make_service(llm=llm) as service:
+            search = start(service, calls=0)
+            await ended(search)
+            assert search.options
+            return search.spent
+
+    assert [run(story(llm)).llm_calls for llm in ("simulated:7", None)] == [0, 0]
+
+
+def test_going_on_within_a_lock_asks_no_row_twice_and_keeps_what_holds() -> None:
+    async def story() -> None:
+        world = small()
+        async with make_service(world) as service:
+            search = start(service, calls=4, oracle_rows=1000, seed=1)
+            await ended(search)
+            before = dict(search.options)
+            rows_before = search.spent.oracle_rows
+            go_on(service, search, locks=Locks(fixed=["a"]))
+            still = {key for key, option in before.items() if option.row["a"] == ROW["a"]}
+            assert still
+            assert set(search.options) == still  # at once, before anything is asked
+            await ended(search)
+            assert search.spent.oracle_rows > rows_before
+            assert set(search.options) >= still
+            assert all(option.row["a"] == ROW["a"] for option in search.options.values())
+            assert set(told_options(search)) == set(search.options)
+            # Rows are told once: had one been asked again, more were paid for than told.
+            assert len(tried(search)) == search.spent.oracle_rows
+            cache = world.problem.oracle
+            assert isinstance(cache, CachedOracle)
+            assert cache.asked == search.spent.oracle_rows + 1  # and the query itself
+
+    run(story())
+
+
+def goes_as_far(row: Mapping[str, Any], changes: Mapping[str, tuple[Any, Any]]) -> bool:
+    def far(value: Any, old: Any, new: Any) -> bool:
+        if isinstance(new, str):
+            return bool(value == new)
+        return bool(value >= new if new > old else value <= new)
+
+    return all(far(row[name], old, new) for name, (old, new) in changes.items())
+
+
+def test_an_excluded_option_does_not_come_back_nor_does_what_goes_further() -> None:
+    async def story() -> None:
+        async with make_service() as service:
+            search = start(service, calls=4, oracle_rows=1000)
+            await ended(search)
+            out = search.options[search.shortlist[0]]
+            changes = {name: list(pair) for name, pair in out.changes.items()}
+            go_on(service, search, locks=Locks(excluded=[changes]))
+            assert out.key not in search.options
+            await ended(search)
+            assert search.options
+            for option in search.options.values():
+                assert not goes_as_far(option.row, out.changes)
+
+    run(story())
+
+
+def test_taking_a_lock_off_brings_back_what_was_known() -> None:
+    async def story() -> None:
+        async with make_service(part_rows=60) as service:
+            search = start(service, calls=3, oracle_rows=1000)
+            await ended(search)
+            before = set(search.options)
+            go_on(service, search, locks=Locks(fixed=["a"]))
+            await ended(search)
+            assert not before <= set(search.options)
+            go_on(service, search, locks=Locks())
+            await ended(search)
+            assert before <= set(search.options)
+
+    run(story())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_budget_is_passed_however_often_it_is_stopped(seed: int) -> None:
+    rng = random.Random(seed)
+    calls, rows = rng.randint(0, 9), rng.randint(1, 120)
+    stopping: list[LiveSearch] = []
+    chance = rng.choice((0.05, 0.3, 0.9))
+
+    async def before(request: Request, attempt: int) -> None:
+        await asyncio.sleep(0)
+        if rng.random() < chance:
+            stopping[0].stop()
+
+    class Stopping(Adder):
+        def ask(self, rows: Any) -> Any:
+            if stopping and rng.random() < chance:
+                stopping[0].stop()
+            return super().ask(rows)
+
+    llm = Watched(before)
+
+    async def story() -> None:
+        async with make_service(small(Stopping()), llm, part_rows=rng.choice((5, 40))) as service:
+            search = start(service, calls=calls, oracle_rows=rows, method=rng.choice(METHODS))
+            stopping.append(search)
+            for _ in range(12):
+                await ended(search)
+                spent = search.spent
+                assert spent.llm_calls <= calls
+                assert spent.oracle_rows <= rows
+                assert llm.replied.total() >= spent.llm_calls
+                assert len(tried(search)) <= spent.oracle_rows
+                assert search.result is not None
+                assert search.result.ledger == spent
+                lock = Locks(fixed=rng.sample(["b", "c"], rng.randint(0, 2)))
+                try:
+                    go_on(service, search, locks=lock)
+                except Conflict:
+                    assert (search.calls_left, search.rows_left) == (0, 0)
+                    break
+
+    run(story())
+
+
+METHODS = ("recombine", "recombine", "comp-mcts", "random")
+
+
+def test_a_stop_keeps_what_was_found() -> None:
+    async def story() -> None:
+        gate = Gate()
+        held = Watched(gate)
+        async with make_service(llm=held) as service:
+            search = start(service, oracle_rows=1000)
+            await until(lambda: held.now)
+            assert search.running
+            with pytest.raises(Conflict, match="running"):
+                go_on(service, search)
+            search.stop()
+            (end,) = await ended(search)
+            assert end["outcome"] == "interrupted"
+            assert "stopped by request" in end["reason"]
+            assert search.spent.llm_calls == 0
+            gate.opened.set()
+            go_on(service, search)
+            await ended(search)
+            found = set(search.options)
+            assert search.part == 2
+            assert found
+            gate.opened.clear()
+            go_on(service, search)
+            search.stop()  # before it has looked around
+            await ended(search)
+            assert set(search.options) == found
+            assert search.result is not None
+            assert {option.key for option in search.result.options} == found
+
+    run(story())
+
+
+def test_totals_may_be_raised_within_the_limits_and_not_below_what_is_spent() -> None:
+    async def story() -> None:
+        async with make_service(calls=5, oracle_rows=100) as service:
+            search = start(service, calls=2, oracle_rows=30)
+            await ended(search)
+            assert (search.calls_left, search.rows_left) == (0, 0)
+            with pytest.raises(Conflict, match="neither"):
+                go_on(service, search)
+            with pytest.raises(InputError, match="30 are spent"):
+                go_on(service, search, oracle_rows=29)
+            with pytest.raises(InputError, match="at most 100 here"):
+                go_on(service, search, oracle_rows=101)
+            go_on(service, search, oracle_rows=45)
+            await ended(search)
+            assert search.spent.oracle_rows == 45
+
+    run(story())
+
+
+def test_calls_without_a_row_left_to_try_are_not_spent() -> None:
+    async def story() -> None:
+        async with make_service(calls=30) as service:
+            search = start(service, calls=1, oracle_rows=20)
+            await ended(search)
+            go_on(service, search, calls=9)
+            await ended(search)
+            assert search.spent.llm_calls <= 1
+            assert search.options
+
+    run(story())
+
+
+def test_a_failing_llm_ends_the_part_with_its_reason() -> None:
+    async def refuse(request: Request, attempt: int) -> None:
+        raise LLMError("the key is wrong")
+
+    async def story() -> None:
+        async with make_service(llm=Watched(refuse)) as service:
+            search = start(service)
+            (end,) = await ended(search)
+            assert (end["outcome"], end["reason"]) == ("interrupted", "the key is wrong")
+            assert "the key is wrong" in end["sentence"]
+            assert search.view()["outcome"] == "interrupted"
+            go_on(service, search, calls=0)  # without it
+            await ended(search)
+            assert search.options
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"), [("raises", "fell over"), ("nan", "is nan"), ("shape", "shape (4,)")]
+)
+def test_a_failing_model_ends_the_part_with_its_reason(how: str, reason: str) -> None:
+    async def story() -> None:
+        world = small(Broken(how, lambda row: row != tuple(ROW.values())))
+        async with make_service(world) as service:
+            search = start(service)
+            (end,) = await ended(search)
+            assert end["outcome"] == "failed"
+            assert reason in end["reason"]
+
+    run(story())
+
+
+def test_what_nobody_foresaw_ends_the_part_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def surprise(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr("waysout.serve.live.afind_many", surprise)
+
+    async def story() -> None:
+        async with make_service() as service:
+            search = start(service)
+            (end,) = await ended(search)
+            assert (end["outcome"], end["reason"]) == ("failed", "unexpected ZeroDivisionError: oh")
+            assert search.result is not None
+
+    run(story())
+
+
+def test_an_approved_row_and_one_without_a_way_out_end_at_once() -> None:
+    async def story() -> None:
+        async with make_service() as service:
+            fine = start(service, row=person((9, 9, "x")))
+            stuck = start(service, locks=Locks(fixed=["a", "b", "c"]))
+            assert (await ended(fine))[0]["outcome"] == "already-approved"
+            assert (await ended(stuck))[0]["outcome"] == "infeasible"
+            assert "you said so" in (await ended(stuck))[0]["reason"]
+            assert (fine.spent.llm_calls, stuck.spent.llm_calls) == (0, 0)
+
+    run(story())
+
+
+def test_what_cannot_be_started_is_refused_and_leaves_nothing() -> None:
+    async def story() -> None:
+        async with make_service() as service:
+            with pytest.raises(RowError, match="column 'a'"):
+                start(service, row={**ROW, "a": "many"})
+            with pytest.raises(RuleError, match="unknown feature"):
+                start(service, locks=Locks(fixed=["d"]))
+            assert not service.searches
+            assert service.running == 0
+
+    run(story())
+
+
+def test_learning_is_told_from_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def learn(self: object, problem: object, known: object, tell: Any) -> None:
+        tell("fitting", 0.25)
+        tell("fitting", 1)
+
+    monkeypatch.setattr("waysout.baselines.random.RandomEdits.learn", learn)
+
+    async def story() -> None:
+        async with make_service() as service:
+            search = start(service, method="random")
+            await ended(search)
+            assert of_kind(search, "learning") == [{"what": "fitting", "share": 1.0}]
+
+    run(story())
+
+
+def test_runs_are_kept_where_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path))
+
+    async def story() -> None:
+        async with make_service(keep_runs=True) as service:
+            search = start(service, calls=2, oracle_rows=40, locks=Locks(fixed=["c"]))
+            await ended(search)
+            assert search.run is not None
+            with Store.read(runs_dir() / f"{search.run}.db") as store:
+                about = store.manifest["about"]
+                result = store.finished(0)
+            assert result is not None
+            assert about["service"] is True
+            assert "row" not in about  # nobody said what the problem is made of
+            assert about["locks"]["fixed"] == ["c"]
+            assert [option.key for option in result.options] == list(search.options)
+
+    run(story())

@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs fastapi (waysout[serve])")
+pytest.importorskip("playwright", reason="needs playwright, and Chromium")
+
+from browser_world import (
+    ABOUT,
+    DESKTOP,
+    PHONE,
+    SCRIPT,
+    WORDS,
+    Turnstile,
+    Visit,
+    browser,
+    lender,
+    site,
+    visiting,
+)
+from run_world import Watched
+
+from waysout.serve.tokens import Gate
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+CONTINUE = "#actions button:text-is('Continue'):enabled"
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[str]:
+    """A site whose LLM answers at once."""
+    with site() as address:
+        yield address
+
+
+def find(visit: Visit) -> None:
+    """Search to the end."""
+    visit.button("Find ways out").click()
+    visit.sees(CONTINUE)
+
+
+def locked(name: str) -> str:
+    return f"#features button[aria-label='I cannot change {name}'][aria-pressed='true']"
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_the_whole_story(chrome: Browser, size: tuple[int, int]) -> None:
+    held = Turnstile(free=2)
+    with site(llm=Watched(held)) as address, visiting(chrome, address, size) as visit:
+        choose_and_lock(visit)
+        find_and_stop(visit)
+        rule_out_and_continue(visit, held)
+        ask_what_if(visit)
+        take_along(visit)
+        come_back(visit)
+        assert visit.fits()
+
+
+def choose_and_lock(visit: Visit) -> None:
+    visit.sees("#decision", "No: the loan is refused")
+    visit.button("Next example").click()
+    assert visit.field("Income").input_value() == "21000"
+    visit.field("Income").fill("25000")
+    visit.sees("#decision", "Chance of a yes: 18%")
+    assert visit.page.locator("#example option:checked").inner_text() == "My own values"
+    assert visit.button("I cannot change age").is_disabled()
+    visit.button("I cannot change co signer").click()
+    visit.sees(locked("co signer"))
+
+
+def find_and_stop(visit: Visit) -> None:
+    """The LLM keeps quiet after its second reply, so what is seen came while it ran."""
+    visit.button("Find ways out").click()
+    visit.sees("#shortlist-cards .card", "chance of a yes")
+    visit.sees("#summary", "so far")
+    visit.sees("#ledger div:has-text('LLM calls') strong", "2")
+    visit.button("Stop, and keep what was found").click()
+    visit.sees(CONTINUE)
+    visit.sees("#all-cards .card")
+    assert "Co signer" not in visit.page.locator("#all-cards").inner_text()
+
+
+def rule_out_and_continue(visit: Visit, held: Turnstile) -> None:
+    card = visit.sees("#shortlist-cards .card", "Other debts")
+    card.get_by_text("Not possible for me").click()
+    card.get_by_role("button", name="I cannot change other debts").click()
+    visit.sees("#all-cards .card.is-broken", "other debts is locked")
+    visit.sees(locked("other debts"))
+    free = visit.sees("#all-cards .card:not(.is-broken)")
+    free.get_by_text("Not possible for me").click()
+    free.get_by_role("button", name="Leave this one out").click()
+    visit.sees("#excluded-list li")
+    held.opened.set()
+    visit.button("Continue with these locks").click()
+    visit.sees(CONTINUE)
+    visit.sees("#all-cards .card:not(.is-broken)")
+    visit.is_rid_of(".card.is-broken")
+    assert "Other debts" not in visit.page.locator("#all-cards").inner_text()
+
+
+def ask_what_if(visit: Visit) -> None:
+    page = visit.page
+    visit.sees("#shortlist-cards .card").get_by_role("button", name="What if…").click()
+    visit.sees("#what-if-answer", "Yes: the loan is approved")
+    income = page.locator("#what-if").get_by_label("Income", exact=True)
+    for value, said in (("0", "No: the loan is refused"), ("90000", "Yes: the loan is approved")):
+        income.fill(value)
+        visit.sees("#what-if-answer:not(.is-old)", said)
+        visit.sees(".what-if-changes", "Income: 25,000")
+    page.get_by_label("Income, slider").press("Home")
+    visit.sees("#what-if-answer", "No: the loan is refused")
+    assert income.input_value() == "0"
+    visit.button("Reset").click()
+    visit.sees("#what-if-answer", "Yes: the loan is approved")
+    page.locator("#what-if-close").click()
+    visit.is_rid_of("#what-if")
+
+
+def take_along(visit: Visit) -> None:
+    links = visit.page.locator("#downloads")
+    for name in ("Report", "Letter"):
+        with visit.page.expect_popup() as opened:
+            links.get_by_role("link", name=name, exact=True).click()
+        opened.value.get_by_text("the loan is refused").first.wait_for()
+        opened.value.close()
+    for name, said in (
+        ("Table (CSV)", "probability"),
+        ("Letter as text", "the loan is refused"),
+        ("Data (JSON)", '"waysout"'),
+    ):
+        with visit.page.expect_download() as loaded:
+            links.get_by_role("link", name=name).click()
+        assert loaded.value.suggested_filename.startswith("waysout-")
+        assert said in Path(loaded.value.path()).read_text("utf-8")
+
+
+def come_back(visit: Visit) -> None:
+    """A reload shows the same case, locks and ways out."""
+    told = visit.page.locator("#summary").inner_text()
+    visit.page.reload()
+    visit.sees(f"#summary:text-is('{told}')")
+    visit.sees(locked("other debts"))
+    visit.sees("#excluded-list li")
+    visit.sees("#shortlist-cards .card")
+    visit.sees(CONTINUE)
+    assert visit.field("Income").input_value() == "25000"
+
+
+def test_all_can_be_looked_through_by_list_map_and_tree(chrome: Browser, quick: str) -> None:
+    with visiting(chrome, quick) as visit:
+        find(visit)
+        page = visit.page
+        page.get_by_label("Sort").select_option("surest first")
+        visit.button("Show more").click()
+        visit.sees("#all-cards .card:nth-child(40)")
+        shown = page.locator("#all-cards .card-chance strong").all_inner_texts()
+        chances = [int(text.strip("<>%")) for text in shown]
+        assert chances == sorted(chances, reverse=True)
+        count = int(page.locator("#summary").inner_text().split()[0])
+        page.get_by_role("tab", name="All ways out").press("ArrowRight")
+        visit.sees("#view-map .dot")
+        assert page.locator(".map .dot").count() == count
+        page.locator(".map .dot[tabindex='0']").press("ArrowRight")
+        page.keyboard.press("Enter")
+        visit.sees(".card:focus")
+        page.get_by_role("tab", name="What was tried").click()
+        visit.sees("#view-tree .node.is-yes").click()
+        visit.sees(".card:focus")
+
+
+def test_other_values_or_a_search_that_is_gone_need_another(chrome: Browser, quick: str) -> None:
+    with visiting(chrome, quick) as visit:
+        find(visit)
+        visit.field("Income").fill("30000")
+        visit.sees("#summary", "for the values before")
+        visit.button("Back to the values before").click()
+        visit.sees(CONTINUE)
+        visit.page.evaluate(
+            "fetch('/api/searches/' + location.hash.split('=')[1], { method: 'DELETE' })"
+        )
+        visit.button("Continue").click()
+        visit.sees("#notice", "no longer keeps this search")
+        assert visit.page.locator("#shortlist-cards .card").count() > 0
+        find(visit)
+        visit.button("Start anew").click()
+        visit.is_rid_of(".card")
+        # The browser itself reports the refusal.
+        visit.faults = [fault for fault in visit.faults if "status of 404" not in fault]
+
+
+def test_what_is_wrong_is_told_at_the_value(chrome: Browser, quick: str) -> None:
+    with visiting(chrome, quick) as visit:
+        visit.sees("#decision", "No: the loan is refused")
+        visit.field("Income").fill("")
+        visit.sees("#feature-1-fault", "Needs a number.")
+        assert visit.button("Find ways out").is_disabled()
+        visit.field("Income").fill("1e300")
+        visit.sees("#feature-1-fault", "'income'")
+        assert visit.field("Income").get_attribute("aria-invalid") == "true"
+        # The browser itself reports the refusal.
+        visit.faults = [fault for fault in visit.faults if "status of 4" not in fault]
+        visit.field("Income").fill("90000")
+        visit.field("Job").select_option("full")
+        visit.sees("#decision", "Yes: the loan is approved")
+        visit.is_rid_of("#feature-1-fault")
+        assert visit.button("Find ways out").is_disabled()
+
+
+def test_a_case_file_is_read_here_and_sent_nowhere(
+    chrome: Browser, quick: str, tmp_path: Path
+) -> None:
+    case = tmp_path / "case.json"
+    case.write_text(json.dumps({"income": 33000, "job": "part", "shoe_size": 43}))
+    with visiting(chrome, quick) as visit:
+        visit.sees("#decision", "No")
+        visit.page.locator("#case-file").set_input_files(case)
+        visit.sees("#case-note", "Not used from the file: shoe_size.")
+        assert visit.field("Income").input_value() == "33000"
+        case.write_text("[1, 2")
+        visit.page.locator("#case-file").set_input_files(case)
+        visit.sees("#case-note", "no JSON")
+
+
+def test_no_way_out_says_so_and_what_to_try(chrome: Browser, quick: str) -> None:
+    rest = ("other debts", "job", "co signer")
+    with visiting(chrome, quick, PHONE) as visit:
+        visit.button("Limits of income").click()
+        limit = visit.page.locator("#feature-1-limits").get_by_label("Not above")
+        limit.fill("22000")
+        limit.press("Tab")
+        for name in rest:
+            visit.button(f"I cannot change {name}").click()
+        find(visit)
+        visit.sees("#outcome", "What to try")
+        visit.sees("#summary", "No way out found")
+        visit.sees("#misses .card", "not approved")
+        for name in rest:
+            visit.button(f"I cannot change {name}").click()
+        visit.button("Continue with these locks").click()
+        visit.sees("#shortlist-cards .card")
+        visit.is_rid_of("#misses")
+
+
+def test_a_token_is_asked_for_once(chrome: Browser) -> None:
+    token = "a token of thirty-two characters"
+    with site(gate=Gate(token)) as address, visiting(chrome, address) as visit:
+        page = visit.page
+        page.get_by_label("Token").fill("another one")
+        visit.button("Sign in").click()
+        visit.sees("#login-fault", "This is not the token.")
+        page.get_by_label("Token").fill(token)
+        visit.button("Sign in").click()
+        visit.sees("#decision", "No: the loan is refused")
+        page.reload()
+        visit.sees("#decision", "No: the loan is refused")
+        visit.button("Sign out").click()
+        visit.sees("#token")
+        # The browser itself reports each 401 of the API; nothing else may go wrong.
+        visit.faults = [fault for fault in visit.faults if "401" not in fault]
+
+
+def test_hostile_words_are_shown_and_never_obeyed(chrome: Browser) -> None:
+    hostile = lender(note=SCRIPT, words=WORDS, about=ABOUT)
+    with site(hostile) as address, visiting(chrome, address) as visit:
+        page = visit.page
+        find(visit)
+        assert SCRIPT in page.locator("#features").inner_text()
+        assert ABOUT in page.locator("#features").inner_text()
+        assert WORDS in visit.field("Job").inner_text()
+        page.get_by_role("tab", name="What was tried").click()
+        page.get_by_role("tab", name="Map").click()
+        visit.button("What if…").first.click()
+        visit.sees("#what-if-levers .lever")
+        page.locator("#what-if-close").click()
+        assert page.locator("main img, main script, main iframe").count() == 0
+        assert visit.fits()

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from waysout.errors import InputError, UnavailableError
+from waysout.serve.tokens import MOST_SESSIONS, VARIABLE, Gate, read_token
+
+TOKEN = "correct-horse-battery-staple"
+
+
+def test_no_token_is_no_token() -> None:
+    assert read_token({}) is None
+    assert read_token({VARIABLE: ""}) is None
+
+
+def test_a_token_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    assert read_token({VARIABLE: TOKEN}) == TOKEN
+    assert read_token({}, file) == TOKEN
+
+
+def test_two_tokens_contradict_each_other(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="leave one of them out"):
+        read_token({VARIABLE: TOKEN}, tmp_path / "token")
+
+
+@pytest.mark.parametrize(
+    "text", ["short-secret", "x" * 513, "sixteen letters and spaces", "ä" * 20]
+)
+def test_a_token_that_will_not_do_is_refused_and_never_shown(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_token({}, file)
+    assert text not in str(caught.value)
+    with pytest.raises(InputError) as caught:
+        read_token({VARIABLE: text})
+    assert text not in str(caught.value)
+
+
+def test_an_empty_token_file_is_not_no_token(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("\n")
+    with pytest.raises(InputError, match="0 characters; it needs 16"):
+        read_token({}, file)
+
+
+def test_a_token_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="cannot read the token file"):
+        read_token({}, tmp_path / "none")
+    with pytest.raises(UnavailableError, match="cannot read the token file"):
+        read_token({}, tmp_path)
+
+
+def test_the_gate_knows_its_token_and_nothing_like_it() -> None:
+    gate = Gate(TOKEN)
+    assert gate.admits(TOKEN, [])
+    for other in ("", TOKEN[:-1], TOKEN.upper(), TOKEN + "x", "\ud800", "ü"):
+        assert not gate.admits(other, [other])
+    assert not gate.admits(None, [])
+    assert TOKEN not in repr(gate) + str(vars(gate))
+
+
+def test_a_cookie_is_good_until_the_logout() -> None:
+    gate = Gate(TOKEN)
+    one, other = gate.login(), gate.login()
+    assert one != other
+    assert TOKEN not in one
+    assert gate.admits(None, [one])
+    assert gate.admits("wrong", ["stale", other])
+    gate.logout([one, "unknown"])
+    assert not gate.admits(None, [one])
+    assert gate.admits(None, [other])
+    assert not Gate(TOKEN).admits(None, [other])
+
+
+def test_a_cookie_is_no_token() -> None:
+    gate = Gate(TOKEN)
+    assert not gate.admits(gate.login(), [])
+    assert not gate.admits(None, [TOKEN])
+
+
+def test_neighbours_have_other_cookies() -> None:
+    assert Gate(TOKEN, 8765).cookie != Gate(TOKEN, 8766).cookie
+
+
+def test_logins_do_not_fill_the_memory() -> None:
+    gate = Gate(TOKEN)
+    first, second = gate.login(), gate.login()
+    for _ in range(MOST_SESSIONS - 1):
+        gate.login()
+    assert not gate.admits(None, [first])
+    assert gate.admits(None, [second])
