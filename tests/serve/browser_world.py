@@ -42,17 +42,24 @@ if TYPE_CHECKING:
 DESKTOP, PHONE = (1280, 900), (390, 844)
 SECONDS = 10.0
 
+_FITS = """() => {
+  const edge = document.querySelector("#decision").getBoundingClientRect().right + 1;
+  const parts = [...document.querySelectorAll("main > *, .panel, .card")];
+  const { scrollWidth, clientWidth } = document.documentElement;
+  return scrollWidth <= clientWidth && parts.every((p) => p.getBoundingClientRect().right <= edge);
+}"""
+
 # What a page must show and never obey.
 SCRIPT = "<img src=x onerror=alert(1)>"
 WORDS = "\"><script>alert('2')</script>{{7*7}}"
 ABOUT = "</p><svg onload=alert(3)>"
 
 
-def _schema(note: str, words: str, about: str) -> Schema:
+def _schema(age: str, note: str, words: str, about: str) -> Schema:
     jobs = ("none", "part", "full")
     return Schema(
         (
-            Feature("age", "integer", range=(18, 90), unit="years"),
+            Feature(age, "integer", range=(18, 90), unit="years"),
             Feature("income", "integer", range=(0, 90000), unit="euros a year", about=about),
             Feature("other_debts", "integer", range=(0, 40000), unit="euros"),
             Feature("job", "category", levels=jobs, words={"none": words}, about="how one works"),
@@ -87,10 +94,12 @@ class People:
     labels: Sequence[bool] = (False,) * 5
 
 
-def lender(note: str = "co_signer", words: str = "out of work", about: str = "") -> Problem:
+def lender(
+    age: str = "age", note: str = "co_signer", words: str = "out of work", about: str = ""
+) -> Problem:
     """Return the problem, with some words of one's own in it."""
-    schema = _schema(note, words, about)
-    rules = RuleSet(schema, (Immutable(features=["age"], why="today is today"),))
+    schema = _schema(age, note, words, about)
+    rules = RuleSet(schema, (Immutable(features=[age], why="today is today"),))
     key, distance = Key(schema), Distance.fit(schema, ())
     return Problem(
         schema, rules, key, distance, Lender(), yes="the loan is approved",
@@ -196,10 +205,9 @@ class Visit:
         """Wait until something is no longer to be seen."""
         self.page.locator(selector).first.wait_for(state="hidden")
 
-    def fits(self) -> bool:
-        """Whether nothing sticks out to the side."""
-        width = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-        return bool(self.page.evaluate(width))
+    def fits(self) -> None:
+        """See that, once all is laid out, nothing sticks out to the side."""
+        self.page.wait_for_function(_FITS)
 
 
 @contextmanager

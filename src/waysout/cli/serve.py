@@ -215,14 +215,17 @@ def _subject(run: str, source: Source, trust: Trust, wish: _Wish) -> _Subject:
 
 
 def _of_demo(wish: _Wish) -> _Subject:
-    from waysout.cli.demo import demo_problem, small_llm
+    from waysout.cli.demo import USUAL_APPLICANT, demo_problem, small_llm
     from waysout.cli.sources import Source
     from waysout.datasets.queries import queries
     from waysout.serve.served import served
 
     llm = _proposer(wish, lambda: small_llm(wish.calls, quiet=False))
     problem, dataset = demo_problem(quiet=False)
-    return _Subject(served(problem, dataset, queries("synthetic")), llm, Source("synthetic"))
+    people = queries("synthetic")
+    first = people[USUAL_APPLICANT]
+    examples = [first, *(number for number in people if number != first)]
+    return _Subject(served(problem, dataset, examples), llm, Source("synthetic"))
 
 
 def _of_source(source: Source, trust: Trust, wish: _Wish) -> _Subject:

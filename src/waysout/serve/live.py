@@ -20,6 +20,7 @@ from waysout.errors import InputError, WaysoutError
 from waysout.llm.base import Backend
 from waysout.report.result import Result
 from waysout.report.text import sentence
+from waysout.report.wording import Wording
 from waysout.run.find import Options, afind_many, make_plan
 from waysout.run.office import Stop
 from waysout.run.plan import describe
@@ -143,7 +144,7 @@ class LiveSearch:
             "budget": self._budget(),
             "ledger": self.spent.as_dict(),
             "shortlist": self.shortlist,
-            "sentence": sentence(ended) if ended else "",
+            "sentence": _said(ended) if ended else "",
             "outcome": str(ended.outcome.kind) if ended else None,
             "reason": ended.outcome.reason if ended else "",
             "run": self.run,
@@ -327,7 +328,7 @@ class LiveSearch:
         self.running = False
         self._tell_ledger()
         kind, reason = str(result.outcome.kind), result.outcome.reason
-        said = {"outcome": kind, "reason": reason, "sentence": sentence(result)}
+        said = {"outcome": kind, "reason": reason, "sentence": _said(result)}
         self.log.add("ended", {**said, "options": len(result.options)})
 
     # A run on file -----------------------------------------------------------------------------
@@ -392,6 +393,11 @@ class LiveSearch:
     async def most_different(self, n: int) -> tuple[Option, ...]:
         """Return the n most different good options; in a thread, for there may be many."""
         return await asyncio.to_thread(pick, self._bare_result(OutcomeKind.FOUND, ""), n)
+
+
+def _said(result: Result) -> str:
+    """Say how a search ended, in the words of the card."""
+    return sentence(result, Wording.of(result).lines)
 
 
 def is_simulated(llm: str | None) -> bool:

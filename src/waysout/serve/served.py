@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,6 +69,7 @@ class Served:
     looked_at: Sequence[int] = ()
     _examples: list[Example] | None = None
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _quick: Executor = field(default_factory=lambda: ThreadPoolExecutor(4, "decide"))
 
     async def examples(self) -> list[Example]:
         """Return rejected rows of the table; the model is asked once, when somebody wants them."""
@@ -89,8 +91,12 @@ class Served:
         return found[:MOST_EXAMPLES]
 
     async def decide(self, request: DecideRequest) -> dict[str, Any]:
-        """Return what the model says of a row, and what may become of it within some locks."""
-        return await asyncio.to_thread(self._decide, request)
+        """Return what the model says of a row, and what may become of it within some locks.
+
+        Somebody is moving a slider: their threads are not those in which searches queue.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._quick, self._decide, request)
 
     def _decide(self, request: DecideRequest) -> dict[str, Any]:
         row = self.problem.row(request.row)

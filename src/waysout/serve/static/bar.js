@@ -64,7 +64,10 @@ function buttonsFor(state, { find, stop, goOn, anew, back }) {
   }
   if (isOtherCase(state)) return [{ words: "Back to the values before", act: back, kind: "quiet" }, begin];
   const words = same(locks, search.locks) ? "Continue" : "Continue with these locks";
-  return [{ words: "Start anew", act: anew, kind: "quiet" }, { words, act: goOn, kind: "primary", disabled: !canGoOn(state) }];
+  return [
+    { words: "Start anew", act: anew, kind: "quiet" },
+    { words, act: goOn, kind: "primary", disabled: !canGoOn(state) },
+  ];
 }
 
 function canSearch({ decision, faults, row }) {
@@ -76,14 +79,16 @@ const canGoOn = ({ search }) => search.ended?.outcome !== "already-approved" && 
 
 function summaryOf(state) {
   const { search, decision } = state;
-  if (!search) return decision?.approved ? "It is a yes already: nothing needs to change." : "Ready to look for ways out.";
+  if (!search && decision?.approved) return "It is a yes already: nothing needs to change.";
+  if (!search) return "Ready to look for ways out.";
   const count = counted(search.options.size, "way out", "ways out");
   if (isRunning(search)) {
     if (search.learning) return `${clean(search.learning.what)}: ${chance(search.learning.share)}`;
     return search.options.size ? `${count} so far` : "Looking for ways out…";
   }
   if (isOtherCase(state)) return `${count} for the values before`;
-  if (same(state.locks, search.locks) || search.options.size === 0) return search.options.size ? count : "No way out found";
+  if (search.options.size === 0) return "No way out found";
+  if (same(state.locks, search.locks)) return count;
   return `${count}, ${keeping(search, state.locks).toLocaleString("en")} within your locks`;
 }
 
@@ -123,7 +128,6 @@ const ADVICE = {
 };
 
 const NO_MORE = "All that this search may ask is used up: start anew to go on.";
-const SPENT = { "budget-spent": NO_MORE, exhausted: NO_MORE, infeasible: NO_MORE, interrupted: NO_MORE, failed: NO_MORE };
 
 function renderOutcome(state) {
   const { search } = state;
@@ -135,7 +139,7 @@ function renderOutcome(state) {
   if (!ended) return;
   box.classList.toggle("note", isBad(search));
   box.classList.toggle("is-old", isOtherCase(state));
-  const advice = canGoOn(state) ? ADVICE[ended.outcome] : SPENT[ended.outcome];
+  const advice = canGoOn(state) ? ADVICE[ended.outcome] : ADVICE[ended.outcome] && NO_MORE;
   fill(box, el("p", {}, bdi(clean(ended.sentence))), advice ? el("p", {}, advice) : null);
 }
 

@@ -12,6 +12,7 @@ const MOST_LEVELS = 60; // more would be no list to tick off
 /** Build the form of a card. `edited(row, faults)` and `relocked(locks)` say what a person did. */
 export function createForm(store, { edited, relocked }) {
   let fields = [];
+  let drawn = null;
   slot("features").addEventListener("submit", (event) => event.preventDefault());
   slot("feature-query").addEventListener("input", (event) => filter(fields, event.target.value));
 
@@ -32,6 +33,7 @@ export function createForm(store, { edited, relocked }) {
   return {
     read,
     build(card) {
+      drawn = null;
       fields = card.features.map((feature, i) => field(feature, `feature-${i}`, typed, change));
       fill(slot("features"), fields.map((each) => each.node));
       slot("feature-search").hidden = fields.length <= MANY_FEATURES;
@@ -40,6 +42,9 @@ export function createForm(store, { edited, relocked }) {
       for (const { feature, value } of fields) value.set(own(row, feature.name) ?? null);
     },
     render(state) {
+      const { decision, faults, locks } = state;
+      if (drawn?.decision === decision && drawn.faults === faults && drawn.locks === locks) return;
+      drawn = { decision, faults, locks };
       for (const each of fields) each.render(state);
       renderExcluded(state, change);
     },
@@ -68,7 +73,8 @@ function field(feature, id, typed, change) {
     el("div", { class: "feature-value" }, value.node,
       feature.unit && el("span", { class: "unit" }, bdi(clean(feature.unit)))),
     limits.button, fault, limits.node);
-  return { feature, value, node, render: (state) => renderField(state, { feature, value, node, lock, limits, fault, may }) };
+  const parts = { feature, value, node, lock, limits, fault, may };
+  return { feature, value, node, render: (state) => renderField(state, parts) };
 }
 
 function renderField(state, { feature, value, node, lock, limits, fault, may }) {
@@ -144,8 +150,9 @@ function numberLimits(feature, id, change) {
     el("label", { for: low.id }, "Not below"), low, el("label", { for: high.id }, "Not above"), high);
   const told = ({ ranges }) => {
     const { min = null, max = null } = own(ranges, feature.name) ?? {};
-    const ends = [min !== null && `not below ${number(min, feature)}`, max !== null && `not above ${number(max, feature)}`];
-    return ends.filter(Boolean).join(", ");
+    const low = min === null ? [] : [`not below ${number(min, feature)}`];
+    const high = max === null ? [] : [`not above ${number(max, feature)}`];
+    return [...low, ...high].join(", ");
   };
   const show = ({ ranges }) => {
     if (node.contains(document.activeElement)) return;

@@ -115,7 +115,8 @@ function goOn() {
   return attempt(async () => {
     const { search, locks, calls: most } = store.get();
     const told = await api.goOn(search.id, { locks, calls: Math.max(most, search.ledger.llm_calls) });
-    store.set({ misses: [], search: { ...search, status: "running", ended: null, budget: told.budget, lastPart: told.part } });
+    const begun = { status: "running", ended: null, budget: told.budget, lastPart: told.part };
+    store.set({ misses: [], search: { ...search, ...begun } });
     follow(search.id);
   });
 }
@@ -200,7 +201,8 @@ async function openProblem(name) {
 
 function offerProblems(problems) {
   slot("problem-choice").hidden = problems.length < 2;
-  fill(slot("problem-select"), problems.map((each) => el("option", { value: each.name }, clean(each.title || each.name))));
+  fill(slot("problem-select"), problems.map(({ name, title }) =>
+    el("option", { value: name }, clean(title || name))));
 }
 
 function changeProblem(event) {

@@ -30,8 +30,10 @@ export function createMap(store, { reveal }) {
     const scale = scaleOf(options, Math.min(WIDEST, slot("view-map").clientWidth || WIDEST));
     at = Math.min(at, options.length - 1);
     const dots = places(options, scale).map(({ option, x, y }, i) => dot(option, x, y, i === at, labelsOnly));
-    const picture = svg("svg", { viewBox: `0 0 ${scale.width} ${scale.height}`, width: scale.width, class: "map", role: "group",
-      "aria-label": "Map of the ways out. Arrow keys walk from one to the next." }, axes(scale), dots);
+    const picture = svg("svg", {
+      viewBox: `0 0 ${scale.width} ${scale.height}`, width: scale.width, class: "map", role: "group",
+      "aria-label": "Map of the ways out. Arrow keys walk from one to the next.",
+    }, axes(scale), dots);
     picture.addEventListener("keydown", (event) => walk(event, dots));
     fill(slot("view-map"), el("p", { class: "chart-words" }, inWords(options, labelsOnly)), picture,
       labelsOnly ? null : legend());

@@ -152,7 +152,7 @@ function mostDifferent(options, shortlist) {
     seen.set(option.key, groups.get(set) ?? 0);
     groups.set(set, seen.get(option.key) + 1);
   }
-  const rank = (option) => (first.has(option.key) ? shortlist.indexOf(option.key) - options.length : seen.get(option.key));
+  const rank = ({ key }) => (first.has(key) ? shortlist.indexOf(key) - options.length : seen.get(key));
   return options.sort((a, b) => rank(a) - rank(b));
 }
 

@@ -130,21 +130,24 @@ const edge = (from, to) => svg("line", {
 function dot(node, features, pressed) {
   const kind = node.id === 0 ? "is-start" : node.approved ? "is-yes" : "is-no";
   const r = node.id === 0 ? 9 : Math.min(12, 4.5 + Math.sqrt((node.folded ?? 1) - 1));
-  return svg("circle", { cx: node.x.toFixed(1), cy: node.y.toFixed(1), r, class: `node ${kind}`, on: { click: pressed } },
-    svg("title", {}, words(node, features)));
+  return svg("circle", {
+    cx: node.x.toFixed(1), cy: node.y.toFixed(1), r, class: `node ${kind}`, on: { click: pressed },
+  }, svg("title", {}, words(node, features)));
 }
 
 function words(node, features) {
   if (node.id === 0) return "The present values";
   if (node.folded > 1) return `${node.folded} rows, ${node.approved ? "approved" : "not approved"}`;
-  const changes = Object.entries(node.changes).map(([name, [, to]]) => `${heading(name)} ${plainValue(features.get(name), to)}`);
+  const changes = Object.entries(node.changes).map(([name, [, to]]) =>
+    `${heading(name)} ${plainValue(features.get(name), to)}`);
   return `${changes.join(", ")}: ${node.approved ? "yes" : "no"}`;
 }
 
 function inWords(tried) {
   const yes = tried.filter((node) => node.approved).length;
   return `The model was asked about ${counted(tried.length, "row")}: ${yes.toLocaleString("en")} approved, ` +
-    `${(tried.length - yes).toLocaleString("en")} not. ` + "In the middle, the present values; each ring further out is one change more.";
+    `${(tried.length - yes).toLocaleString("en")} not. ` +
+    "In the middle, the present values; each ring further out is one change more.";
 }
 
 function legend(hasFolded) {

@@ -21,7 +21,8 @@ export function createWhatIf(store) {
 
   const question = () => ({ row, query, locks });
   const answered = (answer) => renderAnswer(store.get().card, answer);
-  const failed = (error) => fill(slot("what-if-answer"), el("p", { class: "fault", role: "alert" }, clean(error.message)));
+  const failed = (error) =>
+    fill(slot("what-if-answer"), el("p", { class: "fault", role: "alert" }, clean(error.message)));
   const moved = (name, value) => {
     row = { ...row, [name]: value };
     slot("what-if-answer").classList.add("is-old");
@@ -109,7 +110,8 @@ function lever(feature, told, id, { before, now }, moved) {
   return el("div", { class: "lever" },
     el("label", { for: id }, bdi(heading(feature.name))),
     slider ?? el("span"),
-    el("span", { class: "lever-value" }, input.node, feature.unit && el("span", { class: "unit" }, bdi(clean(feature.unit)))),
+    el("span", { class: "lever-value" }, input.node,
+      feature.unit && el("span", { class: "unit" }, bdi(clean(feature.unit)))),
     el("span", { id: `${id}-now`, class: "small soft lever-now" }, "now ", bdi(fullValue(feature, before))));
 }
 
