@@ -13,10 +13,13 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint types clean
+.PHONY: demo serve test lint types clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/waysout demo
+
+serve: $(VENV)/.installed-demo
+	$(BIN)/waysout serve
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto

@@ -19,6 +19,8 @@ LLM = (ROOT / "docs" / "llm.md").read_text(encoding="utf-8")
 SEARCH = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
 RECOMBINE = (ROOT / "docs" / "recombine.md").read_text(encoding="utf-8")
 BASELINES = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
+SERVE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+REPORT = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
 RECORDED = ROOT / "tests" / "golden" / "recordings" / "demo.jsonl"
 
 
@@ -73,7 +75,7 @@ def _bare(text: str) -> str:
 
 
 def test_every_command_exists(waysout: CommandLine) -> None:
-    pages = README + LLM + SEARCH + RECOMBINE + BASELINES
+    pages = README + LLM + SEARCH + RECOMBINE + BASELINES + SERVE + REPORT
     text = "\n".join(blocks("sh", pages) + re.findall(r"`(waysout [^`]*)`", pages))
     commands = set(re.findall(r"waysout ([a-z]+(?: [a-z]+)?)", text))
     assert len(commands) >= 8
@@ -83,6 +85,13 @@ def test_every_command_exists(waysout: CommandLine) -> None:
         code, out, _ = waysout(*(words if takes_more else words[:1]), "--help")
         assert code == 0, command
         assert "Usage" in out
+
+
+def test_what_the_pages_lead_to_is_there() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        missing = [link for link in links if not (page.parent / link).exists()]
+        assert not missing, page.name
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="make is not a Windows command")

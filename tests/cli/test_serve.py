@@ -21,11 +21,10 @@ import pytest
 from cli_world import FIND, ROW, cut_off, in_world, row, world  # noqa: F401
 
 from conftest import CommandLine
-from waysout.domain.memory import Memory
 from waysout.errors import UnavailableError
 from waysout.llm import models
-from waysout.report.result import Result
 from waysout.serve import server
+from waysout.serve.adopted import Adopted
 from waysout.serve.service import Service
 from waysout.store import Store, list_runs, runs_dir
 
@@ -160,7 +159,7 @@ class Served:
 
     app: Any = None
     port: int = 0
-    adopted: tuple[str, Result, Memory, dict[str, Any]] | None = None
+    adopted: Adopted | None = None
 
 
 @pytest.fixture
@@ -171,9 +170,9 @@ def nobody_comes(monkeypatch: pytest.MonkeyPatch) -> Served:
     def run_server(app: Any, opened: socket.socket, closing: Any) -> None:
         served.app, served.port = app, opened.getsockname()[1]
 
-    def adopt(self: Service, *given: Any, adopt: Any = Service.adopt) -> Any:
-        served.adopted = given
-        return adopt(self, *given)
+    def adopt(self: Service, name: str, run: Adopted, adopt: Any = Service.adopt) -> Any:
+        served.adopted = run
+        return adopt(self, name, run)
 
     monkeypatch.setattr(server, "run_server", run_server)
     monkeypatch.setattr(Service, "adopt", adopt)
@@ -326,10 +325,10 @@ class TestRun:
         assert re.search(r"open http://127\.0\.0\.1:\d+/#search=[\w-]+ in a browser", out)
         assert "the run's llm: simulated:1" in err
         assert nobody_comes.adopted is not None
-        name, result, memory, locks = nobody_comes.adopted
-        assert (name, locks) == ("loans", {})
-        assert [option.as_dict() for option in result.options] == found["options"]
-        assert len(memory) > 0
+        run = nobody_comes.adopted
+        assert run.locks == {}
+        assert [option.as_dict() for option in run.result.options] == found["options"]
+        assert len(run.memory) > 0
 
     def test_so_is_one_that_was_cut_off(self, waysout: CommandLine, nobody_comes: Served) -> None:
         with cut_off(after=2):
@@ -337,7 +336,7 @@ class TestRun:
         code, _, err = waysout("serve", "last", "--port", "0", "--llm", "simulated:2")
         assert (code, "proposes: simulated:2" in err) == (0, True)
         assert nobody_comes.adopted is not None
-        assert nobody_comes.adopted[1].outcome.kind == "interrupted"
+        assert nobody_comes.adopted.result.outcome.kind == "interrupted"
 
     def test_what_a_server_kept_before_it_was_killed_is_opened_with_its_locks(
         self, waysout: CommandLine, nobody_comes: Served
@@ -354,10 +353,10 @@ class TestRun:
         code, _, err = waysout("serve", "last", "--port", "0")
         assert code == 0, err
         assert nobody_comes.adopted is not None
-        _, result, memory, locks = nobody_comes.adopted
-        assert {o.key for o in result.options} >= {option["key"] for option in found}
-        assert locks["fixed"] == ["income"]
-        assert len(memory) > 0
+        run = nobody_comes.adopted
+        assert {o.key for o in run.result.options} >= {option["key"] for option in found}
+        assert run.locks["fixed"] == ["income"]
+        assert len(run.memory) > 0
 
     def test_a_run_names_its_own_table(self, waysout: CommandLine) -> None:
         self.find(waysout)

@@ -45,6 +45,7 @@ def filled() -> Past:
     past = Past(edits=[Edit("a", 9, "because")], calls=2)
     rows = [(9, 2, "x"), (1, 2, "y")]
     past.add_answers(rows, Answers(np.array([0.55, 0.15]), np.array([True, False])))
+    past.add_second_answers(rows[:1], Answers(np.array([0.45]), np.array([False])))
     past.reasons[rows[0]] = ("a: because",)
     return past
 
@@ -53,6 +54,7 @@ def test_a_past_answers_as_the_model_did() -> None:
     answers = filled().answers([(1, 2, "y"), (9, 2, "x")])
     assert answers.probability.tolist() == [0.15, 0.55]
     assert answers.decision.tolist() == [False, True]
+    assert filled().second_answers([(9, 2, "x")]).probability.tolist() == [0.45]
 
 
 def test_a_past_survives_json() -> None:
@@ -62,7 +64,7 @@ def test_a_past_survives_json() -> None:
 
 def test_types_that_json_does_not_tell_apart_come_back() -> None:
     schema = Schema((Feature("n", "number"), Feature("b", "boolean"), Feature("i", "integer")))
-    past = Past({(2.0, True, 2): (1.0, True)}, {}, [Edit("n", 3.0), Edit("b", False)])
+    past = Past({(2.0, True, 2): (1.0, True)}, edits=[Edit("n", 3.0), Edit("b", False)])
     again = Past.from_dict(json.loads(json.dumps(past.as_dict())), schema)
     (row,) = again.answered
     assert [type(v) for v in row] == [float, bool, int]
@@ -94,3 +96,23 @@ def test_each_person_has_a_past_and_a_memory_one_model() -> None:
 
     with pytest.raises(InputError, match="answers of adder, and other is another model"):
         memory.of(problem("other"), QUERY)
+
+
+def test_a_memory_is_of_one_table() -> None:
+    memory, adder = Memory(), problem("adder")
+    memory.of(adder, QUERY)
+    schema = Schema((*SCHEMA.features[:2], Feature("c", "category", levels=("x", "y"))))
+    rules, key = RuleSet(schema), Key(schema)
+    other = Problem(schema, rules, key, Distance.fit(schema, ()), Named("adder"))
+    with pytest.raises(InputError, match="or has another table"):
+        memory.of(other, QUERY)
+
+
+def test_a_past_takes_in_another() -> None:
+    past, other = filled(), filled()
+    other.edits.append(Edit("b", 7))
+    other.add_answers([(3, 3, "z")], Answers(np.array([0.3]), np.array([False])))
+    other.reasons[(3, 3, "z")] = ("b: why not",)
+    past.add(other)
+    edits = [Edit("a", 9, "because"), Edit("b", 7)]
+    assert past == Past(other.answered, other.again, other.reasons, edits, 4)

@@ -16,11 +16,13 @@ from report_samples import (
     MISSED,
     ONE,
     OPTIONS,
+    SETTINGS,
     STUCK,
     TOLD,
 )
 
 from waysout.domain.result import Outcome, OutcomeKind, Result
+from waysout.domain.rules import Violation
 from waysout.errors import InputError
 from waysout.report.html import packaged
 from waysout.report.letter import WIDTH, letter_page, letter_text
@@ -60,6 +62,12 @@ def test_a_letter_says_how_many_there_are() -> None:
     assert "3. Change" not in told(TOLD, n=2)
     with pytest.raises(InputError, match="whole number of 1 or more"):
         letter_text(TOLD, n=0)
+
+
+@pytest.mark.parametrize(("result", "n"), [(ONE, 3), (TOLD, 3), (TOLD, 2)])
+def test_a_letter_says_it_once(result: Result, n: int) -> None:
+    assert told(result, n).count("We looked for") == 1
+    assert "The values that were looked at" not in told(result, n)
 
 
 def test_a_letter_says_what_it_promises_and_what_not() -> None:
@@ -107,6 +115,38 @@ def test_options_found_before_a_stop_are_told_with_it() -> None:
     assert "1. Change" in text
     assert "The search was stopped before its end." in text
     assert "stopped before its end" not in told(TOLD)
+    failed = replace(TOLD, outcome=Outcome(OutcomeKind.FAILED, "x"))
+    assert "The search was stopped before its end." in told(failed)
+    assert "it says: refused." in told(replace(failed, settings=SETTINGS))
+
+
+def test_an_option_that_was_not_asked_again_is_not_doubted() -> None:
+    once = replace(TOLD, options=(replace(OPTIONS[0], stable=None),))
+    assert "did not say so" not in told(once)
+
+
+@pytest.mark.parametrize("name", ["missed", "exhausted", "stuck", "out of reach"])
+def test_who_gets_no_way_out_hears_what_to_do(name: str) -> None:
+    text = told(ENDS[name][0])
+    assert "The values that were looked at" in text
+    assert "Ask whoever sent you this letter whether the rules" in text
+    assert "Ask for a person to look at your case." in text
+
+
+def test_a_chance_of_nothing_is_a_chance() -> None:
+    hopeless = replace(MISSED, outcome=Outcome(OutcomeKind.EXHAUSTED, best_probability=0.0))
+    assert "The best chance it reached is 0%, which was not enough." in told(hopeless)
+
+
+def test_what_stands_in_the_way_cannot_write_markup() -> None:
+    binding = (Violation("<i>rule</i>", ("income",), "<i>reason</i>"),)
+    stuck = replace(STUCK, outcome=Outcome(OutcomeKind.INFEASIBLE, "", binding))
+    assert "<i>rule</i>: <i>reason</i>" in Page(letter_page(stuck)).text
+
+
+def test_very_many_values_are_cut() -> None:
+    many = replace(MISSED, query={f"f{i}": i for i in range(45)})
+    assert "- f39 (39) - and 5 more" in told(many)
 
 
 def test_a_decision_that_is_not_known_is_not_made_up() -> None:

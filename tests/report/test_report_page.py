@@ -205,3 +205,18 @@ def test_any_text_stays_text(name: str, old: str, new: str, reason: str, setting
     Page(result._repr_html_())
     assert "\u202e" not in source
     assert esc(reason_text([reason])) in source or not reason_text([reason])
+
+
+def test_an_option_that_wavers_is_listed_last() -> None:
+    easy = replace(OPTIONS[2], proximity=0.9)
+    source = page(replace(FOUND, options=(easy, *OPTIONS[:2])))
+    table = source[source.index("<tbody>") :]
+    assert table.index("not approved each time") > table.index("60,000.5")
+    assert '"tag warn">not approved each time, chance 55%' in source
+    assert '"tag">chance 71%' in source
+
+
+def test_a_stop_does_not_hide_what_was_decided() -> None:
+    stopped = replace(FOUND, outcome=Outcome(OutcomeKind.INTERRUPTED, "x"))
+    assert "says: refused" in seen(stopped).text
+    assert "was not heard" in seen(replace(stopped, options=())).text

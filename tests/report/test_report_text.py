@@ -136,3 +136,10 @@ def test_cleaning_keeps_what_people_write() -> None:
     assert clean(family) == family
     assert clean("a\u2028b\x00c\ud800") == "a bc"
     assert value_text("\u202e") == "(empty)"
+
+
+def test_a_model_that_only_says_yes_or_no_is_given_no_chance() -> None:
+    for result in (FOUND, MISSED):
+        labels = replace(result, settings={**result.settings, "labels_only": True})
+        assert "chance" not in lines(labels)
+        assert "1. 1 change\n" in lines(labels)

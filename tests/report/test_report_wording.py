@@ -52,3 +52,16 @@ def test_a_wording_that_is_none_is_done_without(odd: Any) -> None:
     assert Wording.of(result).value("home", "rent") == "rent"
     assert "Change income from 40,500 to 52,000" in letter_text(result)
     assert "52,000" in page(result)
+
+
+@pytest.mark.parametrize(
+    ("probability", "said"),
+    [(0.0, "0%"), (1e-9, "<1%"), (0.01, "1%"), (0.99, "99%"), (0.991, ">99%"), (1.0, "100%")],
+)
+def test_a_chance_in_words(probability: float, said: str) -> None:
+    assert Wording().chance(probability) == said
+    assert Wording(labels_only=True).chance(probability) == ""
+
+
+def test_a_name_is_written_as_words() -> None:
+    assert Wording().name("loan_amount") == "loan amount"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_world import SCHEMA, Adder, Watched, person, problem, timeless
+from run_world import PEOPLE, SCHEMA, Adder, Watched, person, problem, timeless
 
 import waysout
 from waysout.domain.memory import Memory
+from waysout.domain.oracle import Goal
 from waysout.domain.rules import Exclude, Immutable, Range
 from waysout.domain.schema import Row
 from waysout.errors import InputError
+from waysout.llm.base import Request
 from waysout.run.progress import Progress
 from waysout.run.recall import memory_of
 from waysout.store import Store
@@ -48,6 +53,35 @@ def test_a_lock_keeps_what_still_holds_and_asks_nothing_again() -> None:
     assert not set(candidates) & before
     assert second.ledger.oracle_rows <= 10
     assert second.ledger.llm_calls <= 1
+
+
+def test_a_model_that_answered_before_is_not_tried_again() -> None:
+    adder, memory = Adder(), Memory()
+    table = SimpleNamespace(rows=PEOPLE, labels=[False] * len(PEOPLE))
+    first = go(adder, calls=0, oracle_rows=5, memory=memory, data=table)
+    second = go(adder, calls=0, oracle_rows=0, memory=memory, data=table)
+    assert first.ledger.setup_rows > len(PEOPLE)
+    assert second.options
+    assert all(option.stable for option in second.options)  # as they were then
+    assert second.ledger.setup_rows == 1
+
+
+def test_nor_where_it_was_only_tried() -> None:
+    adder, memory = Adder(), Memory()
+    lock = Immutable(features=["a", "b", "c"])
+    table = SimpleNamespace(rows=PEOPLE, labels=[False] * len(PEOPLE))
+    first, second = (go(adder, lock, calls=0, memory=memory, data=table) for _ in range(2))
+    assert (first.outcome.kind, second.outcome.kind) == ("infeasible", "infeasible")
+    assert first.ledger.setup_rows > second.ledger.setup_rows == 1
+
+
+def test_a_second_look_is_judged_by_the_goal_of_today() -> None:
+    adder, memory = Adder(), Memory()
+    go(adder, calls=0, oracle_rows=30, memory=memory)
+    stricter = replace(problem(oracle=adder), goal=Goal(at_least=0.8))
+    found = waysout.find(stricter, person(QUERY), calls=0, oracle_rows=0, memory=memory)
+    assert found.options
+    assert all(option.stable and option.probability >= 0.8 for option in found.options)
 
 
 def test_reasons_survive() -> None:
@@ -178,6 +212,163 @@ def test_a_run_on_file_is_a_memory(tmp_path: Path) -> None:
     assert any(edit.reason for edit in kept.edits)
     back = go(Adder(), calls=0, oracle_rows=0, memory=again)
     assert {o.key: o.reasons for o in back.options} == {o.key: o.reasons for o in told.options}
+
+
+def told_rows(told: list[Progress]) -> list[Row]:
+    return [tried.row for progress in told for tried in progress.tried]
+
+
+@pytest.mark.parametrize("method", ["recombine", "random", "growing-spheres"])
+def test_batches_hold_nothing_that_is_known(method: str) -> None:
+    memory, before, after = Memory(), list[Progress](), list[Progress]()
+    common: dict[str, Any] = {"method": method, "memory": memory, "calls": 0, "oracle_rows": 30}
+    go(Adder(), progress=before.append, **common)
+    go(Adder(), progress=after.append, **common)
+    assert len(told_rows(after)) > 10
+    assert not set(told_rows(before)) & set(told_rows(after))
+
+
+@pytest.mark.parametrize("settings", [{"method": "comp-mcts"}, {"settings": {"remind": False}}])
+def test_the_same_question_is_another_draw(settings: dict[str, Any]) -> None:
+    memory, first, second = Memory(), Watched(), Watched()
+    go(Adder(), llm=first, calls=1, oracle_rows=10, memory=memory, **settings)
+    go(Adder(), llm=second, calls=1, oracle_rows=10, memory=memory, **settings)
+    assert first.requests == second.requests == 1
+    assert not set(first.seen) & set(second.seen)
+
+
+def test_the_llm_is_reminded_of_what_it_named_before() -> None:
+    asked: list[str] = []
+
+    async def listen(request: Request, attempt: int) -> None:
+        asked.append(request.messages[-1].content)
+
+    memory = Memory()
+    for _ in range(2):
+        go(Adder(), llm=Watched(listen), calls=1, oracle_rows=5, memory=memory)
+    assert "already" not in asked[0].lower()
+    assert "already" in asked[1].lower()
+
+
+@pytest.mark.parametrize("options", [{"method": "comp-mcts"}, {"polish": 2}])
+def test_whoever_asks_an_llm_remembers_its_edits(options: dict[str, Any]) -> None:
+    memory, settings = Memory(), {"own_edits": False}
+    go(Adder(), llm=Watched(), calls=3, oracle_rows=12, memory=memory, **options)
+    assert any(edit.reason for edit in memory.of(problem(), QUERY).edits)
+    bare = Memory()
+    bare.of(problem(), QUERY).edits += memory.of(problem(), QUERY).edits
+    again = go(Adder(), calls=0, oracle_rows=10, settings=settings, memory=bare)
+    assert again.ledger.oracle_rows > 1
+
+
+def test_each_edit_is_remembered_once_a_reply() -> None:
+    memory, counts = Memory(), [0]
+
+    def count(now: Progress) -> None:
+        counts.append(len(memory.of(problem(), QUERY).edits))
+
+    settings = {"edits": 3, "patience": 5}
+    go(Adder(), llm=Watched(), calls=4, oracle_rows=8, settings=settings, memory=memory,
+       progress=count)  # fmt: skip
+    assert counts[-1] > 3
+    assert all(after - before <= 3 for before, after in pairwise(counts))
+
+
+def test_edits_of_a_locked_feature_are_left_out() -> None:
+    memory, llm = Memory(), Watched()
+    go(Adder(), llm=llm, calls=3, oracle_rows=10, memory=memory)
+    assert {edit.feature for edit in memory.of(problem(), QUERY).edits} >= {"a", "b"}
+    locked = go(Adder(), Immutable(features=["b"]), calls=0, oracle_rows=20, memory=memory)
+    assert not [why for why in locked.rejections if "immutable" in why]
+
+
+def test_what_was_answered_teaches_from_the_start() -> None:
+    memory, told = Memory(), list[Progress]()
+    go(Adder(), calls=0, oracle_rows=160, memory=memory)
+    go(Adder(), calls=0, oracle_rows=20, memory=memory, progress=told.append)
+    # A batch is a twentieth of all that was learned from, and five rows where that was little.
+    assert len(told[1].tried) == 8
+
+
+def test_another_goal_is_judged_anew() -> None:
+    memory = Memory()
+    first = go(Adder(), calls=0, oracle_rows=40, memory=memory)
+    asked_more = problem(goal=waysout.Goal(at_least=0.8))
+    second = waysout.find(asked_more, person(QUERY), calls=0, oracle_rows=0, memory=memory)
+    assert second.options
+    assert {o.key for o in second.options} == {
+        o.key for o in first.options if o.probability >= 0.8
+    }  # fmt: skip
+
+
+def test_rows_that_break_a_new_rule_are_no_near_misses() -> None:
+    memory, unreachable = Memory(), waysout.Goal(at_least=0.99)
+    rules = [Range(feature="b", max=10)]
+    free = problem(*rules, goal=unreachable)
+    go_on = problem(*rules, Immutable(features=["a"]), goal=unreachable)
+    common: dict[str, Any] = {"calls": 0, "oracle_rows": 8, "memory": memory}
+    waysout.find(free, person(QUERY), **common)
+    second = waysout.find(go_on, person(QUERY), **common)
+    assert not second.options
+    assert second.near_misses
+    assert all("a" not in miss.changes for miss in second.near_misses)
+    assert second.outcome.best_probability == max(o.probability for o in second.near_misses)
+
+
+def test_a_run_that_is_resumed_fills_a_memory(tmp_path: Path) -> None:
+    lived, stop, file = Memory(), waysout.Stop(), tmp_path / "run"
+
+    def cut(now: Progress) -> None:
+        if now.oracle_rows >= 10:
+            stop("enough")
+
+    common: dict[str, Any] = {"llm": Watched(), "calls": 2, "oracle_rows": 20, "run": file}
+    go(Adder(), llm=Watched(), calls=1, oracle_rows=10, memory=lived)
+    go(Adder(), memory=lived, progress=cut, stop=stop, **common)
+    fresh = Memory()
+    resumed = go(Adder(), memory=fresh, **common)
+    past, before = fresh.of(problem(), QUERY), lived.of(problem(), QUERY)
+    assert past.answered.keys() > before.answered.keys()
+    assert past.calls == before.calls == 1 + resumed.ledger.llm_calls
+    assert past.edits[: len(before.edits)] == before.edits
+    assert past.reasons.items() >= before.reasons.items()
+
+
+def test_a_run_of_many_remembers_each_for_themselves(tmp_path: Path) -> None:
+    memory, file = Memory(), tmp_path / "run"
+    people = [person(row) for row in PEOPLE[:2]]
+    common: dict[str, Any] = {"calls": 0, "oracle_rows": 10, "memory": memory}
+    list(waysout.find_many(problem(), people, **common))
+    list(waysout.find_many(problem(), people, run=file, **common))
+    with Store.read(file) as store:
+        kept = [memory_of(store, problem(), i).of(problem(), PEOPLE[i]) for i in range(2)]
+    assert [past.answered for past in kept] == [
+        memory.of(problem(), row).answered for row in PEOPLE[:2]
+    ]
+
+
+def test_a_run_on_file_knows_the_edits_and_reasons_it_began_with(tmp_path: Path) -> None:
+    memory, file, lock = Memory(), tmp_path / "run", Immutable(features=["a"])
+    first = go(Adder(), llm=Watched(), calls=3, oracle_rows=20, memory=memory)
+    began = list(memory.of(problem(), QUERY).edits)
+    go(Adder(), lock, calls=0, oracle_rows=5, memory=memory, run=file)
+    with Store.read(file) as store:
+        kept = memory_of(store, problem())
+    past = kept.of(problem(), QUERY)
+    assert [edit for edit in dict.fromkeys(began) if edit not in past.edits] == []
+    assert len(past.edits) == len(set(past.edits))
+    assert not [e for e in past.edits if e.reason.startswith(f"{e.feature}: ")]
+    back = {o.key: o.reasons for o in go(Adder(), calls=0, oracle_rows=0, memory=kept).options}
+    assert back.items() >= {o.key: o.reasons for o in first.options}.items()
+
+
+def test_the_edits_of_a_run_are_known_by_their_reasons_alone(tmp_path: Path) -> None:
+    go(Adder(), llm=Watched(), calls=3, oracle_rows=30, run=tmp_path / "run")
+    with Store.read(tmp_path / "run") as store:
+        edits = memory_of(store, problem()).of(problem(), QUERY).edits
+    assert edits
+    assert len(edits) == len(set(edits))
+    assert all(e.reason and not e.reason.startswith(f"{e.feature}: ") for e in edits)
 
 
 @settings(max_examples=25, deadline=None)

@@ -20,7 +20,7 @@ from guard_world import serving
 
 from waysout.domain.distance import Distance
 from waysout.domain.key import Key
-from waysout.domain.oracle import Answers
+from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Immutable, RuleSet
 from waysout.domain.schema import Feature, Row, Schema
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
-SECONDS = 10.0
+SECONDS = 30.0
 
 _FITS = """() => {
   const edge = document.querySelector("#decision").getBoundingClientRect().right + 1;
@@ -79,6 +79,16 @@ class Lender:
         return Answers(chances, chances >= 0.5)
 
 
+class YesOrNo(Lender):
+    """The same lender, who gives no chances."""
+
+    labels_only = True
+
+    def ask(self, rows: Sequence[Row]) -> Answers:
+        decision = super().ask(rows).decision
+        return Answers(decision.astype(float), decision)
+
+
 def _chance(row: Row) -> float:
     _, income, debts, job, helped = row
     earned, owed = float(income or 0) / 90000, float(debts or 0) / 40000
@@ -95,14 +105,15 @@ class People:
 
 
 def lender(
-    age: str = "age", note: str = "co_signer", words: str = "out of work", about: str = ""
-) -> Problem:
-    """Return the problem, with some words of one's own in it."""
+    oracle: Oracle | None = None,
+    age: str = "age", note: str = "co_signer", words: str = "out of work", about: str = "",
+) -> Problem:  # fmt: skip
+    """Return the problem, with a model or some words of one's own in it."""
     schema = _schema(age, note, words, about)
     rules = RuleSet(schema, (Immutable(features=[age], why="today is today"),))
     key, distance = Key(schema), Distance.fit(schema, ())
     return Problem(
-        schema, rules, key, distance, Lender(), yes="the loan is approved",
+        schema, rules, key, distance, oracle or Lender(), yes="the loan is approved",
         no="the loan is refused", name="loans", title="Loans of a lender made up for this test",
     )  # fmt: skip
 
@@ -127,12 +138,15 @@ class Turnstile:
 
 @contextmanager
 def site(
-    problem: Problem | None = None, llm: Backend | None = None, gate: Gate | None = None
+    problem: Problem | None = None,
+    llm: Backend | None = None,
+    gate: Gate | None = None,
+    limits: Limits | None = None,
 ) -> Iterator[str]:
     """Serve the page on a port of its own; yields its address."""
     known = People(PEOPLE)
     world = {"loans": served(problem or lender(), known)}
-    service = Service(world, llm or Watched(), limits=Limits(part_rows=70))
+    service = Service(world, llm or Watched(), limits=limits or Limits(part_rows=70))
     with socket.create_server(("127.0.0.1", 0)) as opened:
         port = opened.getsockname()[1]
         app = create_app(service, Hosts.of("127.0.0.1", port), gate=gate)
@@ -147,6 +161,7 @@ def browser() -> Iterator[Browser]:
     found = chromium()
     if found is None:
         pytest.skip("needs Chromium: set WAYSOUT_CHROMIUM to it, or put chromium on the PATH")
+    api.expect.set_options(timeout=1000 * SECONDS)
     with api.sync_playwright() as driver:
         started = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield started

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -296,6 +297,20 @@ def test_streams_have_a_limit() -> None:
                 await refused(await c.get(f"/api/searches/{id}/events"), 503, "1 streams")
             await until(lambda: service.subscribers == 0)
             assert (await followed(c, id)).status == 200
+
+    run(story())
+
+
+def test_many_streams_that_come_at_once_do_not_pass_the_limit() -> None:
+    async def story() -> None:
+        service = make_service(subscribers=2)
+        async with client(service) as c, AsyncExitStack() as stack:
+            id = (await c.started(calls=1))["id"]
+            path = f"/api/searches/{id}/events"
+            streams = [await stack.enter_async_context(streaming(c.app, path)) for _ in range(6)]
+            await until(lambda: all(stream.status for stream in streams))
+            assert sorted(stream.status for stream in streams) == [200] * 2 + [503] * 4
+            assert service.subscribers == 2
 
     run(story())
 

@@ -5,15 +5,16 @@ from itertools import product
 from typing import Any
 
 import pytest
-from serve_world import problem
+from serve_world import Adder, problem
 
 from waysout.domain.card import Card
-from waysout.domain.oracle import Goal
+from waysout.domain.distance import Distance
+from waysout.domain.key import Key
 from waysout.domain.problem import Problem
-from waysout.domain.rules import Direction, Immutable, Range, Step
-from waysout.domain.schema import Row
+from waysout.domain.rules import Direction, Immutable, Range, RuleSet, Step
+from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import RuleError
-from waysout.serve.forms import goal_words, lever_forms, lock_rules, method_forms, problem_form
+from waysout.serve.forms import lever_forms, lock_rules, method_forms, problem_form
 from waysout.serve.models import FeatureForm, LeverForm, Locks
 
 QUERY: Row = (4, 0, "x")
@@ -94,8 +95,6 @@ def test_a_form_tells_rules_and_the_goal() -> None:
     assert (told["title"], told["yes"], told["goal"]) == (
         "Loans", "the loan is approved", "the model's own yes",
     )  # fmt: skip
-    assert goal_words(Goal(at_least=0.25, at_most=0.5)) == "a chance from 25% to 50%"
-    assert goal_words(Goal(at_most=0.5)) == "a chance of at most 50%"
 
 
 def test_methods_that_cannot_run_here_are_not_offered() -> None:
@@ -204,3 +203,10 @@ def test_locks_refuse_what_they_do_not_know() -> None:
     for wrong in wrongs:
         with pytest.raises(ValueError, match="validation error"):
             Locks.model_validate(wrong)
+
+
+def test_a_slider_begins_on_the_grid_though_numbers_are_not_exact() -> None:
+    schema = Schema((Feature("x", "number", range=(0.07, 30.0), decimals=2),))
+    world = Problem(schema, RuleSet(schema), Key(schema), Distance.fit(schema, ()), Adder())
+    form = lever_forms(world, (2.0,))["x"]
+    assert (form["low"], form["high"]) == (0.07, 30.0)  # 0.07 / 0.01 is a little more than 7

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from serve_world import (
     BRIEF,
@@ -18,21 +22,28 @@ from serve_world import (
     make_service,
     of_kind,
     person,
+    problem,
     run,
     small,
     until,
 )
 
 from waysout.domain.budget import Spent
+from waysout.domain.oracle import Answers
 from waysout.domain.pick import pick
-from waysout.errors import InputError, LLMError, RowError, RuleError
+from waysout.domain.schema import Row
+from waysout.errors import InputError, LLMError, LLMFailure, RowError, RuleError, UnavailableError
 from waysout.llm.base import Request
 from waysout.oracles.cache import CachedOracle
 from waysout.serve.errors import Conflict
+from waysout.serve.limits import Limits
 from waysout.serve.live import LiveSearch
 from waysout.serve.models import ContinueRequest, Locks, SearchRequest
+from waysout.serve.served import served
 from waysout.serve.service import Service
 from waysout.store import Store, runs_dir
+
+NO_OWN_EDITS = {"own_edits": False}
 
 
 def start(service: Service, **other: Any) -> LiveSearch:
@@ -237,7 +248,7 @@ def test_a_stop_keeps_what_was_found() -> None:
             (end,) = await ended(search)
             assert end["outcome"] == "interrupted"
             assert "stopped by request" in end["reason"]
-            assert search.spent.llm_calls == 0
+            assert search.spent.llm_calls == 1  # it was sent, and somebody works on it
             gate.opened.set()
             go_on(service, search)
             await ended(search)
@@ -251,6 +262,52 @@ def test_a_stop_keeps_what_was_found() -> None:
             assert set(search.options) == found
             assert search.result is not None
             assert {option.key for option in search.result.options} == found
+
+    run(story())
+
+
+def test_a_model_that_hangs_holds_up_nobody_who_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waysout.serve.live._PATIENCE", 0.02)
+    opened, waited = threading.Event(), []
+
+    class Hanging(Adder):
+        def ask(self, rows: Sequence[Row]) -> Answers:
+            waited.append(opened.wait(10))
+            return super().ask(rows)
+
+    async def story() -> None:
+        async with make_service(small(Hanging())) as service:
+            search = start(service)
+            await asyncio.sleep(0)
+            search.stop()
+            (end,) = await ended(search)
+            assert not opened.is_set()
+            assert (end["outcome"], end["reason"]) == ("interrupted", "stopped by request")
+            opened.set()
+            go_on(service, search)
+            assert (await ended(search))[1]["outcome"] == "found"
+            assert all(waited)  # nobody has sat it out
+
+    run(story())
+
+
+def test_a_stop_at_the_very_end_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waysout.serve.live._PATIENCE", 0.0)
+    ending = asyncio.Event()
+
+    async def slowly(self: LiveSearch) -> None:
+        ending.set()
+        await asyncio.sleep(0.02)
+
+    monkeypatch.setattr(LiveSearch, "_last_shortlist", slowly)
+
+    async def story() -> None:
+        async with make_service() as service:
+            search = start(service, calls=1)
+            await ending.wait()
+            search.stop()
+            (end,) = await ended(search)
+            assert end["outcome"] == "found"
 
     run(story())
 
@@ -330,8 +387,92 @@ def test_what_nobody_foresaw_ends_the_part_too(monkeypatch: pytest.MonkeyPatch) 
         async with make_service() as service:
             search = start(service)
             (end,) = await ended(search)
-            assert (end["outcome"], end["reason"]) == ("failed", "unexpected ZeroDivisionError: oh")
+            assert end["outcome"] == "failed"
+            assert end["reason"] == "unexpected ZeroDivisionError; the service's log says more"
             assert search.result is not None
+
+    run(story())
+
+
+def test_what_a_surprise_says_is_for_the_log_and_for_nobody_else() -> None:
+    async def surprise(request: Request, attempt: int) -> None:
+        raise ValueError("a-key-and-a-path")
+
+    async def story() -> None:
+        async with make_service(llm=Watched(surprise)) as service:
+            search = start(service, settings=NO_OWN_EDITS)
+            (end,) = await ended(search)
+            assert end["reason"] == "unexpected ValueError; the service's log says more"
+            assert search.result is not None
+            assert "a-key-and-a-path" not in str(search.result.as_dict()) + str(search.log.events)
+
+    run(story())
+
+
+def test_who_stops_and_goes_on_has_no_call_more_than_they_may() -> None:
+    async def story() -> None:
+        held = Watched(Gate())
+        async with make_service(llm=held) as service:
+            search = start(service, calls=2, settings=NO_OWN_EDITS)
+            for sent in (1, 2):
+                await until(lambda: held.now)
+                search.stop()
+                await ended(search)
+                assert (held.requests, search.spent.llm_calls) == (sent, sent)
+                go_on(service, search)
+            await ended(search)
+            assert (held.requests, search.calls_left) == (2, 0)
+
+    run(story())
+
+
+def test_a_reply_that_cannot_be_put_on_file_is_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path))
+
+    def full(store: Store, *_: object, **__: object) -> None:
+        raise UnavailableError(f"cannot write {store.path}: the disk is full")
+
+    monkeypatch.setattr(Store, "record", full)
+
+    async def story() -> None:
+        llm = Watched()
+        async with make_service(llm=llm, keep_runs=True) as service:
+            search = start(service, calls=1, settings=NO_OWN_EDITS)
+            (end,) = await ended(search)
+            assert end["reason"] == f"cannot write {search.run}.db: the disk is full"
+            go_on(service, search)
+            await ended(search)
+            assert (llm.requests, search.spent.llm_calls) == (1, 1)
+
+    run(story())
+
+
+def test_a_call_that_failed_costs_nothing() -> None:
+    async def fails_once(request: Request, attempt: int) -> None:
+        if attempt == 1:
+            raise LLMFailure("a fault on purpose", alive=True)
+
+    async def story() -> None:
+        llm = Watched(fails_once)
+        async with make_service(llm=llm) as service:
+            search = start(service, calls=1, settings=NO_OWN_EDITS)
+            await ended(search)
+            assert (llm.requests, search.spent.llm_calls, search.spent.attempts) == (2, 1, 2)
+
+    run(story())
+
+
+def test_the_log_does_not_grow_with_parts_that_cost_nothing() -> None:
+    async def story() -> None:
+        async with make_service() as service:
+            search = start(service, locks=Locks(fixed=["a", "b", "c"]))
+            await ended(search)
+            for _ in range(3):
+                go_on(service, search)
+                await ended(search)
+            assert [told["part"] for told in of_kind(search, "part")] == [4]
 
     run(story())
 
@@ -396,3 +537,92 @@ def test_runs_are_kept_where_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert [option.key for option in result.options] == list(search.options)
 
     run(story())
+
+
+def test_searches_with_a_long_name_that_begin_together_keep_a_run_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path))
+
+    async def story() -> None:
+        world = served(replace(problem(), name="n" * 64))
+        async with make_service(world, keep_runs=True) as service:
+            searches = [start(service, calls=1, seed=seed) for seed in range(4)]
+            for search in searches:
+                assert (await ended(search))[0]["outcome"] == "found"
+            assert len({search.run for search in searches}) == 4
+
+    run(story())
+
+
+def test_what_is_left_goes_down_while_a_part_runs() -> None:
+    async def go() -> list[Mapping[str, Any]]:
+        told: list[Mapping[str, Any]] = []
+        async with make_service() as service:
+            search = service.start(SearchRequest.model_validate(BRIEF))
+            add = search.log.add
+
+            def listen(kind: str, data: Mapping[str, Any]) -> None:
+                told.extend([data] if kind == "ledger" else [])
+                add(kind, data)
+
+            search.log.add = listen  # type: ignore[method-assign]
+            await ended(search)
+        return told
+
+    told = run(go())
+    assert len({one["oracle_rows_left"] for one in told}) > 2
+    assert all(one["oracle_rows"] + one["oracle_rows_left"] == 60 for one in told)
+
+
+class Wavering(Adder):
+    """Says yes to a row the first time only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[Row] = Counter()
+
+    def ask(self, rows: Sequence[Row]) -> Answers:
+        said = super().ask(rows)
+        again = np.array([self.seen[row] > 0 for row in rows], dtype=bool)
+        self.seen.update(rows)
+        return Answers(np.where(again, 0.0, said.probability), said.decision & ~again)
+
+
+def test_who_follows_hears_that_an_option_wavers() -> None:
+    async def go() -> list[Mapping[str, Any]]:
+        async with make_service(small(Wavering())) as service:
+            search = service.start(SearchRequest.model_validate(BRIEF))
+            await ended(search)
+            return [option for event in of_kind(search, "options") for option in event["options"]]
+
+    told = run(go())
+    last = {option["key"]: option["stable"] for option in told}
+    assert last
+    assert set(last.values()) == {False}
+
+
+class Counts:
+    def __init__(self) -> None:
+        self.options: list[int] = []
+
+    def began(self) -> None:
+        """Count nothing."""
+
+    def ended(self, outcome: str, options: int, spent: Spent) -> None:
+        self.options.append(options)
+
+
+def test_options_known_before_are_not_counted_again() -> None:
+    async def go() -> tuple[list[int], int]:
+        counts = Counts()
+        async with Service({"small": small()}, None, limits=Limits(), watcher=counts) as service:
+            search = service.start(SearchRequest.model_validate({**BRIEF, "oracle_rows": 20}))
+            await ended(search)
+            service.go_on(search.id, ContinueRequest(oracle_rows=40))
+            await ended(search)
+            return counts.options, len(search.options)
+
+    told, options = run(go())
+    assert min(told) > 0
+    assert sum(told) == options

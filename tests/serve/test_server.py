@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 
 import pytest
 from guard_world import HOST, echo, exchange, serving, status_of
@@ -99,3 +100,32 @@ def test_a_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def _nothing() -> None:
     pass
+
+
+def test_who_does_not_read_what_they_asked_for_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "READ_SECONDS", 0.2)
+    dropped = threading.Event()
+
+    async def much(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not dropped.is_set():  # waits once the buffers are full, until somebody reads
+            await send({"type": "http.response.body", "body": bytes(65_536), "more_body": True})
+            if not await _is_there(receive):
+                dropped.set()
+
+    with (
+        serving(much, socket.create_server(("127.0.0.1", 0))) as port,
+        socket.create_connection(("127.0.0.1", port)) as idle,
+    ):
+        idle.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert dropped.wait(20)
+
+
+async def _is_there(receive: Receive) -> bool:
+    try:
+        async with asyncio.timeout(0.001):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+    except TimeoutError:
+        return True
+    return False

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import date
 from typing import Any, Self
 
 import pytest
@@ -25,12 +26,13 @@ from serve_world import (
 from waysout.domain.budget import Spent
 from waysout.domain.memory import Memory
 from waysout.domain.oracle import Answers, Goal
-from waysout.domain.result import Result as Data
-from waysout.errors import InputError, UnavailableError
+from waysout.errors import InputError, IntegrityError, UnavailableError
 from waysout.llm.base import Request
 from waysout.llm.simulated import Simulated
 from waysout.oracles.cache import CachedOracle
+from waysout.report.result import Result
 from waysout.run.find import find
+from waysout.serve.adopted import Adopted
 from waysout.serve.errors import Full, NotFound, TooMany
 from waysout.serve.limits import Limits
 from waysout.serve.live import LiveSearch
@@ -253,7 +255,8 @@ def test_a_run_on_file_is_taken_over_and_gone_on_with() -> None:
 
     async def story() -> None:
         service = make_service(world, calls=5, oracle_rows=100)
-        search = service.adopt("small", Data.from_json(found.to_json()), memory)
+        result = Result.from_json(found.to_json())
+        search = service.adopt("small", Adopted(result, memory, date(2026, 3, 1)))
         assert service.searches == {search.id: search}
         kinds = [event.kind for event in search.log.events]
         assert kinds == ["part", "decided", "tried", "options", "shortlist", "ledger", "ended"]
@@ -436,3 +439,12 @@ def test_a_part_has_a_deadline() -> None:
             assert "deadline of 1 seconds" in end["reason"]
 
     run(story())
+
+
+@pytest.mark.parametrize("locks", [{"fixed": 1}, {"unheard": []}, {"ranges": {"a": {"min": "x"}}}])
+def test_locks_that_no_release_wrote_are_named(locks: dict[str, Any]) -> None:
+    world = small()
+    found = Result.of(find(world.problem, ROW, calls=0, oracle_rows=5))
+    adopted = Adopted(found, Memory(), date(2026, 3, 1), locks)
+    with pytest.raises(IntegrityError, match="the run's locks cannot be read"):
+        make_service(world).adopt("small", adopted)

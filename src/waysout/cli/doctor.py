@@ -22,6 +22,8 @@ _PACKAGES = (
     ("xllamacpp", "llamacpp", "run an LLM in this process"),
     ("openai", "openai", "ask an LLM server"),
     ("huggingface_hub", "hub", "download LLMs from the Hugging Face hub"),
+    ("fastapi", "serve", "the page and the HTTP API"),
+    ("matplotlib", "bench", "plots of a result"),
     ("dice-ml", "dice", "the method dice"),
     ("torch", "torch", "the methods cchvae and tabular-diffusion"),
     ("treecf", "treecf", "proofs for tree models"),

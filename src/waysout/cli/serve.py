@@ -329,7 +329,7 @@ def _serve(
 
 def _adopt(service: Service, name: str, adopted: Adopted) -> str:
     """Give a run to the service, and return what leads the page to it."""
-    search = service.adopt(name, adopted.result, adopted.memory, adopted.locks)
+    search = service.adopt(name, adopted)
     return f"#search={search.id}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,16 +14,21 @@ from waysout.domain.problem import Problem
 from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import InputError
 
+Said = tuple[float, bool]
+"""A chance, and the model's own decision."""
+
 
 @dataclass
 class Past:
     """What is known of one person: rows the model answered, and edits that an LLM named.
 
-    ``reasons`` are those given for rows that were ways out; ``calls`` counts the LLM's replies, so
-    that the next question is another draw.
+    ``again`` is what the model said when it was asked a second time. ``reasons`` are those given
+    for rows that were ways out; ``calls`` counts the LLM's replies, so that the next question is
+    another draw.
     """
 
-    answered: dict[Row, tuple[float, bool]] = field(default_factory=dict)
+    answered: dict[Row, Said] = field(default_factory=dict)
+    again: dict[Row, Said] = field(default_factory=dict)
     reasons: dict[Row, tuple[str, ...]] = field(default_factory=dict)
     edits: list[Edit] = field(default_factory=list)
     calls: int = 0
@@ -33,25 +38,39 @@ class Past:
 
     def add_answers(self, rows: Iterable[Row], answers: Answers) -> None:
         """Remember what the model said."""
-        said = zip(answers.probability.tolist(), answers.decision.tolist(), strict=True)
-        self.answered.update(zip(rows, said, strict=True))
+        self.answered.update(zip(rows, _said(answers), strict=True))
+
+    def add_second_answers(self, rows: Iterable[Row], answers: Answers) -> None:
+        """Remember what the model said when it was asked once more."""
+        self.again.update(zip(rows, _said(answers), strict=True))
 
     def answers(self, rows: Sequence[Row]) -> Answers:
         """Return what the model said of some of the rows."""
-        said = [self.answered[row] for row in rows]
-        return Answers(
-            np.array([chance for chance, _ in said], dtype=np.float64),
-            np.array([yes for _, yes in said], dtype=np.bool_),
-        )
+        return _answers([self.answered[row] for row in rows])
+
+    def second_answers(self, rows: Sequence[Row]) -> Answers:
+        """Return what the model said of some rows that it was asked twice."""
+        return _answers([self.again[row] for row in rows])
+
+    def add(self, other: Past) -> None:
+        """Take in all that another past knows."""
+        self.answered |= other.answered
+        self.again |= other.again
+        self.reasons |= other.reasons
+        self.edits = list(dict.fromkeys([*self.edits, *other.edits]))
+        self.calls += other.calls
 
     def copy(self) -> Past:
         """Return the past as it is now, whatever comes later."""
-        return Past(dict(self.answered), dict(self.reasons), list(self.edits), self.calls)
+        return Past(
+            dict(self.answered), dict(self.again), dict(self.reasons), list(self.edits), self.calls
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, as a run keeps them."""
         return {
             "answered": [[list(row), *said] for row, said in self.answered.items()],
+            "again": [[list(row), *said] for row, said in self.again.items()],
             "reasons": [[list(row), list(said)] for row, said in self.reasons.items()],
             "edits": [[edit.feature, edit.value, edit.reason] for edit in self.edits],
             "calls": self.calls,
@@ -61,14 +80,27 @@ class Past:
     def from_dict(cls, table: Mapping[str, Any], schema: Schema) -> Past:
         """Read what `as_dict` wrote."""
         return cls(
-            {
-                read_again(schema, row): (float(chance), bool(yes))
-                for row, chance, yes in table["answered"]
-            },
+            _read_said(schema, table["answered"]),
+            _read_said(schema, table["again"]),
             {read_again(schema, row): tuple(said) for row, said in table["reasons"]},
             [Edit(name, _typed(schema[name], v), why) for name, v, why in table["edits"]],
             int(table["calls"]),
         )
+
+
+def _said(answers: Answers) -> Iterator[Said]:
+    return zip(answers.probability.tolist(), answers.decision.tolist(), strict=True)
+
+
+def _answers(said: Sequence[Said]) -> Answers:
+    return Answers(
+        np.array([chance for chance, _ in said], dtype=np.float64),
+        np.array([yes for _, yes in said], dtype=np.bool_),
+    )
+
+
+def _read_said(schema: Schema, table: Iterable[Sequence[Any]]) -> dict[Row, Said]:
+    return {read_again(schema, row): (float(chance), bool(yes)) for row, chance, yes in table}
 
 
 def read_again(schema: Schema, values: Iterable[Any]) -> Row:
@@ -84,11 +116,14 @@ class Memory:
     """What searches with one model have brought, person by person.
 
     Given to one search after the other (``memory=``), it saves what was paid for: options that
-    still keep the rules are there from the start, no row is asked again, and edits that an LLM
-    named are combined anew. So a person may lock a feature and go on.
+    still keep the rules are there from the start, edits that an LLM named are combined anew, and no
+    row is asked again but by tree searches, which grow a new tree. So a person may lock a feature
+    and go on.
     """
 
     def __init__(self) -> None:
+        self.steady: bool | None = None
+        """Whether the model says the same each time; unknown before it was tried."""
         self._people: dict[Row, Past] = {}
         self._of: tuple[str, Schema] | None = None
 

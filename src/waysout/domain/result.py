@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from waysout.domain.budget import Spent
 from waysout.domain.rules import Violation
-from waysout.domain.schema import Value
-from waysout.errors import InputError
+from waysout.domain.schema import LARGEST, Value
+from waysout.errors import InputError, shown
 
 VERSION = 1
 
@@ -81,7 +81,10 @@ class Option:
         """Read what `as_dict` wrote."""
         return cls(
             row=_values(table["row"]),
-            changes={name: (pair[0], pair[1]) for name, pair in table["changes"].items()},
+            changes={
+                name: (_value(name, pair[0]), _value(name, pair[1]))
+                for name, pair in table["changes"].items()
+            },
             probability=_number(table["probability"]),
             proximity=_number(table["proximity"]),
             sparsity=int(_number(table["sparsity"])),
@@ -141,16 +144,17 @@ class Result:
             raise InputError(
                 f"this result has version {table.get('waysout')!r}; this release reads {VERSION}"
             )
+        best = table["best_probability"]
         return cls(
             query=_values(table["query"]),
             outcome=Outcome(
                 kind=OutcomeKind(table["outcome"]),
-                reason=table["reason"],
+                reason=str(table["reason"]),
                 binding=tuple(
-                    Violation(v["rule"], tuple(v["features"]), v["reason"])
+                    Violation(str(v["rule"]), tuple(map(str, v["features"])), str(v["reason"]))
                     for v in table["binding"]
                 ),
-                best_probability=table["best_probability"],
+                best_probability=None if best is None else _number(best),
             ),
             options=tuple(Option.from_dict(o) for o in table["options"]),
             near_misses=tuple(Option.from_dict(o) for o in table["near_misses"]),
@@ -177,17 +181,22 @@ class Result:
 
 def _number(value: Any) -> float:
     """Return a number of a result, or raise: a text would only fail much later."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{value!r} is no number")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= LARGEST:
+        raise TypeError(f"{shown(value)} is no number")
     return value
 
 
 def _values(table: Mapping[str, Any]) -> dict[str, Value]:
     """Return a row of a result, or raise where a value is none."""
-    for name, value in table.items():
-        if not (value is None or isinstance(value, (str, int, float))):
-            raise TypeError(f"{name!r} is {value!r}, which is no value of a row")
-    return dict(table)
+    return {name: _value(name, value) for name, value in table.items()}
+
+
+def _value(name: str, value: Any) -> Value:
+    if isinstance(value, (str, bool)) or value is None:
+        return value
+    if not isinstance(value, (int, float)) or not abs(value) <= LARGEST:
+        raise TypeError(f"{name!r} is {shown(value)}, which is no value of a row")
+    return value
 
 
 def plain(value: Any) -> Any:

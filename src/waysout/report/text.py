@@ -46,16 +46,16 @@ _CUT_SHORT = {
 
 def lines(result: Result, width: int = 100, n: int = 5) -> str:
     """Return a result as plain text: what came out, the options to read first, what was spent."""
-    parts = [_wrapped(sentence(result), width)]
+    parts, labels_only = [_wrapped(sentence(result), width)], _has_labels_only(result)
     if note := simulated_note(result):
         parts.append(_wrapped(note, width))
     if result.options:
-        parts += [_entry(i, o, width) for i, o in enumerate(pick(result, n), 1)]
+        parts += _entries(pick(result, n), labels_only, width)
         more = len(result.options) - n
         parts += [f"… and {counted(more, 'more option')}."] if more > 0 else []
     elif result.near_misses:
         parts.append(_wrapped(f"{NOT_APPROVED}.", width))
-        parts += [_entry(i, o, width) for i, o in enumerate(result.near_misses[:n], 1)]
+        parts += _entries(result.near_misses[:n], labels_only, width)
     parts += [_wrapped(said, width) for said in (ending(result), spent(result)) if said]
     return "\n\n".join(parts)
 
@@ -86,7 +86,7 @@ def option_rows(
 def sentence(result: Result, write: WriteChanges = change_lines) -> str:
     """Say in plain words how the search ended; ``write`` puts changes into words."""
     if not result.options:
-        return _nothing_found(result.outcome, bool(result.settings.get("labels_only")))
+        return _nothing_found(result.outcome, _has_labels_only(result))
     options = result.options
     nearest = max(options, key=lambda o: o.proximity)
     best = nearest.probability
@@ -97,7 +97,7 @@ def sentence(result: Result, write: WriteChanges = change_lines) -> str:
         + (f", over {counted(sets, 'different set')} of features" if sets > 1 else ""),
         f"{which} changes {counted(nearest.sparsity, 'thing')} "
         f"({_in_short(write(nearest.changes))})"
-        + ("" if result.settings.get("labels_only") else f" for a chance of {chance(best)}"),
+        + ("" if _has_labels_only(result) else f" for a chance of {chance(best)}"),
     ]
     unstable = sum(o.stable is False for o in options)
     if unstable:
@@ -155,6 +155,11 @@ def has_own_edits(result: Result) -> bool:
     return isinstance(told, Mapping) and bool(told.get("own_edits"))
 
 
+def _has_labels_only(result: Result) -> bool:
+    """Whether the model says yes or no, and nothing between."""
+    return bool(result.settings.get("labels_only"))
+
+
 def _nothing_found(outcome: Outcome, labels_only: bool) -> str:
     what = _NOTHING_FOUND[outcome.kind]
     if outcome.kind is OutcomeKind.INFEASIBLE and not outcome.binding:
@@ -189,9 +194,14 @@ def _in_short(lines: Sequence[str], most: int = 3) -> str:
     return ", ".join(written[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _entry(number: int, option: Option, width: int) -> str:
+def _entries(options: Sequence[Option], labels_only: bool, width: int) -> list[str]:
+    return [_entry(i, option, labels_only, width) for i, option in enumerate(options, 1)]
+
+
+def _entry(number: int, option: Option, labels_only: bool, width: int) -> str:
+    likely = "" if labels_only else f"chance {chance(option.probability)}, "
     unstable = ", not approved each time" if option.stable is False else ""
-    head = f"{number}. chance {chance(option.probability)}, {change_count(option)}{unstable}"
+    head = f"{number}. {likely}{change_count(option)}{unstable}"
     said = [_wrapped(head, width)]
     said += [_wrapped(line, width, "   ") for line in change_lines(option.changes)]
     reason = reason_text(option.reasons)

@@ -74,6 +74,8 @@ class Office:
         self.steady = all(event.detail.get("stable", True) for event in on_file)
         """Whether the oracle says the same of a row each time, as far as was tried."""
         self._probed = bool(on_file)
+        if memory is not None and memory.steady is not None:  # the model was tried then
+            self._probed, self.steady = True, self.steady and memory.steady
         self._probing = asyncio.Lock()
         self._refusal: Exception | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -122,6 +124,8 @@ class Office:
                 self._refusal = error
                 raise
             self._probed, self.steady = True, report.stable
+            if self.memory is not None:
+                self.memory.steady = report.stable
             return report.rows_asked
 
     def note_probe(self, index: int, rows: int) -> None:

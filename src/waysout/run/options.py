@@ -36,14 +36,14 @@ class Options(TypedDict, total=False):
     without a limit of rows, it has them on top. ``data`` holds rows with known outcomes: the oracle
     is tried on them before anything is spent, ``nearest`` starts from them, and options are
     compared with them. ``memory`` is a `Memory` of earlier searches with this model: what it holds
-    of a person is not asked again, and what comes is added. ``run`` is a file to record in; if it
-    is there, the run goes on where it stopped; ``about`` is kept in it. ``record`` is a file for
-    the LLM's replies, for `replay:`. ``in_flight`` bounds the LLM requests under way and, where
-    ``seconds`` are limited, the people: time counts from when a person's search begins.
-    ``learning`` is called while a method learns from ``data`` before the first search, with what it
-    does and the share that is done; ``progress`` is called after every answer; ``stop`` ends all
-    searches from another thread, each with what it has found. ``None`` for any but the limits,
-    ``k`` and ``seed`` is as if not given.
+    of a person need not be asked again, and what comes is added; one search after the other.
+    ``run`` is a file to record in; if it is there, the run goes on where it stopped; ``about`` is
+    kept in it. ``record`` is a file for the LLM's replies, for `replay:`. ``in_flight`` bounds the
+    LLM requests under way and, where ``seconds`` are limited, the people: time counts from when a
+    person's search begins. ``learning`` is called while a method learns from ``data`` before the
+    first search, with what it does and the share that is done; ``progress`` is called after every
+    answer; ``stop`` ends all searches from another thread, each with what it has found. ``None``
+    for any but the limits, ``k`` and ``seed`` is as if not given.
     """
 
     method: str | Method | None

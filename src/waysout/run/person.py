@@ -23,12 +23,11 @@ from waysout.errors import (
     RuleError,
     WaysoutError,
 )
-from waysout.llm.base import Reply
 from waysout.oracles.probe import SAME
 from waysout.report.result import Result
 from waysout.run.office import Office
 from waysout.run.progress import Progress, Tried
-from waysout.run.recall import REMEMBERED, known_before
+from waysout.run.recall import REMEMBERED, known_before, spent_before
 from waysout.search.archive import Archive
 from waysout.search.base import Ending, Search
 from waysout.search.work import Answer, Evaluate, Propose, Work
@@ -53,7 +52,8 @@ class Person:
         self.office = office
         self.index = index
         self.query = query
-        before = _spent_before(office, index)
+        price = office.caller.price if office.caller else None
+        before = spent_before(office.store, index, price) if office.store else Spent()
         paid = replace(before, setup_rows=before.setup_rows + probe_rows)
         self.ledger = Ledger(office.plan.budget, paid)
         self._scored = scored
@@ -62,7 +62,8 @@ class Person:
         self._memory = memory.of(office.problem, query) if memory is not None else None
         self.search: Search | None = None
         self.settings = dict(office.settings)
-        self._filed = self._told = self._named = 0  # options on file, options told, edits
+        self._filed = self._told = 0  # options on file, options told
+        self._kept = self._named = 0  # options and edits remembered
         self._refused: BudgetSpent | None = None
         self._went_without = False  # a call, which the limits did not allow
 
@@ -161,7 +162,10 @@ class Person:
         """Return what was known when the search began: by the run on file, else by memory."""
         office = self.office
         if office.store and self._scored is not None:
-            return known_before(office.store, office.problem, self.index)
+            before = known_before(office.store, office.problem, self.index)
+            if before and self._memory is not None:
+                self._memory.add(before)
+            return before
         past = self._memory.copy() if self._memory else None
         if office.store and past:
             office.store.event(REMEMBERED, past.as_dict(), self.index)
@@ -270,7 +274,8 @@ class Person:
             try:
                 answer = task.result()
             except BudgetSpent as error:
-                if not self._goes_without(search, work):
+                out_of_time = self.ledger.seconds_left <= 0
+                if out_of_time or not self._goes_without(search, work):
                     self._refused = error  # those under way were granted before, and still count
             else:
                 self._tell(search, work, answer)
@@ -306,7 +311,8 @@ class Person:
             return
         if isinstance(work, Evaluate) and isinstance(answer, Answers):
             past.add_answers(work.rows, answer)
-            past.reasons |= {f.row: f.reasons for f in search.archive.found(self._told)}
+            past.reasons |= {f.row: f.reasons for f in search.archive.found(self._kept)}
+            self._kept = len(search.archive)
         else:
             past.calls += 1
             past.edits += search.named[self._named :]
@@ -342,18 +348,18 @@ class Person:
     async def _ask_again(self, options: list[Option]) -> list[Option]:
         """Return the options, asked once more as far as we may: a model may waver."""
         assert self.search is not None
-        asked = int(min(len(options), self.ledger.setup_rows_left))
-        if not asked:
-            return options
-        try:
-            self.ledger.take_setup_rows(asked)
-            async with self._in_time():
-                again = await self.office.past_memory.ask(self.search.archive.rows[:asked])
-        except (BudgetSpent, OracleError):
-            return options  # found, if not asked twice
-        firm = self.search.case.problem.goal.met(again).tolist()
-        told = [replace(o, stable=f) for o, f in zip(options[:asked], firm, strict=True)]
-        return told + options[asked:]
+        rows, past = self.search.archive.rows, self._memory or Past()
+        new = [row for row in rows if row not in past.again]
+        asked = new[: int(min(len(new), self.ledger.setup_rows_left))]
+        with suppress(BudgetSpent, OracleError):  # else they are found, if not asked twice
+            if asked:
+                self.ledger.take_setup_rows(len(asked))
+                async with self._in_time():
+                    past.add_second_answers(asked, await self.office.past_memory.ask(asked))
+        known = [row for row in rows if row in past.again]
+        met = self.search.case.problem.goal.met(past.second_answers(known)).tolist()
+        firm = dict(zip(known, met, strict=True))
+        return [replace(o, stable=firm.get(row)) for o, row in zip(options, rows, strict=True)]
 
     def _calls_saved(self, outcome: Outcome) -> int:
         """Return how many LLM calls a search that ended by itself has left."""
@@ -419,33 +425,3 @@ def metrics_of(office: Office, archive: Archive | None = None, calls_saved: int 
     counts = run_metrics(archive.valid, archive.evaluated, archive.pruned, archive.generated)
     within = len(archive) - len(archive.unique_rows)
     return {**found, **counts, "within_query_key": within, "calls_saved": calls_saved}
-
-
-def _spent_before(office: Office, index: int) -> Spent:
-    """Return what the answers on file cost, and the time and attempts up to the last sign of life.
-
-    The ledger filed with an answer may count others that were under way and never came to file:
-    they will be asked, and paid for, again.
-    """
-    if office.store is None:
-        return Spent()
-    last, usages, rows = office.store.spent(index), [], 0
-    left = office.store.partial(index)
-    ended = left.ledger if left is not None else last
-    for recorded in office.store.answers(index):
-        rows += len(recorded.rows)
-        if isinstance(recorded.answer, Reply):
-            usages.append(recorded.answer.usage)
-    price = office.caller.price if office.caller else None
-    return replace(
-        last,
-        llm_calls=len(usages),
-        tokens_in=sum(usage.tokens_in for usage in usages),
-        tokens_out=sum(usage.tokens_out for usage in usages),
-        cached_tokens=sum(usage.cached_tokens for usage in usages),
-        oracle_rows=rows,
-        attempts=max(last.attempts, ended.attempts),
-        setup_rows=max(last.setup_rows, ended.setup_rows),
-        seconds=max(last.seconds, ended.seconds),
-        money=sum(map(price.of, usages)) if price else last.money,
-    )

@@ -88,7 +88,8 @@ class Plan:
         search = self.method.start(without_set_aside(case, self.polish))
         if not isinstance(search, Search):
             raise InputError(f"{self.name!r}: start() returns a Search, not {shown(search)}")
-        return Polishing(case, search, self.polish) if self.polish else search
+        # What is known from before is in the search's archive, which polishing goes on with.
+        return Polishing(replace(case, past=None), search, self.polish) if self.polish else search
 
 
 def check_whole(name: str, value: object, least: int, most: int | None = None) -> None:

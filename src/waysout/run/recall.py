@@ -1,7 +1,10 @@
-"""A run on file as a memory: what it paid for goes into the next search."""
+"""A run on file as a memory: what it cost, and what it paid for goes into the next search."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from waysout.domain.budget import Spent
 from waysout.domain.edit import Edit
 from waysout.domain.memory import Memory, Past, read_again
 from waysout.domain.oracle import Answers
@@ -9,6 +12,8 @@ from waysout.domain.problem import Problem
 from waysout.domain.result import Option
 from waysout.domain.schema import Row
 from waysout.errors import InputError
+from waysout.llm.base import Reply
+from waysout.llm.call import Price
 from waysout.store import Store
 
 REMEMBERED = "remembered"
@@ -32,10 +37,14 @@ def memory_of(store: Store, problem: Problem, index: int = 0) -> Memory:
         raise InputError(f"{store.path} holds no query {index}")
     memory = Memory()
     past = memory.of(problem, read_again(problem.schema, query.values()))
-    before = known_before(store, problem, index) or Past()
-    past.answered |= before.answered
-    past.edits += before.edits
-    past.calls += before.calls
+    past.add(known_before(store, problem, index) or Past())
+    past.add(_paid_for(store, problem, index))
+    return memory
+
+
+def _paid_for(store: Store, problem: Problem, index: int) -> Past:
+    """Return what a search on file brought, besides what it knew when it began."""
+    past = Past()
     for recorded in store.answers(index):
         if isinstance(recorded.answer, Answers):
             past.add_answers(recorded.rows, recorded.answer)
@@ -44,8 +53,8 @@ def memory_of(store: Store, problem: Problem, index: int = 0) -> Memory:
     for option in store.options(index):
         row = read_again(problem.schema, option.row.values())
         past.reasons[row] = option.reasons
-        past.edits += [edit for edit in _edits(problem, option, row) if edit not in past.edits]
-    return memory
+        past.edits += _edits(problem, option, row)
+    return past
 
 
 def _edits(problem: Problem, option: Option, row: Row) -> list[Edit]:
@@ -57,3 +66,30 @@ def _edits(problem: Problem, option: Option, row: Row) -> list[Edit]:
             value = row[problem.schema.index(name)]
             found.append(Edit(name, value, given[0].removeprefix(f"{name}: ")))
     return found
+
+
+def spent_before(store: Store, index: int, price: Price | None) -> Spent:
+    """Return what the answers on file cost, and the time and attempts up to the last sign of life.
+
+    The ledger filed with an answer may count others that were under way and never came to file:
+    they will be asked, and paid for, again.
+    """
+    last, usages, rows = store.spent(index), [], 0
+    left = store.partial(index)
+    ended = left.ledger if left is not None else last
+    for recorded in store.answers(index):
+        rows += len(recorded.rows)
+        if isinstance(recorded.answer, Reply):
+            usages.append(recorded.answer.usage)
+    return replace(
+        last,
+        llm_calls=len(usages),
+        tokens_in=sum(usage.tokens_in for usage in usages),
+        tokens_out=sum(usage.tokens_out for usage in usages),
+        cached_tokens=sum(usage.cached_tokens for usage in usages),
+        oracle_rows=rows,
+        attempts=max(last.attempts, ended.attempts),
+        setup_rows=max(last.setup_rows, ended.setup_rows),
+        seconds=max(last.seconds, ended.seconds),
+        money=sum(map(price.of, usages)) if price else last.money,
+    )

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from waysout.domain.distance import simplicity
 from waysout.domain.result import Option
+from waysout.report.html import easiest_first
 from waysout.serve.downloads import add_downloads
 from waysout.serve.errors import answer, document
 from waysout.serve.events import Event
@@ -147,7 +148,7 @@ def _add_parts(router: APIRouter, service: Service) -> None:
 
     @router.post("/searches/{id}/continue", response_model=SearchForm, status_code=202,
                  operation_id="continue_search", responses=errors(400, 404, 409, 422, 429),
-                 summary="Go on with what is left, within other locks: nothing is asked twice",
+                 summary="Go on with what is left, within other locks, from what is known",
                  )  # fmt: skip
     async def continue_search(id: Id, request: ContinueRequest) -> Response:
         return answer(service.go_on(id, request).view(), 202)
@@ -171,10 +172,29 @@ def _add_events(router: APIRouter, service: Service) -> None:
         stays open over stop and continue, and ends with `gone` when the search is deleted.
         """
         search = service.search(id)
-        service.check_subscribers()
         told = last_event_id.strip()
         after = int(told) if told.isascii() and told.isdigit() else 0
-        return StreamingResponse(event_stream(search, after), media_type="text/event-stream")
+        return EventStream(service, search, after)
+
+
+class EventStream(StreamingResponse):
+    """A stream of events. It counts from when it is granted, not from when it is first read.
+
+    Else many that come at once would all find room, and one that nobody reads would count for
+    nothing once its search is gone.
+    """
+
+    def __init__(self, service: Service, search: LiveSearch, after: int) -> None:
+        super().__init__(event_stream(search, after), media_type="text/event-stream")
+        self._leave = service.leave
+        service.join()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what happens until it is over or nobody listens."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
 
 
 async def event_stream(
@@ -196,15 +216,11 @@ async def sorted_options(search: LiveSearch, sort: Sort) -> Sequence[Option]:
     """Return the options of a search, the first to read first."""
     options = list(search.options.values())
     if sort == "ease":
-        return sorted(options, key=_ease)
+        return easiest_first(options)
     if sort == "certainty":
         return sorted(options, key=lambda o: (o.stable is False, -o.probability))
     if sort == "found":
         return options
     first = await search.most_different(_MOST_DIFFERENT)
     picked = {option.key for option in first}
-    return [*first, *sorted((o for o in options if o.key not in picked), key=_ease)]
-
-
-def _ease(option: Option) -> float:
-    return -option.proximity * simplicity(option.sparsity)
+    return [*first, *easiest_first(o for o in options if o.key not in picked)]

@@ -4,43 +4,45 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import date
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
 from waysout.report.result import Result
 from waysout.serve.errors import Conflict, answer
+from waysout.serve.live import LiveSearch
 from waysout.serve.models import ResultDocument
 from waysout.serve.service import Service
 
 Id = Annotated[str, Path(max_length=100)]
 Download = Annotated[bool, Query(description="Save it as a file instead of showing it")]
 Documented = Callable[..., dict[int | str, dict[str, Any]]]
-Make = Callable[[Result], str]
+Make = Callable[[Result, date], str]
 
 
 def add_downloads(router: APIRouter, service: Service, errors: Documented) -> None:
     """Add the routes of what can be taken away."""
 
-    def finished(id: str) -> Result:
+    def finished(id: str) -> LiveSearch:
         search = service.search(id)
         if search.running or search.result is None:
             raise Conflict("the search is still running: stop it, or wait for its end")
-        return search.result
+        return search
 
     @router.get("/searches/{id}/result.json", response_model=ResultDocument,
                 operation_id="download_result", responses=errors(404, 409, 422),
                 summary="All that the search has to tell: the document of waysout find --json",
                 )  # fmt: skip
     async def download_result(id: Id, download: Download = False) -> Response:
-        return _named(answer(finished(id).as_dict()), "result.json", download)
+        return _named(answer(finished(id).so_far().as_dict()), "result.json", download)
 
     @router.get("/searches/{id}/options.csv", operation_id="download_options",
                 response_class=Response,
                 responses={200: _content("text/csv"), **errors(404, 422)},
                 summary="The options found so far as a table")  # fmt: skip
     async def download_options(id: Id, download: Download = False) -> Response:
-        made = await _made(_csv, service.search(id).so_far(), "text/csv")
+        made = await _made(_csv, service.search(id), "text/csv")
         return _named(made, "options.csv", download)
 
     def add_page(name: str, kind: str, make: Make, summary: str) -> None:
@@ -59,9 +61,9 @@ def _content(kind: str) -> dict[str, Any]:
     return {"description": "A file", "content": {kind: {"schema": {"type": "string"}}}}
 
 
-async def _made(make: Make, result: Result, kind: str) -> Response:
+async def _made(make: Make, search: LiveSearch, kind: str) -> Response:
     """Make it in a thread: thousands of options take a while, in which others go on."""
-    text = await asyncio.to_thread(make, result)
+    text = await asyncio.to_thread(make, search.so_far(), search.day)
     # Half a character (a lone surrogate) has no UTF-8, and is no reason to send nothing.
     return Response(text.encode("utf-8", "replace"), media_type=f"{kind}; charset=utf-8")
 
@@ -72,21 +74,17 @@ def _named(response: Response, name: str, download: bool) -> Response:
     return response
 
 
-def _csv(result: Result) -> str:
+def _csv(result: Result, day: date) -> str:
     return result.to_csv() or ""
 
 
-def _report(result: Result) -> str:
-    return result.to_html() or ""
+def _report(result: Result, day: date) -> str:
+    return result.to_html(when=day) or ""
 
 
-def _letter_page(result: Result) -> str:
-    from waysout.report.letter import letter_page
-
-    return letter_page(result)
+def _letter_page(result: Result, day: date) -> str:
+    return result.to_letter(html=True, when=day) or ""
 
 
-def _letter_text(result: Result) -> str:
-    from waysout.report.letter import letter_text
-
-    return letter_text(result)
+def _letter_text(result: Result, day: date) -> str:
+    return result.to_letter(html=False, when=day) or ""

@@ -13,7 +13,7 @@ _VOIDS: Mapping[str, tuple[str, ...]] = {
     "ledger": ("ledger",),
     "shortlist": ("shortlist",),
     "learning": ("learning",),
-    "part": ("options", "shortlist", "learning"),
+    "part": ("part", "options", "shortlist", "learning"),
 }
 
 

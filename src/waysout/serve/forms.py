@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, cast
 
-from waysout.domain.oracle import Goal
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Allowed, Exclude, Immutable, Lever, Range, Rule, Step
 from waysout.domain.rules.base import ROUNDING
 from waysout.domain.schema import Feature, Row, Schema, Value, text_of
 from waysout.errors import RowError, RuleError, SchemaError, shown
 from waysout.methods import METHODS, method_class
-from waysout.report.words import chance
+from waysout.report.words import goal_text
 from waysout.serve.models import Locks
 
 WHY = "you said so"
@@ -36,7 +36,7 @@ def problem_form(problem: Problem) -> dict[str, Any]:
     return {
         **problem_line(problem),
         "labels_only": problem.oracle.labels_only,
-        "goal": goal_words(problem.goal),
+        "goal": goal_text(asdict(problem.goal)),
         "features": [_feature(feature, steps) for feature in problem.schema],
         "rules": [
             {"name": rule.label, "says": rule.says, "why": rule.why} for rule in problem.rules.rules
@@ -53,22 +53,6 @@ def method_forms(asks_llm: bool, knows_rows: bool) -> list[dict[str, Any]]:
         if (asks_llm or not (made.needs_llm and made.needs_calls))
         and (knows_rows or not made.needs_known)
     ]
-
-
-def goal_words(goal: Goal) -> str:
-    """Say what counts as a yes.
-
-    >>> goal_words(Goal()), goal_words(Goal(at_least=0.7)), goal_words(Goal(rise=0.2))
-    ("the model's own yes", 'a chance of at least 70%', 'a chance 20 points above the present one')
-    """
-    if goal.rise is not None:
-        return f"a chance {100 * goal.rise:g} points above the present one"
-    low, high = goal.at_least, goal.at_most
-    if low is not None and high is not None:
-        return f"a chance from {chance(low)} to {chance(high)}"
-    if low is not None:
-        return f"a chance of at least {chance(low)}"
-    return "the model's own yes" if high is None else f"a chance of at most {chance(high)}"
 
 
 def _feature(feature: Feature, steps: Mapping[str, float]) -> dict[str, Any]:

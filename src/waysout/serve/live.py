@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Protocol
 
 from waysout.domain.budget import Spent
@@ -17,13 +18,12 @@ from waysout.domain.pick import pick
 from waysout.domain.result import Option, Outcome, OutcomeKind
 from waysout.domain.schema import Row
 from waysout.errors import InputError, WaysoutError
-from waysout.llm.base import Backend
 from waysout.report.result import Result
 from waysout.report.text import sentence
 from waysout.report.wording import Wording
 from waysout.run.find import Options, afind_many, make_plan
 from waysout.run.office import Stop
-from waysout.run.plan import describe
+from waysout.run.plan import describe, wording
 from waysout.run.progress import Progress, Tried
 from waysout.serve.errors import Conflict
 from waysout.serve.events import EventLog
@@ -31,12 +31,16 @@ from waysout.serve.forms import lock_rules
 from waysout.serve.limits import Limits
 from waysout.serve.lineage import Lineage
 from waysout.serve.models import Locks, SearchRequest
+from waysout.serve.pace import SharedLLM
 from waysout.serve.served import Served
-from waysout.store import new_run_path
+from waysout.store import new_run_path, runs_dir
 
 SHORTLIST = 5
 _SECONDS_BETWEEN_SHORTLISTS = 0.5
 _STOPPED = "stopped by request"
+_MOST_OF_A_NAME = 40
+# Seconds in which a part ends by itself; a model may hang, and nobody waits for it.
+_PATIENCE = 3.0
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +60,7 @@ class House:
     """What all searches of a service share."""
 
     limits: Limits
-    llm: Callable[[], Awaitable[Backend]]
+    llm: Callable[[], Awaitable[SharedLLM]]
     llm_name: str | None = None
     keep_runs: bool = False
     watcher: Watcher | None = None
@@ -74,6 +78,8 @@ class LiveSearch:
     def __init__(self, house: House, served: Served, query: Row, request: SearchRequest) -> None:
         self.id = secrets.token_urlsafe(16)
         self.created = datetime.now(UTC)
+        self.day = self.created.astimezone().date()
+        """When the model was asked, as people here say it."""
         self.log = EventLog()
         self.served = served
         self.query = query
@@ -96,8 +102,11 @@ class LiveSearch:
         self._on_file = Spent()  # what a run had spent before this search took it over
         self._before = Spent()
         self._now = Spent()
+        self._llm: SharedLLM | None = None  # of this part
         self._held = 0  # options that the part began with
         self._stop = Stop()
+        self._task: asyncio.Task[None] | None = None
+        self._giving_up: asyncio.TimerHandle | None = None
         self._decided = False
         self._stale = False  # the shortlist
         self._picking: asyncio.Task[None] | None = None
@@ -170,7 +179,7 @@ class LiveSearch:
             outcome=Outcome(kind, reason),
             options=tuple(self.options.values()),
             ledger=self.spent,
-            settings=describe(self.problem),
+            settings={**describe(self.problem), "wording": wording(self.problem.schema)},
         )
 
     # Parts -------------------------------------------------------------------------------------
@@ -199,11 +208,13 @@ class LiveSearch:
         self.locks, self.problem = new, problem
         self.calls, self.oracle_rows = total_calls, total_rows
         self._open_part(kept)
-        return asyncio.create_task(self._run(self._stop))
+        self._task = asyncio.create_task(self._run(self._stop))
+        return self._task
 
     def _open_part(self, kept: Sequence[Option]) -> None:
         self.part += 1
         self.running = True
+        self.day = datetime.now(UTC).astimezone().date()
         self.options, self.shortlist = {}, []
         self._held = len(kept)
         self._stop = Stop()
@@ -218,8 +229,11 @@ class LiveSearch:
 
     def stop(self, reason: str = _STOPPED) -> None:
         """End the part that runs, if one does, with what it has found."""
-        if self.running:
+        if self.running and self._task is not None:
             self._stop(reason)
+            if self._giving_up is None:
+                loop = asyncio.get_running_loop()
+                self._giving_up = loop.call_later(_PATIENCE, self._task.cancel)
 
     def close(self) -> None:
         """End it all: who follows is told that it is gone."""
@@ -227,20 +241,29 @@ class LiveSearch:
         self.log.close("gone")
 
     async def _run(self, stop: Stop) -> None:
-        result, failure = None, ""
+        result, kind, failure = None, OutcomeKind.FAILED, ""
         try:
             await self._decide()
             options = await self._options(stop)
             async with aclosing(afind_many(self.problem, [self.query], **options)) as results:
                 async for result in results:
                     self._now = result.ledger
+        except asyncio.CancelledError:
+            kind, failure = OutcomeKind.INTERRUPTED, stop.reason
         except WaysoutError as error:
-            failure = str(error)
+            # Where runs lie is no business of who reads this.
+            failure = str(error).replace(f"{runs_dir()}{os.sep}", "")
         except Exception as error:
             _log.exception("a search ended unexpectedly")
-            failure = f"unexpected {type(error).__name__}: {error}"
+            failure = f"unexpected {type(error).__name__}; the service's log says more"
+            if result is not None:  # it tells of the error in its own words, whatever they are
+                result = replace(result, outcome=replace(result.outcome, reason=failure))
+        self._task = None  # it ends already, which nobody need stop
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
         # An error may follow a result that tells of it.
-        await self._end(result or self._bare_result(OutcomeKind.FAILED, failure))
+        await self._end(result or self._bare_result(kind, failure))
 
     async def _decide(self) -> None:
         if not self._decided:
@@ -266,13 +289,15 @@ class LiveSearch:
             "stop": stop,
         }
         if make_plan(options).asks_llm:
-            options["llm"] = await self._house.llm()
+            options["llm"] = self._llm = await self._house.llm()
         if self._house.keep_runs:
             options |= self._new_run()
         return options
 
     def _new_run(self) -> Options:
-        path = new_run_path(f"{self.problem.name}-{secrets.token_hex(3)}-part{self.part}")
+        # The name of a run is cut at its end, which is what tells two of one second apart.
+        name = self.problem.name[:_MOST_OF_A_NAME]
+        path = new_run_path(f"{name}-{secrets.token_hex(3)}-part{self.part}")
         self.run = path.stem
         row = {"row": self.problem.schema.as_dict(self.query)} if self._house.about else {}
         locks = self.locks.model_dump()
@@ -311,17 +336,30 @@ class LiveSearch:
     async def _end(self, result: Result) -> None:
         # A search that was stopped before it looked around does not know what it began with.
         final = {option.key: option for option in result.options} or self.options
-        unlike = [o for key, o in final.items() if key not in self.options or o.stable is False]
+        known = self.options
+        unlike = [
+            o for key, o in final.items() if key not in known or _doubt(o) != _doubt(known[key])
+        ]
         self.options = final
         if unlike:
             self.log.add("options", {"options": [option.as_dict() for option in unlike]})
-        self._before, self._now, spent = self._before + self._now, Spent(), self._now
+        spent = self._paid()
+        self._before, self._now = self._before + spent, Spent()
         result = replace(result, options=tuple(final.values()), ledger=self.spent)
         await self._last_shortlist()
         self._tell_end(result)
         if self._house.watcher is not None:
             new = max(0, len(final) - self._held)
             self._house.watcher.ended(str(result.outcome.kind), new, spent)
+
+    def _paid(self) -> Spent:
+        """Return what the part has spent, with the calls that it was stopped or failed in.
+
+        Were they free, whoever stops and goes on could have any number of them.
+        """
+        llm, self._llm = self._llm, None
+        asked = llm.asked if llm else 0
+        return replace(self._now, llm_calls=max(self._now.llm_calls, asked))
 
     def _tell_end(self, result: Result) -> None:
         self.result = result
@@ -333,13 +371,13 @@ class LiveSearch:
 
     # A run on file -----------------------------------------------------------------------------
 
-    def take_over(self, result: Result, memory: Memory, locks: Locks) -> None:
+    def take_over(self, result: Result, memory: Memory, locks: Locks, day: date) -> None:
         """Begin with what a run on file has brought, as if it were a part that has ended.
 
         What it had spent stands in the ledger, but is none of what may be spent here.
         """
         self.problem = self.problem.with_rules(lock_rules(self.problem, self.query, locks))
-        self.locks, self._memory, self._on_file = locks, memory, result.ledger
+        self.locks, self._memory, self._on_file, self.day = locks, memory, result.ledger, day
         self.calls, self.oracle_rows = self._house.limits.calls, self._house.limits.oracle_rows
         self.part = 1
         self._tell_part()
@@ -393,6 +431,10 @@ class LiveSearch:
     async def most_different(self, n: int) -> tuple[Option, ...]:
         """Return the n most different good options; in a thread, for there may be many."""
         return await asyncio.to_thread(pick, self._bare_result(OutcomeKind.FOUND, ""), n)
+
+
+def _doubt(option: Option) -> bool:
+    return option.stable is False
 
 
 def _said(result: Result) -> str:

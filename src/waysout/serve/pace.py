@@ -14,6 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
+from waysout.llm.base import Backend, Reply, Request
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -56,3 +58,33 @@ class Turns:
         """Wait for one's turn."""
         async with self._turn:
             await asyncio.sleep(0)
+
+
+class SharedLLM(Backend):
+    """A backend that many searches ask: no more requests at once than it is good for.
+
+    Each has its own of these, with one ``room`` and ``turns`` for all, and ``asked`` counts what is
+    to be paid: replies, and requests that nobody waited for any more. Whoever answers them works,
+    and sends a bill, all the same. A request that failed costs nothing.
+    """
+
+    def __init__(self, inner: Backend, room: asyncio.Semaphore, turns: Turns) -> None:
+        self.inner = inner
+        self.name = inner.name
+        self.form = inner.form
+        self.parallel = inner.parallel
+        self.asked = 0
+        self._room = room
+        self._turns = turns
+
+    async def complete(self, request: Request) -> Reply:
+        """Answer one request, when there is room."""
+        async with self._room:
+            # Before it is asked: a reply that came is paid for, and must not be lost in a queue.
+            await self._turns.wait()
+            self.asked += 1
+            try:
+                return await self.inner.complete(request)
+            except Exception:
+                self.asked -= 1
+                raise

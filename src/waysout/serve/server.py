@@ -27,6 +27,7 @@ STREAM_SECONDS = 1
 THREAD_SECONDS = 0.5
 KEEP_ALIVE_SECONDS = 15
 HEAD_SECONDS = 15.0
+READ_SECONDS = 60.0
 MOST_HEAD_BYTES = 32_768
 # Streams, and the requests beside them: more than that get 503.
 MOST_CONNECTIONS = 512
@@ -75,7 +76,7 @@ def make_server(app: App, closing: Callable[[], Awaitable[None]]) -> Server:
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level=logging.WARNING,
+        log_level=logging.ERROR,  # of what a stranger sends, a line each would fill a disk
         access_log=False,  # its lines would hold query strings
         server_header=False,
         proxy_headers=False,
@@ -123,13 +124,17 @@ class Server(uvicorn.Server):
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 that waits for the head of a request, but not for ever."""
+    """HTTP/1.1 that waits for a request's head, and for an answer to be read, but not for ever."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait."""
         super().connection_made(transport)
+        # asyncio sees to it only where a socket names its protocol: small answers would wait 40 ms.
+        opened = transport.get_extra_info("socket")
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -140,7 +145,23 @@ class PatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._unwatch()
+        self._be_read()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begin to wait for whoever does not read what they asked for."""
+        super().pause_writing()
+        self._read_timer = self.loop.call_later(READ_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: they read."""
+        self._be_read()
+        super().resume_writing()
+
+    def _be_read(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
     def _watch(self) -> None:
         waiting: Any = self.conn.their_state is h11.IDLE

@@ -8,21 +8,21 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Self, get_type_hints
 
+from pydantic import ValidationError
+
 from waysout import __version__
-from waysout.domain.memory import Memory
-from waysout.domain.result import Result as Data
-from waysout.errors import InputError, WaysoutError, shown, unknown
-from waysout.llm.base import Backend, Reply, Request
+from waysout.errors import InputError, IntegrityError, WaysoutError, shown, unknown
+from waysout.llm.base import Backend
 from waysout.llm.connect import connect
 from waysout.methods import DEFAULT as DEFAULT_METHOD
 from waysout.methods import make_method, method_class
-from waysout.report.result import Result
+from waysout.serve.adopted import Adopted
 from waysout.serve.errors import Full, NotFound, TooMany
 from waysout.serve.forms import method_forms, problem_form, problem_line
 from waysout.serve.limits import Limits
 from waysout.serve.live import House, LiveSearch, Watcher, is_simulated
 from waysout.serve.models import ContinueRequest, Locks, SearchRequest
-from waysout.serve.pace import PacedThreads, Turns
+from waysout.serve.pace import PacedThreads, SharedLLM, Turns
 from waysout.serve.served import Served
 
 SUGGESTED_CALLS = 6
@@ -62,8 +62,12 @@ class Service:
         self.llm_name = _name_of(llm)
         self.searches: dict[str, LiveSearch] = {}
         """Those that are kept, by id, the oldest first."""
+        self.subscribers = 0
+        """How many streams of events are open, those of searches that are gone included."""
         self._llm = llm
         self._backend: Backend | None = None
+        self._room = asyncio.Semaphore(1)  # of the size that the backend says
+        self._turns = Turns()
         self._opening = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -92,16 +96,16 @@ class Service:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stack.aclose()
 
-    async def _open_llm(self) -> Backend:
+    async def _open_llm(self) -> SharedLLM:
+        """Return the LLM for one part of a search."""
         async with self._opening:
             if self._backend is None:
                 assert self._llm is not None
                 given = self._llm
                 if isinstance(given, str):
-                    self._backend = _Shared(await self._stack.enter_async_context(connect(given)))
-                else:
-                    self._backend = _Shared(given)
-            return self._backend
+                    given = await self._stack.enter_async_context(connect(given))
+                self._backend, self._room = given, asyncio.Semaphore(given.parallel)
+            return SharedLLM(self._backend, self._room, self._turns)
 
     # What there is -----------------------------------------------------------------------------
 
@@ -110,15 +114,15 @@ class Service:
         """How many searches are under way, those that are about to stop included."""
         return len(self._tasks)
 
-    @property
-    def subscribers(self) -> int:
-        """How many streams of events are open."""
-        return sum(search.log.subscribers for search in self.searches.values())
-
-    def check_subscribers(self) -> None:
-        """Raise `Full` where no more streams are taken."""
+    def join(self) -> None:
+        """Count one who follows, or raise `Full`."""
         if self.subscribers >= self.limits.subscribers:
             raise Full(f"{self.limits.subscribers} streams of events are open, and no more may be")
+        self.subscribers += 1
+
+    def leave(self) -> None:
+        """Count one less."""
+        self.subscribers -= 1
 
     def health(self) -> dict[str, Any]:
         """Return that the service is there, and how busy it is."""
@@ -202,14 +206,12 @@ class Service:
         self._begin(search, request)
         return search
 
-    def adopt(
-        self, name: str, result: Data, memory: Memory, locks: Mapping[str, Any] | None = None
-    ) -> LiveSearch:
+    def adopt(self, name: str, run: Adopted) -> LiveSearch:
         """Take a run on file in as a search that has ended; it may be gone on with."""
-        served = self.problems[name]
-        request = SearchRequest(problem=name, row=dict(result.query), method=self.method)
-        search = LiveSearch(self._house, served, served.problem.row(result.query), request)
-        search.take_over(Result.of(result), memory, Locks.model_validate(locks or {}))
+        served, query = self.problems[name], run.result.query
+        request = SearchRequest(problem=name, row=dict(query), method=self.method)
+        search = LiveSearch(self._house, served, served.problem.row(query), request)
+        search.take_over(run.result, run.memory, _read_locks(run.locks), run.day)
         self._make_room()
         self.searches[search.id] = search
         return search
@@ -255,25 +257,6 @@ class Service:
             made.prepare()
 
 
-class _Shared(Backend):
-    """A backend that many searches ask: no more requests at once than it is good for."""
-
-    def __init__(self, inner: Backend) -> None:
-        self.inner = inner
-        self.name = inner.name
-        self.form = inner.form
-        self.parallel = inner.parallel
-        self._room = asyncio.Semaphore(inner.parallel)
-        self._turns = Turns()
-
-    async def complete(self, request: Request) -> Reply:
-        """Answer one request, when there is room."""
-        async with self._room:
-            # Before it is asked: a reply that came is paid for, and must not be lost in a queue.
-            await self._turns.wait()
-            return await self.inner.complete(request)
-
-
 def _check_settings(name: str, made: Mapping[str, Any], asked: Iterable[str]) -> None:
     """Raise where a request sets what is not for it to set, or numbers that would stop us all."""
     hints, usual = get_type_hints(method_class(name)), make_method(name).settings()
@@ -285,6 +268,16 @@ def _check_settings(name: str, made: Mapping[str, Any], asked: Iterable[str]) ->
             most = max(_LEAST_CEILING, _MOST_TIMES * usual[setting])
             if abs(value) > most:
                 raise InputError(f"{name}: {setting} is at most {most:g} here, not {shown(value)}")
+
+
+def _read_locks(table: Mapping[str, Any]) -> Locks:
+    """Return the locks that a run on file holds; somebody may have written anything there."""
+    try:
+        return Locks.model_validate(table)
+    except ValidationError as error:
+        raise IntegrityError(
+            f"the run's locks cannot be read: {error.errors()[0]['msg']}"
+        ) from None
 
 
 def _name_of(llm: str | Backend | None) -> str | None:

@@ -1,6 +1,6 @@
 // The server's answers. Every refusal becomes an ApiError with the server's own sentence.
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -50,15 +50,15 @@ export const api = {
   result: (id) => request("GET", searchPath(id, "/result.json")),
 };
 
-/** Listen to a search: `heard(type, data, number)` for each event, `lost()` when the stream is gone. */
-export function listen(id, heard, lost) {
+/** Listen to a search: `heard(type, data, number)` for each event; `quiet(is)` while the server does not
+ * answer and is asked again and again, `lost()` when it refuses. */
+export function listen(id, { heard, quiet, lost }) {
   const source = new EventSource(searchPath(id, "/events"));
   for (const type of EVENTS) {
     source.addEventListener(type, (event) => heard(type, JSON.parse(event.data), Number(event.lastEventId)));
   }
-  source.addEventListener("error", () => {
-    if (source.readyState === EventSource.CLOSED) lost();
-  });
+  source.addEventListener("open", () => quiet(false));
+  source.addEventListener("error", () => (source.readyState === EventSource.CLOSED ? lost() : quiet(true)));
   return () => source.close();
 }
 

@@ -2,28 +2,24 @@
 
 import { bdi, el, fill, slot } from "./dom.js";
 import { keeping } from "./options.js";
+import { paced } from "./pace.js";
 import { isOtherCase, isRunning, same } from "./state.js";
 import { chance, clean, counted, time } from "./words.js";
 
-const PAUSE = 1000; // ms between two sentences, for those who have them read aloud
+const PAUSE = 5000; // ms between two sentences, for those who have them read aloud
 
 export function createBar(store, acts) {
-  let told = { text: "", when: -PAUSE, status: "" };
-  let waiting = 0;
   let offered = "";
+  let status = "";
+  const speak = () => say(slot("spoken"), summaryOf(store.get()));
+  const speakSoon = paced(speak, PAUSE);
 
   function summarize(state) {
-    const text = summaryOf(state);
-    const status = state.search?.status ?? "";
-    const left = told.when + PAUSE - performance.now();
-    if (text === told.text) return;
-    clearTimeout(waiting);
-    if (isRunning(state.search) && status === told.status && left > 0) {
-      waiting = setTimeout(() => summarize(store.get()), left);
-      return;
-    }
-    told = { text, status, when: performance.now() };
-    slot("summary").textContent = text;
+    const changed = status !== (state.search?.status ?? "");
+    status = state.search?.status ?? "";
+    say(slot("summary"), summaryOf(state));
+    if (changed || !isRunning(state.search)) speak();
+    else speakSoon();
   }
 
   function offer(state) {
@@ -33,7 +29,8 @@ export function createBar(store, acts) {
     offered = signature;
     const held = slot("actions").contains(document.activeElement);
     fill(slot("actions"), buttons.map(button));
-    if (held) slot("actions").querySelector("button:not(:disabled)")?.focus();
+    const enabled = [...slot("actions").querySelectorAll("button:enabled")];
+    if (held) (enabled.find((each) => each.classList.contains("primary")) ?? enabled[0])?.focus();
   }
 
   // Seconds go on between two answers.
@@ -41,7 +38,7 @@ export function createBar(store, acts) {
 
   return {
     render(state) {
-      slot("bar").classList.toggle("is-running", isRunning(state.search));
+      slot("bar").classList.toggle("is-running", isRunning(state.search) && !state.search.unheard);
       offer(state);
       summarize(state);
       renderLedger(state);
@@ -50,8 +47,14 @@ export function createBar(store, acts) {
   };
 }
 
+function say(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
 function button({ words, act, kind = "", disabled = false }) {
-  return el("button", { type: "button", class: kind, disabled, on: { click: act } }, words);
+  // The second half of a double click would press what has taken the button's place.
+  const once = (event) => event.detail < 2 && act();
+  return el("button", { type: "button", class: kind, disabled, on: { click: once } }, words);
 }
 
 function buttonsFor(state, { find, stop, goOn, anew, back }) {
@@ -82,52 +85,68 @@ function summaryOf(state) {
   if (!search && decision?.approved) return "It is a yes already: nothing needs to change.";
   if (!search) return "Ready to look for ways out.";
   const count = counted(search.options.size, "way out", "ways out");
-  if (isRunning(search)) {
-    if (search.learning) return `${clean(search.learning.what)}: ${chance(search.learning.share)}`;
-    return search.options.size ? `${count} so far` : "Looking for ways out…";
-  }
+  if (isRunning(search)) return soFar(search, count);
   if (isOtherCase(state)) return `${count} for the values before`;
-  if (search.options.size === 0) return "No way out found";
+  if (search.options.size === 0) return isStopped(search) ? "Stopped: no way out found yet" : "No way out found";
   if (same(state.locks, search.locks)) return count;
   return `${count}, ${keeping(search, state.locks).toLocaleString("en")} within your locks`;
 }
 
+function soFar({ options, learning, unheard, llm, begun, budget, tried }, count) {
+  if (unheard) return `${count} so far. The server does not answer: trying again…`;
+  if (learning) return `${clean(learning.what)}: ${chance(learning.share)}`;
+  if (options.size) return `${count} so far`;
+  const isWaiting = llm && tried.length === 0 && budget.calls_left > 0 && budget.calls_left === begun.calls_left;
+  return isWaiting ? "Waiting for the LLM's first suggestions…" : "Looking for ways out…";
+}
+
+const isStopped = ({ ended }) => ended?.outcome === "interrupted";
+
 function renderLedger({ search, card }) {
   const dl = slot("ledger");
   dl.hidden = !search;
-  const share = search ? Math.max(part(search.ledger.llm_calls, search.budget.calls_left), partRows(search, card)) : 0;
-  slot("progress-done").style.setProperty("--share", share);
+  slot("progress-done").style.setProperty("--share", search ? shareDone(search, card.limits) : 0);
   if (!search) return;
   const { ledger, budget } = search;
-  const since = isRunning(search) ? (performance.now() - search.ledgerAt) / 1000 : 0;
+  const since = isRunning(search) && !search.unheard ? (performance.now() - search.ledgerAt) / 1000 : 0;
   fill(dl,
-    entry("LLM calls", ledger.llm_calls, `${budget.calls_left} left`),
-    entry("Model asked", counted(ledger.oracle_rows, "time"), `${budget.oracle_rows_left.toLocaleString("en")} left`),
+    entry("LLM calls", ledger.llm_calls.toLocaleString("en"), budget.calls_left),
+    entry("Model asked", ledger.oracle_rows.toLocaleString("en"), budget.oracle_rows_left),
     entry("Tokens", (ledger.tokens_in + ledger.tokens_out).toLocaleString("en")),
     entry("Time", time(ledger.seconds + since)));
 }
 
-const part = (used, left) => (used + left > 0 ? used / (used + left) : 0);
-
-/** How far this part has come with its rows: a part may ask for fewer than are left in all. */
-function partRows({ ledger, budget, part: number }, card) {
-  const most = Math.min(card.limits.part_rows * number, ledger.oracle_rows + budget.oracle_rows_left);
-  return most > 0 ? Math.min(1, ledger.oracle_rows / most) : 0;
+/** How far the part that runs has come, by the rows and the LLM calls that it may use. */
+function shareDone({ begun, budget }, { part_rows: rows }) {
+  const asked = part(begun.oracle_rows_left - budget.oracle_rows_left, Math.min(rows, begun.oracle_rows_left));
+  const called = part(begun.calls_left - budget.calls_left, begun.calls_left);
+  return begun.calls_left > 0 ? (asked + called) / 2 : asked;
 }
 
-function entry(name, value, more = "") {
-  return el("div", {}, el("dt", {}, name), el("dd", {}, el("strong", {}, String(value)), more ? ` · ${more}` : ""));
+const part = (done, all) => (all > 0 ? Math.min(1, done / all) : 0);
+
+function entry(name, value, left = null) {
+  const more = left === null ? "" : ` · ${left.toLocaleString("en")} left`;
+  return el("div", {}, el("dt", {}, name), el("dd", {}, el("strong", {}, value), more));
 }
 
 const ADVICE = {
-  "budget-spent": "What to try: press Continue, allow more LLM calls, or unlock something on the left.",
-  exhausted: "What to try: unlock something or loosen a limit on the left, then continue.",
-  infeasible: "What to try: unlock something or loosen a limit on the left, then continue.",
+  "budget-spent": "What to try: press Continue, allow more LLM calls, or unlock something.",
+  exhausted: "What to try: unlock something or loosen a limit, then continue.",
+  infeasible: "What to try: unlock something or loosen a limit, then continue.",
   interrupted: "What was found is kept. Press Continue to go on.",
   failed: "What was found is kept. Press Continue to try again.",
 };
 
-const NO_MORE = "All that this search may ask is used up: start anew to go on.";
+const NO_MORE = "This search has asked the model as often as it may. What was found stays; start anew to search again.";
+
+function adviceFor(state) {
+  const { ended, options } = state.search;
+  if (ended.outcome === "already-approved") return "";
+  if (!canGoOn(state)) return NO_MORE;
+  if (isStopped(state.search) && options.size === 0) return "Press Continue to go on.";
+  return ADVICE[ended.outcome] ?? "";
+}
 
 function renderOutcome(state) {
   const { search } = state;
@@ -139,7 +158,7 @@ function renderOutcome(state) {
   if (!ended) return;
   box.classList.toggle("note", isBad(search));
   box.classList.toggle("is-old", isOtherCase(state));
-  const advice = canGoOn(state) ? ADVICE[ended.outcome] : ADVICE[ended.outcome] && NO_MORE;
+  const advice = adviceFor(state);
   fill(box, el("p", {}, bdi(clean(ended.sentence))), advice ? el("p", {}, advice) : null);
 }
 

@@ -1,45 +1,55 @@
 // How many LLM calls a person will pay, and what that buys.
 
 import { setAttribute, slot } from "./dom.js";
-import { isRunning } from "./state.js";
+import { callsUsed, isRunning } from "./state.js";
 import { clean, counted } from "./words.js";
 
 export function createCalls(store) {
   const [box, slider] = [slot("calls"), slot("calls-slider")];
   const changed = (event) => {
-    const { card } = store.get();
+    const { card, search } = store.get();
     const wanted = Math.round(Number(event.target.value));
     if (event.target.value === "" || !(wanted >= 0)) return;
-    store.set({ calls: Math.min(Math.max(wanted, least(store.get())), card.limits.calls) });
+    store.set({ calls: Math.min(Math.max(wanted, callsUsed(search)), card.limits.calls) });
   };
   box.addEventListener("change", changed);
   slider.addEventListener("input", changed);
 
   return {
     render(state) {
-      const { card, calls } = state;
+      const { card, calls, search } = state;
+      setAttribute(box, "min", callsUsed(search));
+      slot("calls-label").textContent = search ? "LLM calls in all, at most" : "LLM calls it may cost, at most";
       for (const node of [box, slider]) {
-        setAttribute(node, "min", least(state));
         setAttribute(node, "max", card.limits.calls);
-        node.disabled = !card.llm || isRunning(state.search);
+        node.disabled = !card.llm || isRunning(search);
         if (node !== document.activeElement || node === slider) node.value = calls;
       }
-      slot("calls-meaning").textContent = meaning(state);
+      slot("calls-meaning").textContent = card.llm ? meaning(state) : withoutLlm(card);
     },
   };
 }
 
-/** What is spent cannot be taken back. */
-const least = ({ search }) => search?.ledger?.llm_calls ?? 0;
+function withoutLlm({ limits }) {
+  return "No language model (LLM) is set up here: the search makes its own suggestions. " +
+    `The model that decides is asked at most ${limits.part_rows} times.`;
+}
 
-function meaning({ card, search }) {
-  const rows = card.limits.part_rows;
-  if (!card.llm) {
-    return "No language model (LLM) is set up here: the search makes its own suggestions. " +
-      `The model that decides is asked at most ${rows} times.`;
-  }
-  const who = card.simulated ? `${clean(card.llm)} (simulated: a stand-in that makes suggestions up)` : clean(card.llm);
-  if (search) return `${counted(search.ledger.llm_calls, "call")} made by this search so far. The LLM: ${who}.`;
+function meaning({ card, search, calls }) {
+  const { llm, simulated, limits } = card;
+  const who = simulated ? `${clean(llm)} (simulated: a stand-in that makes suggestions up)` : clean(llm);
+  if (search) return `${furtherCost(search, calls, limits)} The LLM: ${who}.`;
   return "A language model (LLM) suggests changes, a few with each call; " +
-    `the model that decides is then asked at most ${rows} times. The LLM here: ${who}.`;
+    `the model that decides is then asked at most ${limits.part_rows} times. The LLM here: ${who}.`;
+}
+
+/** What continuing costs, and what it does not pay again. */
+function furtherCost(search, calls, { part_rows: rows }) {
+  const { oracle_rows_left: left } = search.budget;
+  if (isRunning(search) || left === 0) return `${counted(callsUsed(search), "call")} made so far.`;
+  const more = calls - callsUsed(search);
+  const calling = more > 0 ? `at most ${counted(more, "more LLM call")}` : "no LLM call unless you allow more";
+  const asking = counted(Math.min(rows, left), "more time");
+  return `Continue makes ${calling}, and asks the model that decides at most ${asking}; ` +
+    "what is known already is not asked again.";
 }

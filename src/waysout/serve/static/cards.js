@@ -36,7 +36,7 @@ function title(names) {
 
 function change(feature, name, [from, to]) {
   return el("li", {},
-    el("span", { class: "change-name" }, bdi(heading(name))),
+    el("span", { class: "change-name", title: clean(feature?.about ?? "") || null }, bdi(heading(name))),
     el("span", { class: "change-values" },
       el("span", { class: "from" }, bdi(plainValue(feature, from))),
       el("span", { class: "arrow", "aria-hidden": "true" }, " → "),
@@ -68,16 +68,23 @@ function reason(option, search) {
 }
 
 function buttons(option, names, { whatIf, exclude, fix }) {
-  const menu = el("details", { class: "not-possible" }, el("summary", {}, "Not possible for me"));
-  const choice = (words, act) => el("button", { type: "button", on: { click: () => {
+  const named = (words) => ({ "aria-label": `${words}: change ${title(names)}` });
+  const head = el("summary", named("Not possible for me"), "Not possible for me");
+  const close = () => {
     menu.open = false;
+    head.focus();
+  };
+  const escape = ({ key }) => key === "Escape" && close();
+  const menu = el("details", { class: "not-possible", on: { keydown: escape } }, head);
+  const choice = (words, act) => el("button", { type: "button", on: { click: () => {
+    close();
     act();
   } } }, bdi(words));
   menu.append(el("div", { class: "menu" },
     choice("Leave this one out", () => exclude(option)),
     names.map((name) => choice(`I cannot change ${label(name)}`, () => fix(name)))));
   return el("div", { class: "card-foot" },
-    el("button", { type: "button", on: { click: () => whatIf(option) } }, "What if…"), menu);
+    el("button", { ...named("What if…"), type: "button", on: { click: () => whatIf(option) } }, "What if…"), menu);
 }
 
 function dim(node, broken, what) {

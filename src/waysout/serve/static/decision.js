@@ -14,23 +14,23 @@ export function meter(probability, name = "Chance of a yes") {
 
 export function createDecision({ whatIf }) {
   let shown = null;
-  const render = ({ card, decision, faults }) => {
-    const box = slot("decision");
-    const wrong = Object.keys(faults).length > 0;
-    box.classList.toggle("is-old", wrong);
-    if (!decision || decision === shown) return;
-    shown = decision;
-    box.classList.toggle("is-yes", decision.approved);
-    fill(box,
-      el("div", { class: "decision-words" },
+  slot("decision-what-if").addEventListener("click", () => whatIf(null));
+  return {
+    render({ card, decision, faults }) {
+      const box = slot("decision");
+      box.classList.toggle("is-old", Object.keys(faults).length > 0);
+      box.hidden = !decision;
+      if (!decision || decision === shown) return;
+      shown = decision;
+      box.classList.toggle("is-yes", decision.approved);
+      fill(slot("decision-words"),
         el("p", { class: "decision-answer" },
           el("strong", {}, answer(card, decision)), bdi(clean(decision.decision)), "."),
-        card.labels_only ? null : el("p", { class: "decision-chance" },
-          "Chance of a yes: ", el("strong", {}, chance(decision.probability)), goal(card))),
-      card.labels_only ? null : meter(decision.probability),
-      el("button", { type: "button", class: "quiet", on: { click: () => whatIf(null) } }, "What if…"));
+        card.labels_only ? null : el("p", {},
+          "Chance of a yes: ", el("strong", {}, chance(decision.probability)), goal(card)));
+      fill(slot("decision-meter"), card.labels_only ? null : meter(decision.probability));
+    },
   };
-  return { render };
 }
 
 /** A yes of the model may still be less than what is asked for. */

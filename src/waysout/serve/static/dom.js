@@ -4,17 +4,14 @@
 const SVG = "http://www.w3.org/2000/svg";
 
 const HTML_TAGS = new Set([
-  "a", "article", "bdi", "button", "details", "div", "dd", "dl", "dt", "fieldset", "form", "h2", "h3",
-  "h4", "input", "label", "legend", "li", "ol", "option", "output", "p", "section", "select", "small",
-  "span", "strong", "summary", "ul",
+  "a", "bdi", "button", "details", "div", "dd", "dt", "fieldset", "h3", "input", "label", "legend", "li",
+  "option", "p", "select", "span", "strong", "summary", "ul",
 ]);
-const SVG_TAGS = new Set(["svg", "g", "path", "circle", "line", "rect", "text", "title"]);
+const SVG_TAGS = new Set(["svg", "path", "circle", "line", "text", "title"]);
 const ATTRIBUTES = new Set([
-  "accept", "autocomplete", "checked", "class", "dir", "disabled", "download", "for", "hidden", "href",
-  "id", "inputmode", "max", "min", "name", "open", "placeholder", "rel", "role", "selected", "step",
-  "tabindex", "target", "title", "type", "value",
-  "cx", "cy", "d", "fill", "focusable", "height", "r", "rx", "text-anchor", "transform", "viewBox",
-  "width", "x", "x1", "x2", "y", "y1", "y2",
+  "checked", "class", "dir", "disabled", "download", "for", "hidden", "href", "id", "inputmode", "max", "min",
+  "placeholder", "rel", "role", "step", "tabindex", "target", "title", "type", "value",
+  "cx", "cy", "d", "focusable", "r", "text-anchor", "viewBox", "width", "x", "x1", "x2", "y", "y1", "y2",
 ]);
 
 /** Make an HTML element: `on` holds listeners, `vars` custom properties for the style sheet. */

@@ -97,20 +97,19 @@ function reasonOf(lever) {
 }
 
 function lockButton(feature, pressed) {
-  const words = el("span");
+  const words = el("span"); // with the name behind it: "lock income", "locked income"
   const shackle = svg("path", { d: "" });
   const sign = svg("svg", { viewBox: "0 0 16 16", class: "lock-sign", "aria-hidden": "true", focusable: "false" },
     shackle, svg("path", { d: "M4 7h8v6H4z" }));
   const node = el("button", {
-    type: "button", class: "lock", "aria-pressed": "false",
-    "aria-label": `I cannot change ${label(feature.name)}`, on: { click: pressed },
-  }, sign, words);
+    type: "button", class: "lock", "aria-pressed": "false", on: { click: pressed },
+  }, sign, words, el("span", { class: "unseen" }, bdi(label(feature.name))));
   const render = (byRule, byPerson) => {
     const closed = byRule || byPerson;
     node.disabled = byRule;
     setAttribute(node, "aria-pressed", String(closed));
     setAttribute(shackle, "d", closed ? "M5 7V5a3 3 0 0 1 6 0v2" : "M5 7V4a3 3 0 0 1 5.8-1");
-    words.textContent = byRule ? "fixed" : closed ? "locked" : "lock";
+    words.textContent = `${byRule ? "fixed" : closed ? "locked" : "lock"} `;
   };
   render(false, false);
   return { node, render };
@@ -152,7 +151,8 @@ function numberLimits(feature, id, change) {
     const { min = null, max = null } = own(ranges, feature.name) ?? {};
     const low = min === null ? [] : [`not below ${number(min, feature)}`];
     const high = max === null ? [] : [`not above ${number(max, feature)}`];
-    return [...low, ...high].join(", ");
+    const none = min !== null && max !== null && min > max ? ": no value is left" : "";
+    return [...low, ...high].join(", ") + none;
   };
   const show = ({ ranges }) => {
     if (node.contains(document.activeElement)) return;

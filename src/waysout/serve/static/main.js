@@ -12,7 +12,7 @@ import * as locking from "./locks.js";
 import { createMap } from "./map.js";
 import { createOptions } from "./options.js";
 import { createPerson } from "./person.js";
-import { NO_LOCKS, START, createStore, freshSearch, heard, same } from "./state.js";
+import { NO_LOCKS, START, callsUsed, createStore, freshSearch, heard, same } from "./state.js";
 import { createTabs } from "./tabs.js";
 import { createTree } from "./tree.js";
 import { createWhatIf } from "./whatif.js";
@@ -21,7 +21,10 @@ import { clean } from "./words.js";
 const TYPING = 250; // ms after the last key before the model is asked
 
 const store = createStore(START);
-const login = createLogin(() => start());
+const login = createLogin(async () => {
+  await start();
+  slot("example").focus();
+});
 const whatIf = createWhatIf(store);
 const options = createOptions(store, {
   whatIf: whatIf.open,
@@ -32,7 +35,8 @@ const form = createForm(store, { edited: (row, faults) => take(row, null, faults
 const person = createPerson(store, (row, number) => show(row, number));
 const decision = createDecision({ whatIf: whatIf.open });
 const calls = createCalls(store);
-const bar = createBar(store, { find, stop, goOn, anew, back: () => show(store.get().search.row, null) });
+const back = () => show(store.get().search.row, null);
+const bar = createBar(store, { find: once(find), stop, goOn: once(goOn), anew, back });
 const downloads = createDownloads();
 const map = createMap(store, options);
 const tree = createTree(store, options);
@@ -84,6 +88,14 @@ async function attempt(act) {
   }
 }
 
+/** What is asked for again while it is being done is done once. */
+function once(act) {
+  let underWay = null;
+  return () => (underWay ??= act().finally(() => {
+    underWay = null;
+  }));
+}
+
 function report(error) {
   if (error.status === 401) {
     unlisten();
@@ -93,6 +105,10 @@ function report(error) {
   if (error.status === undefined) throw error;
   if (error.status === 404 && store.get().search) return gone();
   return store.set({ notice: clean(error.message) });
+}
+
+function amend(change) {
+  store.set({ search: { ...store.get().search, ...change } });
 }
 
 function find() {
@@ -105,46 +121,75 @@ function find() {
 
 function stop() {
   return attempt(async () => {
-    const { search } = store.get();
-    store.set({ search: { ...search, stopping: true } });
-    await api.stop(search.id);
+    amend({ stopping: true });
+    await api.stop(store.get().search.id).catch((error) => {
+      amend({ stopping: false });
+      throw error;
+    });
   });
 }
 
 function goOn() {
   return attempt(async () => {
     const { search, locks, calls: most } = store.get();
-    const told = await api.goOn(search.id, { locks, calls: Math.max(most, search.ledger.llm_calls) });
-    const begun = { status: "running", ended: null, budget: told.budget, lastPart: told.part };
-    store.set({ misses: [], search: { ...search, ...begun } });
-    follow(search.id);
+    const wish = { locks, calls: Math.max(most, callsUsed(search)) };
+    join(await api.goOn(search.id, wish).catch((error) => goneOnElsewhere(error, search.id)));
   });
+}
+
+/** The same search may stand in two windows, and the other one was pressed first. */
+async function goneOnElsewhere(error, id) {
+  const told = error.status === 409 ? await api.search(id) : null;
+  if (told?.status !== "running") throw error;
+  return told;
+}
+
+/** Follow a search that is known into its next part. */
+function join(told) {
+  store.set({ misses: [] });
+  amend({ status: "running", ended: null, budget: told.budget, begun: told.budget, lastPart: told.part });
+  follow(told.id);
+}
+
+/** Another window may have gone on with the search while this one was not looked at. */
+async function catchUp() {
+  const { search } = store.get();
+  if (document.hidden || search?.status !== "ended") return;
+  const told = await api.search(search.id).catch(() => null);
+  if (told?.part > search.part && store.get().search === search) join(told);
 }
 
 function anew() {
   unlisten();
   options.reset();
-  history.replaceState(null, "", location.pathname);
+  // The browser's Back button brings the search back.
+  if (location.hash) history.pushState(null, "", location.pathname);
   store.set({ search: null, misses: [], calls: store.get().card.suggested_calls });
 }
 
 /** Take up a search: its events tell everything that happened. */
 function adopt(told) {
   options.reset();
-  history.replaceState(null, "", `#search=${encodeURIComponent(told.id)}`);
+  const address = `#search=${encodeURIComponent(told.id)}`;
+  if (location.hash && location.hash !== address) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
   store.set({ search: freshSearch(told), misses: [] });
   follow(told.id);
 }
 
 function follow(id) {
   unlisten();
-  unlisten = listen(id, (type, told, number) => {
-    const { search } = store.get();
-    if (search?.id !== id) return;
-    store.set({ search: heard(search, type, told, number) });
-    if (type === "ended") ended(id);
-    if (type === "gone") gone();
-  }, () => lost(id));
+  unlisten = listen(id, {
+    heard(type, told, number) {
+      const { search } = store.get();
+      if (search?.id !== id) return;
+      store.set({ search: heard(search, type, told, number) });
+      if (type === "ended") ended(id);
+      if (type === "gone") gone();
+    },
+    quiet: (unheard) => amend({ unheard }),
+    lost: () => lost(id),
+  });
 }
 
 /** A stream that was refused tells nothing of why: ask. */
@@ -167,11 +212,8 @@ async function ended(id) {
 
 function gone() {
   unlisten();
-  const { search } = store.get();
-  store.set({
-    search: { ...search, status: "gone" },
-    notice: "The server no longer keeps this search. What is shown here can still be printed.",
-  });
+  amend({ status: "gone" });
+  store.set({ notice: "The server no longer keeps this search. What is shown here can still be printed." });
 }
 
 /** On a narrow screen the ways out are below the case: go there when the search begins. */
@@ -229,9 +271,13 @@ async function wantedSearch() {
     return await api.search(id);
   } catch (error) {
     if (error.status !== 404) throw error;
-    history.replaceState(null, "", location.pathname);
     return null;
   }
+}
+
+function forget() {
+  history.replaceState(null, "", location.pathname);
+  store.set({ notice: "The server no longer keeps the search that the address names." });
 }
 
 async function start() {
@@ -247,7 +293,10 @@ async function start() {
       slot("problem-select").value = wanted.problem;
       show(wanted.row, example?.number ?? null);
       adopt(wanted);
-    } else showFirst();
+    } else {
+      showFirst();
+      if (wantedId()) forget();
+    }
   });
 }
 
@@ -257,5 +306,6 @@ slot("skip").addEventListener("click", (event) => {
   event.preventDefault();
   slot("results").focus();
 });
-addEventListener("hashchange", () => wantedId() && location.reload());
+addEventListener("hashchange", () => location.reload());
+document.addEventListener("visibilitychange", catchUp);
 start();

@@ -1,7 +1,7 @@
 // The shortlist and the list of all options. What is being read does not move: while somebody
 // points at a list, stands in it, or has scrolled into it, new options wait to be asked for.
 
-import { arrange, slot } from "./dom.js";
+import { arrange, setAttribute, slot } from "./dom.js";
 import { makeCard } from "./cards.js";
 import { isRunning } from "./state.js";
 import { broken } from "./locks.js";
@@ -29,6 +29,7 @@ export function createOptions(store, acts) {
     slot("found").hidden = found.length === 0;
     slot("views").hidden = !search || (found.length === 0 && search.tried.length === 0);
     renderMisses(state, misses);
+    slot("sort-certainty").hidden = card.labels_only;
     if (!search) return;
     const { options } = search;
     // A new part makes what is shown void, whoever reads it.
@@ -49,7 +50,7 @@ export function createOptions(store, acts) {
   }
 
   slot("show-more").addEventListener("click", () => {
-    shown += SHOWN;
+    shown *= 2;
     redraw();
   });
   slot("show-new").addEventListener("click", () => {
@@ -96,7 +97,10 @@ function createList(node, acts) {
       arrange(node, [...made.values()].map((each) => each.node));
     },
     dim(locks) {
-      for (const each of nodes.values()) each.dim(locks);
+      for (const each of nodes.values()) {
+        if (each.locks !== locks) each.dim(locks);
+        each.locks = locks;
+      }
     },
     forget() {
       nodes = new Map();
@@ -163,6 +167,8 @@ function renderHeads(total, few) {
 }
 
 function renderMore(total, shown) {
+  const first = `All ways out: the first ${shown.toLocaleString("en")} of ${total.toLocaleString("en")}`;
+  setAttribute(slot("view-all"), "data-heading", total > shown ? first : "All ways out"); // on paper
   slot("show-more").hidden = total <= shown;
   slot("show-more").textContent = `Show more (${(total - shown).toLocaleString("en")} left)`;
 }

@@ -29,6 +29,7 @@ export function freshSearch(told) {
     lastPart: told.part, // that there is
     locks: told.locks ?? NO_LOCKS,
     budget: told.budget,
+    begun: told.budget, // what was left when the part began
     ledger: told.ledger,
     ledgerAt: performance.now(),
     options: new Map(), // key → option, in the order found
@@ -37,6 +38,7 @@ export function freshSearch(told) {
     learning: null,
     ended: null,
     stopping: false,
+    unheard: false, // the server keeps quiet
     lastEvent: 0,
   };
 }
@@ -44,7 +46,7 @@ export function freshSearch(told) {
 const HEARD = {
   // A new part makes the options void; those that still hold follow at once.
   part: (search, told) => ({
-    part: told.part, locks: told.locks, budget: told.budget, status: "running", ended: null,
+    part: told.part, locks: told.locks, budget: told.budget, begun: told.budget, status: "running", ended: null,
     stopping: false, learning: null, options: new Map(), shortlist: [],
   }),
   decided: () => ({}),
@@ -105,6 +107,9 @@ function sorted(value) {
 }
 
 export const isRunning = (search) => search?.status === "running";
+
+/** How many LLM calls a search has used of those it may; a run that it goes on from had its own. */
+export const callsUsed = (search) => (search ? search.budget.calls - search.budget.calls_left : 0);
 
 /** Whether the values on the page are no longer those that were searched for. */
 export const isOtherCase = (state) => Boolean(state.search) && !same(state.row, state.search.row);

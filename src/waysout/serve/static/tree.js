@@ -1,30 +1,21 @@
 // What was tried, as a growing tree: the present values in the middle, each ring one change more.
 
 import { el, fill, slot, svg } from "./dom.js";
+import { paced } from "./pace.js";
 import { same } from "./state.js";
 import { counted, heading, plainValue } from "./words.js";
 
 const SIZE = 640;
 const MOST_NODES = 300;
-const PAUSE = 1000;
 
 export function createTree(store, { reveal }) {
   let drawn = null;
-  let when = -PAUSE;
-  let waiting = 0;
-
-  function render({ search, card }) {
-    if (slot("view-tree").hidden || !search || drawn === search.tried) return;
-    const left = when + PAUSE - performance.now();
-    if (left > 0) {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => render(store.get()), left);
-      return;
-    }
+  const drawSoon = paced(() => {
+    const { search, card } = store.get();
+    if (!search) return;
     drawn = search.tried;
-    when = performance.now();
     draw(search, card);
-  }
+  });
 
   function draw(search, card) {
     const { tried } = search;
@@ -46,7 +37,11 @@ export function createTree(store, { reveal }) {
     if (found) reveal(found.key);
   }
 
-  return { render };
+  return {
+    render({ search }) {
+      if (!slot("view-tree").hidden && search && drawn !== search.tried) drawSoon();
+    },
+  };
 }
 
 /** Put the tried rows into at most so many nodes: leaves of one parent become one where they are too many. */

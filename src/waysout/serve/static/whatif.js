@@ -29,28 +29,27 @@ export function createWhatIf(store) {
     ask(question(), PAUSE, answered, failed);
   };
 
-  async function open(option) {
-    const { card, search } = store.get();
-    query = option && search ? search.row : store.get().row;
+  const begin = () => ask(question(), 0, (answer) => {
+    renderLevers(store.get().card, answer.levers, { query, row, moved });
+    answered(answer);
+  }, failed);
+
+  function open(option) {
+    const { search, row: typed } = store.get();
+    query = option && search ? search.row : typed;
     locks = store.get().locks;
     start = option ? option.row : query;
     row = start;
     fill(slot("what-if-levers"));
     fill(slot("what-if-answer"), el("p", { class: "soft" }, "Asking the model…"));
     dialog.showModal();
-    ask(question(), 0, (answer) => {
-      renderLevers(card, answer.levers, { query, row, moved });
-      answered(answer);
-    }, failed);
+    begin();
   }
 
   slot("what-if-close").addEventListener("click", () => dialog.close());
   slot("what-if-reset").addEventListener("click", () => {
     row = start;
-    ask(question(), 0, (answer) => {
-      renderLevers(store.get().card, answer.levers, { query, row, moved });
-      answered(answer);
-    }, failed);
+    begin();
   });
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   return { open };
@@ -100,7 +99,9 @@ function lever(feature, told, id, { before, now }, moved) {
     if (slider && value !== null) slider.value = value;
     moved(feature.name, value);
   };
-  const input = control(feature, { id, describedBy: `${id}-now`, values, changed: tell });
+  const about = clean(feature.about);
+  const describedBy = about ? `${id}-about ${id}-now` : `${id}-now`;
+  const input = control(feature, { id, describedBy, values, changed: tell });
   const slider = sliderFor(feature, told, before, (value) => {
     input.set(value);
     moved(feature.name, value);
@@ -108,11 +109,14 @@ function lever(feature, told, id, { before, now }, moved) {
   input.set(now);
   if (slider && now !== null) slider.value = now;
   return el("div", { class: "lever" },
-    el("label", { for: id }, bdi(heading(feature.name))),
+    el("div", {},
+      el("label", { for: id }, bdi(heading(feature.name))),
+      about && el("p", { id: `${id}-about`, class: "small soft" }, bdi(about))),
     slider ?? el("span"),
-    el("span", { class: "lever-value" }, input.node,
-      feature.unit && el("span", { class: "unit" }, bdi(clean(feature.unit)))),
-    el("span", { id: `${id}-now`, class: "small soft lever-now" }, "now ", bdi(fullValue(feature, before))));
+    el("div", {},
+      el("span", { class: "lever-value" }, input.node,
+        feature.unit && el("span", { class: "unit" }, bdi(clean(feature.unit)))),
+      el("p", { id: `${id}-now`, class: "small soft" }, "now ", bdi(fullValue(feature, before)))));
 }
 
 /** A slider over what the lever spans, its marks on the lever's own grid; null where it has no end. */

@@ -1,0 +1,40 @@
+"""docs/serve.md against the service: its routes, its limits and its code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fastapi import FastAPI
+from serve_world import make_service, problem
+
+from waysout.serve.api import create_api
+from waysout.serve.limits import Limits
+
+DOCS = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+
+
+def test_every_route_of_the_api_is_told() -> None:
+    app = FastAPI()
+    app.include_router(create_api(make_service()))
+    paths = {re.sub(r"\{.*?\}", "", path).rstrip("/") for path in app.openapi()["paths"]}
+    ends = {path.rsplit("/", 1)[1] for path in paths}
+    assert len(ends) > 10
+    assert not [end for end in ends if not re.search(rf"[/`…]{re.escape(end)}\b", DOCS)]
+
+
+def test_the_limits_are_those_of_the_service() -> None:
+    limits = Limits()
+    flat = " ".join(DOCS.split())
+    assert f"`--searches` at once ({limits.searches};" in flat
+    assert f"`--calls` ({limits.calls}) and `--oracle-rows` ({limits.oracle_rows:,})" in flat
+    assert f"{limits.part_rows} rows and ten minutes for a part" in flat
+    assert limits.seconds == 600
+    assert f"{limits.body // 1024} KiB for a body, {limits.kept} searches kept" in flat
+
+
+def test_the_python_makes_an_application() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
+    names: dict[str, object] = {"problem": problem(), "data": None}
+    exec(compile(code, "docs/serve.md", "exec"), names)
+    assert callable(names["app"])
