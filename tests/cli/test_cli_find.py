@@ -14,7 +14,7 @@ from rich.console import Console
 from conftest import CommandLine
 from optional_methods import ready
 from waysout.cli import output
-from waysout.cli.find import DEFAULT_METHOD
+from waysout.cli.arguments import DEFAULT_METHOD
 from waysout.cli.search import _only
 from waysout.datasets.load import load_dataset
 from waysout.datasets.manifest import oracle_dir

@@ -106,6 +106,13 @@ def test_each_kind_refuses_what_it_must(
         assert broken(rule, after(**edits)) == [], edits
 
 
+def test_what_is_missing_meets_no_condition_of_an_exclusion() -> None:
+    rule = Exclude(values={"debt": {"min": 5}, "income": {"min": 6000}})
+    query = SCHEMA.replace(after(), {"debt": None})
+    assert RuleSet(SCHEMA, (rule,)).violations(query, SCHEMA.replace(query, {"income": 7e3})) == ()
+    assert broken(rule, after(debt=7.0, income=7000.0)) == [rule.label]
+
+
 def test_every_kind_stands_in_the_table_above() -> None:
     assert {type(rule) for rule, *_ in CASES} == set(RULE_KINDS.values())
 

@@ -65,6 +65,8 @@ def test_option_rows_fit_a_table() -> None:
     told = "income: 40500 → 60000.5\nterm: 36 → 60\nReason given: More income; A longer term\n"
     assert rows[1] == ["2", told, "90%", "2", "0.40", "yes"]
     assert rows[2][5] == "no"
+    columns, (first, *_) = option_rows(OPTIONS, chances=False)
+    assert (len(columns), "chance" in columns) == (len(first), False)
     assert "Reason" not in option_rows(OPTIONS, reasons=False)[1][1][1]
 
 

@@ -41,6 +41,7 @@ from waysout.serve.live import LiveSearch
 from waysout.serve.models import ContinueRequest, Locks, SearchRequest
 from waysout.serve.served import served
 from waysout.serve.service import Service
+from waysout.serve.shortlist import Shortlist
 from waysout.store import Store, runs_dir
 
 NO_OWN_EDITS = {"own_edits": False}
@@ -98,8 +99,8 @@ def test_what_is_told_is_what_the_result_says() -> None:
             result = search.result
             assert result is not None
             assert list(told_options(search)) == [o.key for o in result.options]
-            assert search.shortlist == [o.key for o in pick(result, 5)]
-            assert of_kind(search, "shortlist") == [{"keys": search.shortlist}]
+            assert search.shortlist.keys == [o.key for o in pick(result, 5)]
+            assert of_kind(search, "shortlist") == [{"keys": search.shortlist.keys}]
             (ledger,) = of_kind(search, "ledger")
             left = {"calls_left": search.calls_left, "oracle_rows_left": search.rows_left}
             assert ledger == {**result.ledger.as_dict(), **left}
@@ -160,7 +161,7 @@ def test_an_excluded_option_does_not_come_back_nor_does_what_goes_further() -> N
         async with make_service() as service:
             search = start(service, calls=4, oracle_rows=1000)
             await ended(search)
-            out = search.options[search.shortlist[0]]
+            out = search.options[search.shortlist.keys[0]]
             changes = {name: list(pair) for name, pair in out.changes.items()}
             go_on(service, search, locks=Locks(excluded=[changes]))
             assert out.key not in search.options
@@ -295,11 +296,11 @@ def test_a_stop_at_the_very_end_changes_nothing(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("waysout.serve.live._PATIENCE", 0.0)
     ending = asyncio.Event()
 
-    async def slowly(self: LiveSearch) -> None:
+    async def slowly(self: Shortlist) -> None:
         ending.set()
         await asyncio.sleep(0.02)
 
-    monkeypatch.setattr(LiveSearch, "_last_shortlist", slowly)
+    monkeypatch.setattr(Shortlist, "settle", slowly)
 
     async def story() -> None:
         async with make_service() as service:
@@ -626,3 +627,17 @@ def test_options_known_before_are_not_counted_again() -> None:
     told, options = run(go())
     assert min(told) > 0
     assert sum(told) == options
+
+
+def test_the_model_is_tried_once_for_all_searches() -> None:
+    async def go() -> tuple[int, int]:
+        async with make_service(calls=0) as service:
+            first, second = (service.start(SearchRequest.model_validate(BRIEF)) for _ in range(2))
+            await ended(first)
+            await ended(second)
+            third = service.start(SearchRequest.model_validate(BRIEF))
+            await ended(third)
+            return first.spent.setup_rows, third.spent.setup_rows
+
+    before, after = run(go())
+    assert after < before

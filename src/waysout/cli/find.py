@@ -7,6 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from waysout.cli.arguments import (
+    DEFAULT_METHOD,
+    MODEL,
+    OUTPUT,
+    SEARCH,
+    AtLeast,
+    CardFile,
+    Inputs,
+    MethodName,
+    ModelFile,
+    PositiveClass,
+    Rise,
+    RuleSetName,
+)
 from waysout.cli.output import (
     JsonFlag,
     TrustCode,
@@ -20,10 +34,6 @@ from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 if TYPE_CHECKING:
     from waysout.run.find import Options
 
-# Spelled out here, not imported, so that --help loads no numpy.
-DEFAULT_METHOD = "recombine"
-MODEL, SEARCH, OUTPUT = "The model and the table", "The search", "Output"
-
 
 def find(
     data: Annotated[
@@ -33,14 +43,8 @@ def find(
             rich_help_panel=MODEL,
         ),
     ],
-    model: Annotated[
-        str,
-        typer.Option(help="The model that decides; a data set has its own.", rich_help_panel=MODEL),
-    ] = "",
-    card: Annotated[
-        str,
-        typer.Option(help="The table's card; a data set has its own.", rich_help_panel=MODEL),
-    ] = "",
+    model: ModelFile = "",
+    card: CardFile = "",
     row: Annotated[
         int | None,
         typer.Option(help="Whose case: a row of the table, counted from 0.", min=0,
@@ -56,34 +60,15 @@ def find(
         typer.Option(help="Or a JSON file of {column: value} (- reads stdin).",
                      rich_help_panel=MODEL),
     ] = None,
-    rules: Annotated[
-        str,
-        typer.Option(help="A rule set of the card; the default: its own.", rich_help_panel=MODEL),
-    ] = "",
-    positive_class: Annotated[
-        str,
-        typer.Option(help="The model's class that means yes, where the card cannot tell.",
-                     rich_help_panel=MODEL),
-    ] = "",
-    inputs: Annotated[
-        str, typer.Option(help="How the model gets rows; auto finds out.", rich_help_panel=MODEL)
-    ] = "auto",
+    rules: RuleSetName = "",
+    positive_class: PositiveClass = "",
+    inputs: Inputs = "auto",
     trust_pickle: TrustPickle = False,
     trust_types: TrustTypes = None,
     trust_code: TrustCode = False,
-    at_least: Annotated[
-        float | None,
-        typer.Option(help="Ask for this probability instead of the model's own yes.", min=0, max=1,
-                     rich_help_panel=SEARCH),
-    ] = None,
-    rise: Annotated[
-        float | None,
-        typer.Option(help="Or for a probability that much above the present one.", min=0, max=1,
-                     rich_help_panel=SEARCH),
-    ] = None,
-    method: Annotated[
-        str, typer.Option(help="See `waysout methods`.", rich_help_panel=SEARCH)
-    ] = DEFAULT_METHOD,
+    at_least: AtLeast = None,
+    rise: Rise = None,
+    method: MethodName = DEFAULT_METHOD,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", help="A setting of the method, NAME=VALUE; may be repeated.",

@@ -265,7 +265,9 @@ def show(result: Result, *, most: int = SHOWN) -> None:
         shown = f"The {len(options)} to read first, of {len(result.options)}"
         title = (shown if more > 0 else "Ways out") if result.options else text.NOT_APPROVED
         typer.echo()
-        print_table(title, *text.option_rows(options, reasons=not simulated))
+        chances = not result.settings.get("labels_only")
+        table = text.option_rows(options, reasons=not simulated, chances=chances)
+        print_table(title, *table)
     if ending := text.ending(result):
         tell(ending)
     tell(text.spent(result))

@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from waysout.cli.find import DEFAULT_METHOD, MODEL, SEARCH
+from waysout.cli.arguments import (
+    DEFAULT_METHOD,
+    MODEL,
+    SEARCH,
+    AtLeast,
+    CardFile,
+    Inputs,
+    MethodName,
+    ModelFile,
+    PositiveClass,
+    Rise,
+    RuleSetName,
+)
 from waysout.cli.output import TrustCode, TrustPickle, TrustTypes, say
 
 if TYPE_CHECKING:
@@ -41,47 +53,22 @@ def serve(
         typer.Option(help="The table: a file, or a data set's name; the default: the demo's.",
                      rich_help_panel=MODEL),
     ] = "",
-    model: Annotated[
-        str,
-        typer.Option(help="The model that decides; a data set has its own.", rich_help_panel=MODEL),
-    ] = "",
-    card: Annotated[
-        str,
-        typer.Option(help="The table's card; a data set has its own.", rich_help_panel=MODEL),
-    ] = "",
-    rules: Annotated[
-        str,
-        typer.Option(help="A rule set of the card; the default: its own.", rich_help_panel=MODEL),
-    ] = "",
-    positive_class: Annotated[
-        str,
-        typer.Option(help="The model's class that means yes, where the card cannot tell.",
-                     rich_help_panel=MODEL),
-    ] = "",
-    inputs: Annotated[
-        str, typer.Option(help="How the model gets rows; auto finds out.", rich_help_panel=MODEL)
-    ] = "auto",
+    model: ModelFile = "",
+    card: CardFile = "",
+    rules: RuleSetName = "",
+    positive_class: PositiveClass = "",
+    inputs: Inputs = "auto",
     trust_pickle: TrustPickle = False,
     trust_types: TrustTypes = None,
     trust_code: TrustCode = False,
-    at_least: Annotated[
-        float | None,
-        typer.Option(help="Ask for this probability instead of the model's own yes.", min=0, max=1,
-                     rich_help_panel=SEARCH),
-    ] = None,
-    rise: Annotated[
-        float | None,
-        typer.Option(help="Or for a probability that much above the present one.", min=0, max=1,
-                     rich_help_panel=SEARCH),
-    ] = None,
+    at_least: AtLeast = None,
+    rise: Rise = None,
     llm: Annotated[
         str,
         typer.Option(help="Who proposes, as for `waysout find`; the default: a small LLM, which "
                      "the demo downloads once (98 MB).", rich_help_panel=SEARCH),
     ] = "",
-    method: Annotated[
-        str, typer.Option(help="See `waysout methods`.", rich_help_panel=SEARCH)
-    ] = DEFAULT_METHOD,
+    method: MethodName = DEFAULT_METHOD,
     calls: Annotated[
         int, typer.Option(help="At most so many LLM calls a search.", min=0, rich_help_panel=SEARCH)
     ] = 30,

@@ -61,21 +61,22 @@ def lines(result: Result, width: int = 100, n: int = 5) -> str:
 
 
 def option_rows(
-    options: Sequence[Option], *, reasons: bool = True
+    options: Sequence[Option], *, reasons: bool = True, chances: bool = True
 ) -> tuple[list[str], list[list[str]]]:
     """Return options as a table: its columns, and its rows of text.
 
     Reasons stand below the changes, where a column would be too narrow. The column on stability is
-    left out where there is nothing to say.
+    left out where there is nothing to say; that of ``chances`` is for models that give some.
     """
     unstable = any(o.stable is False for o in options)
-    columns = ["#", "what changes", "chance", "changes", "nearness"] + ["stable"] * unstable
+    columns = ["#", "what changes", *["chance"] * chances, "changes", "nearness"]
+    columns += ["stable"] * unstable
     rows = []
     for i, option in enumerate(options, 1):
         reason = cut(reason_text(option.reasons), _LONGEST_REASON) if reasons else ""
         told = [*change_lines(option.changes), *([f"Reason given: {reason}"] if reason else [])]
-        row = [str(i), "\n".join(told), chance(option.probability), str(option.sparsity),
-               f"{option.proximity:.2f}"]  # fmt: skip
+        row = [str(i), "\n".join(told), *[chance(option.probability)] * chances,
+               str(option.sparsity), f"{option.proximity:.2f}"]  # fmt: skip
         rows.append(row + [value_text(option.stable)] * unstable)
     if any("\n" in row[1] for row in rows):
         for row in rows[:-1]:

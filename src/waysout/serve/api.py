@@ -221,6 +221,6 @@ async def sorted_options(search: LiveSearch, sort: Sort) -> Sequence[Option]:
         return sorted(options, key=lambda o: (o.stable is False, -o.probability))
     if sort == "found":
         return options
-    first = await search.most_different(_MOST_DIFFERENT)
+    first = await search.shortlist.most_different(_MOST_DIFFERENT)
     picked = {option.key for option in first}
     return [*first, *easiest_first(o for o in options if o.key not in picked)]

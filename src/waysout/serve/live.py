@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from waysout.domain.budget import Spent
 from waysout.domain.memory import Memory, Past
-from waysout.domain.pick import pick
 from waysout.domain.result import Option, Outcome, OutcomeKind
 from waysout.domain.schema import Row
 from waysout.errors import InputError, WaysoutError
@@ -33,10 +32,9 @@ from waysout.serve.lineage import Lineage
 from waysout.serve.models import Locks, SearchRequest
 from waysout.serve.pace import SharedLLM
 from waysout.serve.served import Served
+from waysout.serve.shortlist import LENGTH, Shortlist
 from waysout.store import new_run_path, runs_dir
 
-SHORTLIST = 5
-_SECONDS_BETWEEN_SHORTLISTS = 0.5
 _STOPPED = "stopped by request"
 _MOST_OF_A_NAME = 40
 # Seconds in which a part ends by itself; a model may hang, and nobody waits for it.
@@ -91,13 +89,14 @@ class LiveSearch:
         self.running = False
         self.options: dict[str, Option] = {}
         """The options of this part by key, in the order they were found."""
-        self.shortlist: list[str] = []
+        self.shortlist = Shortlist(self.log, lambda: self._bare_result(OutcomeKind.FOUND, ""))
         self.result: Result | None = None
         """What all parts brought, once one has ended."""
         self.run: str | None = None
         self._house = house
         self._request = request
         self._memory = Memory()
+        self._memory.steady = served.steady  # one search has tried the model for all
         self._lineage = Lineage(served.problem, query)
         self._on_file = Spent()  # what a run had spent before this search took it over
         self._before = Spent()
@@ -108,8 +107,6 @@ class LiveSearch:
         self._task: asyncio.Task[None] | None = None
         self._giving_up: asyncio.TimerHandle | None = None
         self._decided = False
-        self._stale = False  # the shortlist
-        self._picking: asyncio.Task[None] | None = None
 
     # What it says of itself --------------------------------------------------------------------
 
@@ -152,7 +149,7 @@ class LiveSearch:
             "simulated": is_simulated(llm),
             "budget": self._budget(),
             "ledger": self.spent.as_dict(),
-            "shortlist": self.shortlist,
+            "shortlist": self.shortlist.keys,
             "sentence": _said(ended) if ended else "",
             "outcome": str(ended.outcome.kind) if ended else None,
             "reason": ended.outcome.reason if ended else "",
@@ -215,7 +212,7 @@ class LiveSearch:
         self.part += 1
         self.running = True
         self.day = datetime.now(UTC).astimezone().date()
-        self.options, self.shortlist = {}, []
+        self.options, self.shortlist.keys = {}, []
         self._held = len(kept)
         self._stop = Stop()
         self._tell_part()
@@ -262,8 +259,11 @@ class LiveSearch:
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
-        # An error may follow a result that tells of it.
-        await self._end(result or self._bare_result(kind, failure))
+        try:
+            # An error may follow a result that tells of it.
+            await self._end(result or self._bare_result(kind, failure))
+        finally:
+            self.running = False
 
     async def _decide(self) -> None:
         if not self._decided:
@@ -327,13 +327,14 @@ class LiveSearch:
         if new:
             self.options |= {option.key: option for option in new}
             self.log.add("options", {"options": [option.as_dict() for option in new]})
-            self._want_shortlist()
+            self.shortlist.want()
 
     def _tell_ledger(self) -> None:
         left = {"calls_left": self.calls_left, "oracle_rows_left": self.rows_left}
         self.log.add("ledger", {**self.spent.as_dict(), **left})
 
     async def _end(self, result: Result) -> None:
+        self.served.steady = self._memory.steady
         # A search that was stopped before it looked around does not know what it began with.
         final = {option.key: option for option in result.options} or self.options
         known = self.options
@@ -346,7 +347,7 @@ class LiveSearch:
         spent = self._paid()
         self._before, self._now = self._before + spent, Spent()
         result = replace(result, options=tuple(final.values()), ledger=self.spent)
-        await self._last_shortlist()
+        await self.shortlist.settle()
         self._tell_end(result)
         if self._house.watcher is not None:
             new = max(0, len(final) - self._held)
@@ -385,8 +386,7 @@ class LiveSearch:
             self._tell_past(result, memory.of(self.problem, self.query), float(chance))
         self.options = {option.key: option for option in result.options}
         self.log.add("options", {"options": [option.as_dict() for option in result.options]})
-        self.shortlist = [option.key for option in pick(result, SHORTLIST)]
-        self.log.add("shortlist", {"keys": self.shortlist})
+        self.shortlist.tell([option.key for option in result.pick(LENGTH)])
         self._tell_end(result)
 
     def _tell_past(self, result: Result, past: Past, chance: float) -> None:
@@ -401,36 +401,6 @@ class LiveSearch:
         met = self.problem.goal.for_query(chance).met(answers).tolist()
         said = zip(past.answered, answers.probability.tolist(), met, strict=True)
         self._tell_tried(Tried(row, None, probability, yes) for row, probability, yes in said)
-
-    # The shortlist -----------------------------------------------------------------------------
-
-    def _want_shortlist(self) -> None:
-        self._stale = True
-        if self._picking is None or self._picking.done():
-            self._picking = asyncio.create_task(self._keep_picking())
-
-    async def _keep_picking(self) -> None:
-        while self._stale:
-            self._stale = False
-            await self._pick()
-            await asyncio.sleep(_SECONDS_BETWEEN_SHORTLISTS)
-
-    async def _last_shortlist(self) -> None:
-        if self._picking is not None:
-            self._picking.cancel()
-            await asyncio.gather(self._picking, return_exceptions=True)
-            self._picking = None
-        await self._pick(always=True)
-
-    async def _pick(self, *, always: bool = False) -> None:
-        keys = [option.key for option in await self.most_different(SHORTLIST)]
-        if always or keys != self.shortlist:
-            self.shortlist = keys
-            self.log.add("shortlist", {"keys": keys})
-
-    async def most_different(self, n: int) -> tuple[Option, ...]:
-        """Return the n most different good options; in a thread, for there may be many."""
-        return await asyncio.to_thread(pick, self._bare_result(OutcomeKind.FOUND, ""), n)
 
 
 def _doubt(option: Option) -> bool:

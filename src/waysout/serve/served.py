@@ -67,6 +67,8 @@ class Served:
     problem: Problem
     known: Known | None = None
     looked_at: Sequence[int] = ()
+    steady: bool | None = None
+    """Whether the model says the same each time; unknown before a search has tried it."""
     _examples: list[Example] | None = None
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _quick: Executor = field(default_factory=lambda: ThreadPoolExecutor(4, "decide"))
