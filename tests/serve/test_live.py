@@ -450,6 +450,30 @@ def test_a_reply_that_cannot_be_put_on_file_is_paid_for(
     run(story())
 
 
+def test_rows_whose_answers_cannot_be_put_on_file_are_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path))
+
+    def full(store: Store, *_: object, **__: object) -> None:
+        raise UnavailableError(f"cannot write {store.path}: the disk is full")
+
+    monkeypatch.setattr(Store, "record", full)
+
+    async def story() -> None:
+        async with make_service(llm=None, keep_runs=True) as service:
+            search = start(service, oracle_rows=12)
+            for part in range(1, 10):
+                await ended(search)
+                assert search.spent.oracle_rows == min(12, 5 * part)
+                if not search.rows_left:
+                    break
+                go_on(service, search)
+            assert search.rows_left == 0
+
+    run(story())
+
+
 def test_a_call_that_failed_costs_nothing() -> None:
     async def fails_once(request: Request, attempt: int) -> None:
         if attempt == 1:

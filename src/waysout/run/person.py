@@ -97,6 +97,8 @@ class Person:
         if isinstance(error, Exception) and _concerns_all(error):
             office.fail(error)
         elif not (stopped and office.stopped):
+            if self.search is not None:
+                self._report(self.search)  # no result will tell what was spent
             raise error
         return Ending(OutcomeKind.INTERRUPTED, office.stopped)
 
