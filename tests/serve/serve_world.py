@@ -19,6 +19,7 @@ from waysout.serve.api import create_api
 from waysout.serve.errors import install_errors
 from waysout.serve.limits import Limits
 from waysout.serve.live import LiveSearch
+from waysout.serve.models import ContinueRequest, SearchRequest
 from waysout.serve.served import Served, served
 from waysout.serve.service import Service
 
@@ -56,6 +57,18 @@ def make_service(
     **limits: Any,
 ) -> Service:
     return Service({"small": world or small()}, llm, limits=Limits(**limits), keep_runs=keep_runs)
+
+
+def start(service: Service, **other: Any) -> LiveSearch:
+    return service.start(SearchRequest(**{**BRIEF, **other}))
+
+
+def go_on(service: Service, search: LiveSearch, **other: Any) -> LiveSearch:
+    return service.go_on(search.id, ContinueRequest(**other))
+
+
+def tried(search: LiveSearch) -> list[Mapping[str, Any]]:
+    return [row for event in of_kind(search, "tried") for row in event["tried"]]
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -350,7 +350,7 @@ class Person:
     async def _ask_again(self, options: list[Option]) -> list[Option]:
         """Return the options, asked once more as far as we may: a model may waver."""
         assert self.search is not None
-        rows, past = self.search.archive.rows, self._memory or Past()
+        rows, past = self.search.archive.rows, Past() if self._memory is None else self._memory
         new = [row for row in rows if row not in past.again]
         asked = new[: int(min(len(new), self.ledger.setup_rows_left))]
         with suppress(BudgetSpent, OracleError):  # else they are found, if not asked twice
