@@ -12,6 +12,7 @@ import typer
 
 from waysout import __version__
 from waysout.cli import (
+    bench,
     card,
     certify,
     data,
@@ -44,6 +45,7 @@ app.command(name="serve")(serve.serve)
 app.command(name="methods")(find.methods)
 app.command(name="certify")(certify.certify)
 app.add_typer(runs.app, name="runs")
+app.add_typer(bench.app, name="bench")
 app.add_typer(card.app, name="card")
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")

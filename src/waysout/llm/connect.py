@@ -21,6 +21,8 @@ class Provider:
     usage: str
     what: str
     options: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    """Options that are no numbers; the factory checks them."""
 
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -39,6 +41,13 @@ PROVIDERS: Mapping[str, Provider] = {
     "replay": Provider("replay:load", "replay:FILE", "answers from a recording"),
     "simulated": Provider(
         "simulated:connect", "simulated:SEED", "a simulated LLM, for tests and dry runs"
+    ),
+    "transformers": Provider(
+        "transformers:connect",
+        "transformers:OWNER/NAME, transformers:FOLDER or transformers:FILE.gguf",
+        "a model of the Hugging Face hub or of your own, in one batch; best on a GPU",
+        ("slots", "context", "threads"),
+        ("device",),
     ),
 }
 DEFAULT = "llamacpp:smollm2-135m"
@@ -74,12 +83,16 @@ def _is_model(name: str) -> bool:
 def _options(rest: str, provider: Provider) -> tuple[str, dict[str, Any]]:
     target, mark, query = rest.rpartition("?")
     # A question mark may also be part of a file's name.
-    if not mark or not provider.options or "=" not in query:
+    known = provider.options + provider.words
+    if not mark or not known or "=" not in query:
         return rest, {}
-    options = {}
+    options: dict[str, Any] = {}
     for key, value in parse_qsl(query, keep_blank_values=True):
-        if key not in provider.options:
-            raise InputError(f"{provider.usage}: {unknown('option', key, provider.options)}")
+        if key not in known:
+            raise InputError(f"{provider.usage}: {unknown('option', key, known)}")
+        if key in provider.words:
+            options[key] = value
+            continue
         if not re.fullmatch("[1-9][0-9]{0,5}", value):
             raise InputError(f"{key} is a whole number of at least 1, not {shown(value)}")
         options[key] = int(value)

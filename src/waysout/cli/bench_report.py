@@ -1,0 +1,112 @@
+"""``waysout bench plot`` and ``waysout bench report``: pictures and the page of all results."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from waysout.cli.output import say
+from waysout.cli.places import check_places
+
+if TYPE_CHECKING:
+    from waysout.experiments.cell import Cells
+
+Places = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--results",
+        metavar="PLACE",
+        help="A folder of results, or an export of one; may be repeated. The usual folder unless "
+        "given.",
+    ),
+]
+
+
+def plot(
+    name: Annotated[str, typer.Argument(help="trade-off, sweep, yields or paired.")],
+    out: Annotated[Path, typer.Option(help="The file, FILE.svg, or a folder.")],
+    results: Places = None,
+    llm: Annotated[str, typer.Option(help="The LLM, where results are of several.")] = "",
+    arms: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this arm; may be repeated. Paired needs two: the second less the "
+                     "first."),
+    ] = None,
+    plan: Annotated[
+        str, typer.Option(help="Another plan than the picture's own: its name or a TOML file.")
+    ] = "",
+) -> None:  # fmt: skip
+    """Draw searches that are there as SVG: no LLM, data or oracle is needed.
+
+    trade-off: what each arm finds, and how near or at what cost. sweep: pruning by threshold and
+    scope. yields: options after so many calls and rows. paired: two arms, query by query.
+    """
+    from waysout.errors import InputError, unknown
+    from waysout.experiments.cell import Cells
+    from waysout.experiments.plots import PICTURES, draw, to_svg
+    from waysout.experiments.results import results_dir
+
+    if name not in PICTURES:  # before anything is read
+        raise InputError(unknown("picture", name, PICTURES))
+    file = out / f"{name}.svg" if out.is_dir() else out
+    if file.suffix != ".svg":
+        raise InputError(f"a picture is FILE.svg or goes to a folder that is there, not {out}")
+    places = results or [str(results_dir())]
+    check_places({"--out": file}, {"--plan": plan, **{f"--results {p}": p for p in places}})
+    cells = Cells.read(places)
+    asked = _one_llm(cells, llm)
+    _write(file, to_svg(draw(name, cells, llm=asked, plan=plan, arms=arms or ())))
+
+
+def _one_llm(cells: Cells, wanted: str) -> str:
+    """Return the LLM to show: the one given, or the only one there is."""
+    from waysout.errors import InputError, unknown
+    from waysout.experiments.status import llm_name
+
+    known = cells.llms
+    if wanted:
+        named = wanted if wanted in known else llm_name(wanted)
+        if known and named not in known:
+            raise InputError(unknown("LLM in these results", wanted, known))
+        return named
+    if len(known) > 1:
+        each = "".join(f"\n  --llm {shlex.quote(one)}" for one in known)
+        raise InputError(f"the results are of several LLMs, say of which one:{each}")
+    return next(iter(known), "")
+
+
+def _write(file: Path, data: bytes) -> None:
+    from waysout.errors import UnavailableError
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    except OSError as error:
+        raise UnavailableError(f"cannot write {file}: {error.strerror}") from None
+    say(f"wrote {file}")
+
+
+def report(
+    out: Annotated[Path, typer.Option(help="The page, in Markdown.")],
+    results: Places = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="A folder for pictures; without one there are none.")
+    ] = None,
+) -> None:
+    """Write a page of all results: what was run, every table, and a verdict on each claim.
+
+    The same results always give the same page. No LLM, data or oracle is needed.
+    """
+    from waysout.experiments.cell import Cells
+    from waysout.experiments.report import Report
+    from waysout.experiments.results import results_dir
+
+    places: Sequence[str] = results or [str(results_dir())]
+    check_places({"--out": out}, {f"--results {place}": place for place in places})
+    made = Report(Cells.read(places), places, out, figures)
+    for file, data in made.files():
+        _write(file, data)

@@ -1,0 +1,1 @@
+"""Experiments: plans of many searches, run once and resumable, and the tables made of them."""

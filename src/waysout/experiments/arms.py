@@ -1,0 +1,156 @@
+"""Arms, the lines of a comparison, and the plan that they make up."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any
+
+from waysout.errors import InputError, unknown
+from waysout.methods import make_method
+from waysout.prompts.propose import Style
+from waysout.run.plan import check_whole
+from waysout.search.base import Method
+
+ID_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method on a data set, with its settings and what it may spend: a line of a table.
+
+    ``queries`` is how many of the stored queries it gets. ``alone`` says that its searches run one
+    at a time, to measure what each costs. ``paper`` is what the paper calls it.
+    """
+
+    name: str
+    data: str
+    method: str
+    settings: Mapping[str, Any]
+    k: int
+    calls: int
+    rows: int
+    seed: int
+    rules: str
+    style: Style
+    queries: int
+    paper: str = ""
+    alone: bool = False
+
+    @cached_property
+    def made(self) -> Method:
+        """The method, made with its settings."""
+        return make_method(self.method, self.settings)
+
+    @property
+    def asks_llm(self) -> bool:
+        """Whether an LLM is asked at all."""
+        return self.made.needs_llm and (self.made.needs_calls or self.calls != 0)
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """All that decides its searches, the method's own defaults included."""
+        spec: dict[str, Any] = {
+            "data": self.data,
+            "rules": self.rules,
+            "method": self.method,
+            "settings": asdict(self.made),
+            "k": self.k,
+            "calls": self.calls if self.made.needs_llm else 0,
+            "rows": self.rows,
+            "seed": self.seed,
+        }
+        if self.asks_llm:
+            spec["style"] = asdict(self.style)
+        if self.alone:
+            spec["alone"] = True
+        return spec
+
+    @cached_property
+    def id(self) -> str:
+        """What tells it from all arms that search otherwise; names are no part of it."""
+        return digest(self.spec)[:ID_LENGTH]
+
+
+def digest(content: object) -> str:
+    """Return the sha256 of plain data, however its keys are ordered.
+
+    >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 2.0})
+    True
+    """
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Arms on data sets, and the LLMs to ask: data sets in their order, in each all its arms."""
+
+    name: str
+    title: str
+    llms: tuple[str, ...]
+    arms: tuple[Arm, ...]
+    datasets: tuple[str, ...]
+    queries: int
+    in_flight: int | None = None
+    one_by_one: bool = False
+
+    @property
+    def hash(self) -> str:
+        """The sha256 of all that it says."""
+        return digest(
+            {
+                "title": self.title,
+                "llms": self.llms,
+                "arms": [[arm.name, arm.paper, arm.queries, arm.spec] for arm in self.arms],
+                "queries": self.queries,
+                "in_flight": self.in_flight,
+                "one_by_one": self.one_by_one,
+            }
+        )
+
+    def arm(self, data: str, name: str) -> Arm:
+        """Return an arm by its data set and its name."""
+        if data not in self.datasets:
+            raise InputError(f"{self.name}: {unknown('data set', data, self.datasets)}")
+        for arm in self.arms:
+            if (arm.data, arm.name) == (data, name):
+                return arm
+        names = [arm.name for arm in self.arms if arm.data == data]
+        raise InputError(f"{self.name}, {data}: {unknown('arm', name, names)}")
+
+    def cut(
+        self, *, queries: int | None = None, only: Sequence[str] = (), llms: Sequence[str] = ()
+    ) -> Plan:
+        """Return a part of the plan: the first queries, some arms, or with other LLMs.
+
+        ``only`` are names of data sets or arms, or ``data/arm``; ``*`` stands for anything.
+        """
+        if queries is not None:
+            check_whole("queries", queries, 1)
+        most = self.queries if queries is None else queries
+        arms = _chosen(self, only)
+        return replace(
+            self,
+            llms=tuple(llms) or self.llms,
+            arms=tuple(replace(arm, queries=min(arm.queries, most)) for arm in arms),
+            datasets=tuple(dict.fromkeys(arm.data for arm in arms)),
+            queries=min(self.queries, most),
+        )
+
+
+def _chosen(plan: Plan, patterns: Sequence[str]) -> list[Arm]:
+    for pattern in patterns:
+        if not any(_matches(arm, [pattern]) for arm in plan.arms):
+            names = dict.fromkeys([*plan.datasets, *(arm.name for arm in plan.arms)])
+            raise InputError(f"{plan.name}: {unknown('data set or arm', pattern, names)}")
+    return [arm for arm in plan.arms if not patterns or _matches(arm, patterns)]
+
+
+def _matches(arm: Arm, patterns: Iterable[str]) -> bool:
+    names = (arm.data, arm.name, f"{arm.data}/{arm.name}")
+    return any(name == p or fnmatchcase(name, p) for p in patterns for name in names)

@@ -1,0 +1,90 @@
+"""What a table is, however it is written: figures of ours, and the paper's where it has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+NOT_RUN = "not run"
+NOT_DEFINED = "n/a"
+
+Number = float | str | None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: ours and, where it has it, the paper's; None is nothing to show.
+
+    ``digits`` are those after the point, or the significant ones where ``general`` is set, as
+    p-values need it. ``signed`` writes a plus in front of what is positive. ``printed`` is the
+    paper's figure to the letter, for no digit must be taken from it or added.
+    """
+
+    ours: Number
+    paper: Number = None
+    digits: int = 2
+    signed: bool = False
+    general: bool = False
+    printed: str = field(default="", compare=False)
+
+    def write(self, value: Number) -> str:
+        """Return a value as this figure is written.
+
+        >>> Figure(None, digits=1, signed=True).write(-0.04), Figure(None).write("not run")
+        ('0.0', 'not run')
+        """
+        if value is None or isinstance(value, str):
+            return value or ""
+        if self.general:
+            return f"{value:#.{self.digits}g}"
+        # Adding 0 makes a plain zero of a negative one, which rounding leaves behind.
+        rounded = round(value, self.digits) + 0.0
+        plus = "+" if self.signed and rounded > 0 else ""
+        return f"{plus}{rounded:.{self.digits}f}"
+
+    @property
+    def ours_text(self) -> str:
+        """Our figure as it is read."""
+        return self.write(self.ours)
+
+    @property
+    def paper_text(self) -> str:
+        """The paper's figure as it is read."""
+        return self.printed or self.write(self.paper)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: what it is about, its figures, and the ids of the arms that they come from."""
+
+    labels: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    runs: str = ""
+
+    @property
+    def has_paper(self) -> bool:
+        """Whether the paper has any figure of it."""
+        return any(figure.paper is not None for figure in self.figures)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Lines under column heads. ``about`` says what was measured; ``command`` makes it again."""
+
+    name: str
+    title: str
+    about: tuple[str, ...]
+    label_columns: tuple[str, ...]
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...] = ()
+    command: str = ""
+
+    @property
+    def has_paper(self) -> bool:
+        """Whether the paper has figures of any line."""
+        return any(line.has_paper for line in self.lines)
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether any line names the arms that it comes from."""
+        return any(line.runs for line in self.lines)

@@ -1,0 +1,87 @@
+"""Reward weights: what each setting yields, and paired comparisons of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from waysout.experiments import paper
+from waysout.experiments.stats import mean_with_zeros, non_empty_mean
+from waysout.experiments.table import Line, Table
+from waysout.experiments.tables_base import (
+    FINE,
+    NON_EMPTY,
+    NOVELTY,
+    PAIRED,
+    PAIRED_COLUMNS,
+    PROXIMITY,
+    SPARSITY,
+    UNIQUE,
+    Mean,
+    Measure,
+    View,
+    mean_figures,
+    paired_line,
+    title_of,
+)
+
+COMPARISONS = (
+    ("BASELINE", "BALANCED"),
+    ("BALANCED", "QUALITY"),
+    ("BASELINE", "VALIDITY"),
+    ("BASELINE", "QUALITY"),
+)
+_MEASURES = (
+    replace(UNIQUE, digits=1, paper="yield"),
+    replace(PROXIMITY, digits=4),
+    SPARSITY,
+    replace(NOVELTY, digits=4),
+)
+WITH_ZEROS = (
+    "Means over all queries: one without an option counts as 0 in proximity, sparsity and novelty "
+    "too, as in the paper's tables of reward weights."
+)
+
+
+def reward_weights(view: View) -> list[Table]:
+    """Return the means of each setting: as the paper has them, and without the empty queries."""
+    theirs = _means(view, "reward-weights", mean_with_zeros, _MEASURES, WITH_ZEROS)
+    ours = [replace(measure, paper="") for measure in _MEASURES]
+    return [theirs, _means(view, "reward-weights-non-empty", non_empty_mean, ours, NON_EMPTY)]
+
+
+def _means(view: View, name: str, mean: Mean, measures: Sequence[Measure], how: str) -> Table:
+    lines = []
+    for data in view.plan.datasets:
+        for sample in view.samples(data):
+            setting = sample.arm.paper or sample.arm.name
+            row = paper.find("reward_weights", dataset=title_of(data), setting=setting)
+            figures = mean_figures(sample, measures, row, mean)
+            figures = [sample.count(), *figures, sample.empty()]
+            lines.append(Line((title_of(data), sample.arm.name), tuple(figures), sample.arm.id))
+    columns = ("n", *(measure.title for measure in measures), "empty")
+    zeros = mean is mean_with_zeros
+    title = f"Reward weights, without pruning ({'empties as 0' if zeros else 'non-empty means'})"
+    return view.table(name, title, ("data set", "setting"), columns, lines, (how,))
+
+
+def reward_paired(view: View) -> list[Table]:
+    """Return pairs of settings compared query by query; empty queries count as 0."""
+    lines = []
+    for data in view.plan.datasets:
+        for a, b in COMPARISONS:
+            for measure in FINE:
+                labels = (title_of(data), f"{a} → {b}", measure.title)
+                sides = view.sample(data, a), view.sample(data, b)
+                row = _row(title_of(data), a, b, measure.name)
+                lines.append(paired_line(labels, *sides, measure, row, empties_as_zero=True))
+    title = "Reward weights, paired (A → B)"
+    labels = ("data set", "comparison", "metric")
+    about = (PAIRED, WITH_ZEROS)
+    return [view.table("reward-paired", title, labels, PAIRED_COLUMNS, lines, about)]
+
+
+def _row(dataset: str, a: str, b: str, metric: str) -> paper.PaperRow:
+    rows = paper.read("reward_weights_paired")
+    here = (row for row in rows if (row["dataset"], row["a"], row["b"]) == (dataset, a, b))
+    return next((row for row in here if paper.METRICS[row["metric"]] == metric), {})

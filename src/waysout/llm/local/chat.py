@@ -1,0 +1,96 @@
+"""From a conversation to tokens and back, as a model's own template has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from waysout.errors import InputError
+
+_MARK = "qwertzuiop"
+Turn = tuple[str, str]
+
+
+class Chat:
+    """The tokenizer and the chat template of a model."""
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        if not getattr(tokenizer, "chat_template", None):
+            raise InputError(
+                f"{name} has no chat template, so it is no model to talk to: choose one that is "
+                "tuned to follow instructions (often named -it, -instruct or -chat)"
+            )
+        self.tokenizer = tokenizer
+        self._takes_system = self._takes([("system", _MARK), ("user", "a")])
+
+    def encode(self, messages: Sequence[Turn]) -> list[int]:
+        """Return the tokens of a conversation, up to where the reply begins."""
+        turns = messages if self._takes_system else folded(messages)
+        return self._tokens(self._written(turns, add_generation_prompt=True))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of a reply."""
+        text: str = self.tokenizer.decode(
+            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def ends(self, network: Any) -> set[int]:
+        """Return the tokens that end a reply: those the model names, and that after a turn."""
+        told = (
+            getattr(network.generation_config, "eos_token_id", None),
+            getattr(network.config.get_text_config(), "eos_token_id", None),
+            self.tokenizer.eos_token_id,
+            self.tokenizer.bos_token_id,
+            self._after_a_turn(),
+        )
+        listed = [one if isinstance(one, list) else [one] for one in told]
+        return {int(one) for each in listed for one in each if one is not None}
+
+    def _after_a_turn(self) -> int | None:
+        """Return the special token that the template closes a reply with, if there is one.
+
+        Files often name only the end of a text.
+        """
+        turns = [("user", "a"), ("assistant", _MARK)]
+        if not self._takes(turns):
+            return None
+        after = self._tokens(self._written(turns).rpartition(_MARK)[2].lstrip())
+        special = self.tokenizer.all_special_ids, self.tokenizer.added_tokens_decoder
+        return after[0] if after and any(after[0] in known for known in special) else None
+
+    def _takes(self, turns: Sequence[Turn]) -> bool:
+        """Whether the template knows such turns; some refuse a role, others leave it out."""
+        from jinja2 import TemplateError
+
+        try:
+            return _MARK in self._written(turns)
+        except TemplateError:
+            return False
+
+    def _written(self, turns: Sequence[Turn], **options: bool) -> str:
+        text: str = self.tokenizer.apply_chat_template(
+            [{"role": role, "content": content} for role, content in turns],
+            tokenize=False,
+            enable_thinking=False,  # the answer is asked for in few tokens
+            **options,
+        )
+        return text
+
+    def _tokens(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+
+def folded(messages: Sequence[Turn]) -> list[Turn]:
+    """Put what the system says before what the user does, for templates without that role.
+
+    >>> folded([("system", "Be brief."), ("user", "Hello")])
+    [('user', 'Be brief.\\n\\nHello')]
+    """
+    told = [content for role, content in messages if role == "system"]
+    turns = [(role, content) for role, content in messages if role != "system"]
+    if not told or not turns:
+        return turns or [("user", content) for content in told]
+    role, content = turns[0]
+    return [(role, "\n\n".join([*told, content])), *turns[1:]]

@@ -1,0 +1,216 @@
+"""Bringing a model in: from a folder, the hub or a GGUF file, and as many slots as fit."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from waysout.errors import InputError, LLMError, UnavailableError, WaysoutError, shown
+from waysout.llm.local import probe
+from waysout.llm.local.attention import CannotRun
+from waysout.llm.local.chat import Chat
+from waysout.llm.local.model import Layout, Model, tune
+from waysout.llm.local.slots import Settings, Slots
+from waysout.llm.local.wire import Setup
+
+CONTEXT = 4096
+MOST_SLOTS, SLOTS_ON_CPU = 512, 4
+# The fused attention wants its mask's rows in steps of at least 8.
+_ALIGNED = 64
+_LEAST_CONTEXT = 512
+# What the slots may take of the memory that the weights leave; passes need the rest.
+_SHARE = 0.8
+# Large enough that numpy works without the interpreter, small enough for a processor's cache.
+_SLAB = 1 << 20
+
+
+def load(setup: Setup) -> tuple[Chat, Slots]:
+    """Load a model and make slots for it, or say what is wrong."""
+    try:
+        device = _device(setup.device)
+        tokenizer, network = _brought(setup, device)
+        chat = Chat(tokenizer, setup.name)
+        return chat, _slots(setup, network, chat)
+    except WaysoutError:
+        raise
+    except torch.OutOfMemoryError:
+        raise LLMError(
+            f"{setup.name} does not fit in the memory of the GPU: ask for less "
+            "(?slots=64&context=2048), or choose a smaller model"
+        ) from None
+
+
+def _device(asked: str) -> torch.device:
+    has_gpu = torch.cuda.is_available()
+    if asked.startswith("cuda") and not has_gpu:
+        raise InputError(f"device={asked}: PyTorch {torch.__version__} sees no GPU here")
+    return torch.device(("cuda" if has_gpu else "cpu") if asked == "auto" else asked)
+
+
+def _brought(setup: Setup, device: torch.device) -> tuple[Any, Any]:
+    """Return the tokenizer and the network, in 16 bits on a GPU and in 32 on a processor."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    bring = _from_gguf if setup.kind == "gguf" else _from_folder
+    try:
+        tokenizer, network = bring(setup.place, dtype)
+    except Exception as error:
+        raise _trouble(setup, error) from error
+    return tokenizer, network.to(device).eval()
+
+
+def _from_folder(place: str, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Load a folder, or what the hub has under a name; code that comes with it is never run."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+    network = AutoModelForCausalLM.from_pretrained(place, dtype=dtype, trust_remote_code=False)
+    return tokenizer, network
+
+
+def _from_gguf(place: str, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Load a GGUF file; what transformers does for that needs another package, and minutes."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    file = Path(place)
+    with _quicker_gguf():
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        config = AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
+        with torch.device("meta"):
+            empty = AutoModelForCausalLM.from_config(config)
+        read = load_gguf_checkpoint(
+            place, return_tensors=True, model_to_load=empty, torch_dtype=dtype
+        )
+    network = type(empty).from_pretrained(
+        None, config=config, state_dict=read["tensors"], dtype=dtype
+    )
+    return tokenizer, network
+
+
+@contextmanager
+def _quicker_gguf() -> Iterator[None]:
+    """Read a file once and not three times, and undo its quantisation in many threads."""
+    import gguf
+
+    usual = gguf.GGUFReader, gguf.dequantize
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        gguf.GGUFReader = functools.cache(gguf.GGUFReader)
+        gguf.dequantize = functools.partial(_dequantised, pool, usual[1])
+        try:
+            yield
+        finally:
+            gguf.GGUFReader, gguf.dequantize = usual
+
+
+def _dequantised(
+    pool: ThreadPoolExecutor, dequantize: Any, data: npt.NDArray[Any], kind: Any
+) -> npt.NDArray[Any]:
+    import gguf
+
+    block, packed = gguf.GGML_QUANT_SIZES[kind]
+    if block == 1:
+        return np.asarray(dequantize(data, kind))
+    raw, slab = np.asarray(data).reshape(-1), _SLAB // block * packed
+    # As long rows, each worked on whole; the package would take 16 short ones at a time.
+    slabs = (raw[at : at + slab].reshape(1, -1) for at in range(0, raw.size, slab))
+    plain = pool.map(lambda slab: dequantize(slab, kind)[0], slabs)
+    return np.concatenate(list(plain)).reshape(*data.shape[:-1], -1)
+
+
+def _trouble(setup: Setup, error: Exception) -> WaysoutError:
+    """Say why a model could not be brought in, and what to do."""
+    import transformers
+
+    reason = shown(" ".join(str(error).split()) or type(error).__name__, 400)
+    if setup.kind == "hub" and isinstance(error, OSError):
+        return UnavailableError(
+            f"cannot get {setup.place} from the Hugging Face hub: {reason}\n"
+            f"Where its terms must be accepted, do so at https://huggingface.co/{setup.place} and "
+            "set HF_TOKEN; without a network, give the folder of a model that is here"
+        )
+    if isinstance(error, (ValueError, KeyError, OSError)):
+        return InputError(f"transformers {transformers.__version__} cannot load {setup.name}: "
+                          f"{reason}")  # fmt: skip
+    return LLMError(f"{setup.name} cannot be loaded: {type(error).__name__}: {reason}")
+
+
+# Slots -----------------------------------------------------------------------------------------
+
+
+def _slots(setup: Setup, network: Any, chat: Chat) -> Slots:
+    try:
+        with torch.inference_mode():
+            layout = probe.layout_of(network)
+            own = probe.own_scores(network)
+            slots, context = fitting(setup, network, layout)
+            probe.take_over(network)
+            tune(network)
+            model = Model(network, layout, slots, context)
+            probe.check(model, own)
+    except CannotRun as error:
+        raise _cannot_run(setup, network, str(error)) from None
+    except torch.OutOfMemoryError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
+        raise _cannot_run(setup, network, f"{type(error).__name__}: {error}") from error
+    if network.device.type == "cuda":
+        # It would plan anew for every length of a prompt.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    return Slots(model, chat.ends(network), Settings(seconds=setup.seconds))
+
+
+def _cannot_run(setup: Setup, network: Any, reason: str) -> InputError:
+    return InputError(
+        f"{setup.name} is a {type(network).__name__}, which transformers loads but this engine "
+        f"cannot run: {reason[:300]}. Serve it with vLLM or llama.cpp, and use openai:MODEL@URL"
+    )
+
+
+def fitting(setup: Setup, network: Any, layout: list[Layout]) -> tuple[int, int]:
+    """Return how many slots of how many tokens to make: as asked, or as the memory allows."""
+    longest = _longest(network)
+    if setup.context > longest:
+        raise InputError(f"context={setup.context}: {setup.name} reads at most {longest} tokens")
+    context = setup.context or min(CONTEXT, longest)
+    context = -(-context // _ALIGNED) * _ALIGNED
+    if network.device.type != "cuda":
+        return setup.slots or SLOTS_ON_CPU, context
+    room = _SHARE * torch.cuda.mem_get_info(network.device)[0]
+    token = sum(each.size for each in layout) * network.dtype.itemsize
+    if setup.slots:
+        return setup.slots, context
+    fit = min(MOST_SLOTS, int(room / (token * context)))
+    while fit < 1 and not setup.context and context > _LEAST_CONTEXT:
+        context //= 2
+        fit = int(room / (token * context))
+    if fit < 1:
+        raise LLMError(
+            f"there is no room for {setup.name} beside its weights: {room / 2**30:.1f} GB of the "
+            f"GPU's memory are left for a slot of {token * context / 2**30:.1f} GB"
+        )
+    return fit, context
+
+
+def _longest(network: Any) -> int:
+    """Return how many tokens a model reads at most, without changing how it counts them."""
+    config = network.config.get_text_config()
+    longest = getattr(config, "max_position_embeddings", None) or CONTEXT
+    # Some turn positions in another way as soon as one slot is longer than this, in all slots.
+    ropes = getattr(config, "rope_parameters", None) or {}
+    for rope in (ropes, *(each for each in ropes.values() if isinstance(each, dict))):
+        if rope.get("rope_type") in ("dynamic", "longrope"):
+            longest = min(longest, rope.get("original_max_position_embeddings") or longest)
+    return int(longest)

@@ -1,0 +1,161 @@
+"""A transformers model over a memory with a fixed place for every slot.
+
+One pass serves prompts and single tokens alike: tokens come in one flat row, each with its slot and
+its position there, and the caller says how they attend.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import Cache
+
+from waysout.llm.local import attention
+from waysout.llm.local.attention import Attend, full_product
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What one layer keeps of a token: so many keys and values, of these widths."""
+
+    heads: int
+    key: int
+    value: int
+
+    @property
+    def size(self) -> int:
+        """How many numbers that is."""
+        return self.heads * (self.key + self.value)
+
+
+class Model:
+    """A network, and the memory that its passes fill and look at."""
+
+    def __init__(self, network: Any, layout: Sequence[Layout], slots: int, context: int) -> None:
+        self.network = network
+        self.slots = slots
+        self.context = context
+        self.device, self.dtype = network.device, network.dtype
+        # Zeros, since a value that is no number would pass through any mask.
+        self.memory = [
+            tuple(
+                torch.zeros(slots, each.heads, context, width, dtype=self.dtype, device=self.device)
+                for width in (each.key, each.value)
+            )
+            for each in layout
+        ]
+        self.cache = _Places(self.memory, context)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        slots: Tensor,
+        positions: Tensor,
+        attend: Attend,
+        keep: Tensor | None = None,
+    ) -> Tensor:
+        """Run tokens through the network; return the scores of what follows those to ``keep``."""
+        self.cache.write_at(slots, positions)
+        attention.use(attend)
+        passed = self.network(
+            input_ids=tokens[None],
+            position_ids=positions[None],
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=0 if keep is None else keep,
+        )
+        return passed.logits[0].float()
+
+    def copy(self, sources: Tensor, targets: Tensor, length: int) -> None:
+        """Copy the beginnings of slots to others.
+
+        All are read before the first is written, since a slot can be both.
+        """
+        for part in (part for layer in self.memory for part in layer):
+            part = part[:, :, :length]
+            part.index_copy_(0, targets, part.index_select(0, sources))
+
+
+class _Places(Cache):  # type: ignore[misc]
+    """What transformers takes for its cache: writes to the places of slots, and hands out all."""
+
+    def __init__(self, memory: Sequence[tuple[Tensor, ...]], context: int) -> None:
+        super().__init__(layers=[])
+        self._memory = memory
+        self._context = context
+        self._slots = self._positions = torch.empty(0)
+        self._places: dict[int, Tensor] = {}
+
+    def write_at(self, slots: Tensor, positions: Tensor) -> None:
+        """Say where the tokens of the next pass belong."""
+        self._slots, self._positions = slots, positions
+        self._places = {}
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Keep a layer's keys and values of all tokens, [1, heads, tokens, width]."""
+        keys, values = self._memory[layer_idx]
+        places = self._in_list(keys.shape[1])
+        for kept, new in ((keys, key_states), (values, value_states)):
+            rows = new[0].transpose(0, 1).reshape(-1, kept.shape[-1])
+            kept.view(-1, kept.shape[-1]).index_copy_(0, places, rows)
+        return keys, values
+
+    def _in_list(self, heads: int) -> Tensor:
+        """Return where tokens go in a memory of so many heads, seen as one list."""
+        if heads not in self._places:
+            each = torch.arange(heads, device=self._slots.device)
+            rows = self._slots[:, None] * heads + each
+            self._places[heads] = (rows * self._context + self._positions[:, None]).flatten()
+        return self._places[heads]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return nothing of use: positions are always given."""
+        return 0
+
+
+def tune(network: Any) -> None:
+    """Make a network quicker and its scores exact, without changing what it computes."""
+    for module in network.modules():
+        if "RMSNorm" in type(module).__name__:
+            _fuse(module, network.dtype)
+    head = network.get_output_embeddings()
+    if isinstance(head, nn.Linear) and head.weight.dtype != torch.float32:
+        head.forward = lambda x: _full_scores(head, x)
+
+
+def _full_scores(head: Any, x: Tensor) -> Tensor:
+    scores = full_product(torch.mm, x.flatten(0, -2), head.weight.t())
+    scores = scores if head.bias is None else scores + head.bias.float()
+    return scores.view(*x.shape[:-1], -1)
+
+
+def _fuse(norm: Any, dtype: torch.dtype) -> None:
+    """Let one kernel do what a norm does in many, where trying shows that it is the same."""
+    weight = getattr(norm, "weight", None)
+    epsilon = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
+    if weight is None or weight.dim() != 1 or weight.dtype != dtype or not epsilon:
+        return
+    if len(inspect.signature(norm.forward).parameters) != 1:
+        return
+    shape, wide = weight.shape, weight.detach().float()
+    tried = torch.linspace(-3, 3, 4 * shape[0], device=weight.device).view(4, -1)
+    wanted = norm(tried.to(weight.dtype)).float()
+    nearly = 1e-5 if weight.dtype == torch.float32 else 0.03
+
+    def is_it(scale: Tensor) -> bool:
+        found = F.rms_norm(tried, shape, scale, epsilon)
+        return bool(torch.allclose(found, wanted, rtol=nearly, atol=nearly))
+
+    if is_it(wide):
+        norm.forward = lambda x: F.rms_norm(x, shape, weight, epsilon)
+    elif is_it(from_one := 1 + wide):
+        # In full precision, as the models with such norms have it.
+        norm.forward = lambda x: F.rms_norm(x.float(), shape, from_one, epsilon).to(x.dtype)

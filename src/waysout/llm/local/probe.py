@@ -1,0 +1,97 @@
+"""Whether a network can be run in slots: tried on a few tokens, against its own way.
+
+Models differ in more than can be listed; one that comes to the same scores here is run right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from waysout.llm.local import attention
+from waysout.llm.local.attention import BY_NAME, CannotRun, by_prompt, upload
+from waysout.llm.local.model import Layout, Model
+
+# Below this two lists of scores are not of the same tokens; rounding to 16 bits leaves .999.
+_ALIKE = 0.99
+_KNOWN = {"full_attention", "sliding_attention"}
+_LENGTHS = (21, 13)
+
+
+def prompts(network: Any) -> list[list[int]]:
+    """Return token lists of several lengths, spread over the vocabulary."""
+    size = network.get_input_embeddings().weight.shape[0]
+    return [[(7919 * (i + 1) * (n + i)) % size for i in range(n)] for n in _LENGTHS]
+
+
+def layout_of(network: Any) -> list[Layout]:
+    """Return what each layer keeps of a token, or raise where it keeps something else."""
+    kinds = set(getattr(network.config.get_text_config(), "layer_types", None) or ())
+    if not kinds <= _KNOWN:
+        raise CannotRun(f"it has layers of {', '.join(sorted(kinds - _KNOWN))}")
+    ids = torch.tensor(prompts(network)[:1], device=network.device)
+    kept = getattr(network(input_ids=ids, use_cache=True), "past_key_values", None)
+    layers = getattr(kept, "layers", ())
+    return [_kept_by(layer) for layer in layers] or _nothing_kept()
+
+
+def _kept_by(layer: Any) -> Layout:
+    keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+    if not isinstance(keys, Tensor) or not isinstance(values, Tensor) or keys.dim() != 4:
+        return _nothing_kept()
+    return Layout(keys.shape[1], keys.shape[-1], values.shape[-1])
+
+
+def _nothing_kept() -> NoReturn:
+    raise CannotRun("its layers do not keep keys and values")
+
+
+def own_scores(network: Any) -> list[Tensor]:
+    """Return the scores after each of the prompts, and one token later, in the network's way.
+
+    That is the one it is written in; faster ones leave out what they cannot do.
+    """
+    network.set_attn_implementation("eager")
+    return [_scores(network, ids[: len(ids) - cut]) for ids in prompts(network) for cut in (1, 0)]
+
+
+def _scores(network: Any, ids: Sequence[int]) -> Tensor:
+    passed = network(input_ids=torch.tensor([ids], device=network.device), use_cache=False)
+    scores: Tensor = passed.logits[0, -1].float()
+    return scores
+
+
+def take_over(network: Any) -> None:
+    """Let the network attend in our way from now on."""
+    attention.register()
+    network.set_attn_implementation(attention.NAME)
+    if network.config.get_text_config()._attn_implementation != attention.NAME:
+        raise CannotRun("its attention cannot be replaced")
+
+
+def check(model: Model, own: Sequence[Tensor]) -> None:
+    """Raise unless prompts read side by side, and a step, come to the network's own scores."""
+    ids = prompts(model.network)[: model.slots]
+    lengths = [len(each) - 1 for each in ids]
+    device = model.device
+    slots = torch.arange(len(ids), device=device)
+    tokens = upload([token for each in ids for token in each[:-1]], device)
+    at = upload([i for n in lengths for i in range(n)], device)
+    owners = upload([i for i, n in enumerate(lengths) for _ in range(n)], device)
+    attend = by_prompt(slots, lengths, at, 64)
+    ends = upload([sum(lengths[: i + 1]) - 1 for i in range(len(ids))], device)
+    read = model.forward(tokens, owners, at, attend, keep=ends)
+    last, then = upload([each[-1] for each in ids], device), upload(lengths, device)
+    step = model.forward(last, slots, then, BY_NAME["matmul"](then, 64))
+    for i in range(len(ids)):
+        _demand_alike(read[i], own[2 * i], "after a prompt")
+        _demand_alike(step[i], own[2 * i + 1], "after a step")
+
+
+def _demand_alike(found: Tensor, wanted: Tensor, when: str) -> None:
+    alike = torch.corrcoef(torch.stack([found, wanted.to(found.device)]))[0, 1].item()
+    if not alike > _ALIKE:
+        raise CannotRun(f"it comes to other scores here {when} (correlation {alike:.3f})")
