@@ -15,8 +15,9 @@ from waysout.llm.local import attention
 from waysout.llm.local.attention import BY_NAME, CannotRun, by_prompt, upload
 from waysout.llm.local.model import Layout, Model
 
-# Below this two lists of scores are not of the same tokens; rounding to 16 bits leaves .999.
-_ALIKE = 0.99
+# Below this two lists of scores are not of the same tokens. With 16 bits a network's own way, which
+# rounds more than ours, may leave .97.
+_ALIKE, _ALIKE_IN_16_BITS = 0.99, 0.9
 _KNOWN = {"full_attention", "sliding_attention"}
 _LENGTHS = (21, 13)
 
@@ -86,12 +87,13 @@ def check(model: Model, own: Sequence[Tensor]) -> None:
     read = model.forward(tokens, owners, at, attend, keep=ends)
     last, then = upload([each[-1] for each in ids], device), upload(lengths, device)
     step = model.forward(last, slots, then, BY_NAME["matmul"](then, 64))
+    least = _ALIKE if model.network.dtype == torch.float32 else _ALIKE_IN_16_BITS
     for i in range(len(ids)):
-        _demand_alike(read[i], own[2 * i], "after a prompt")
-        _demand_alike(step[i], own[2 * i + 1], "after a step")
+        _demand_alike(read[i], own[2 * i], least, "after a prompt")
+        _demand_alike(step[i], own[2 * i + 1], least, "after a step")
 
 
-def _demand_alike(found: Tensor, wanted: Tensor, when: str) -> None:
+def _demand_alike(found: Tensor, wanted: Tensor, least: float, when: str) -> None:
     alike = torch.corrcoef(torch.stack([found, wanted.to(found.device)]))[0, 1].item()
-    if not alike > _ALIKE:
+    if not alike > least:
         raise CannotRun(f"it comes to other scores here {when} (correlation {alike:.3f})")
