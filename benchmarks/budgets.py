@@ -7,15 +7,14 @@
 Every arm gets the same queries, rules, seed and rows. `run` writes a line for each search, without
 any row of the data. With several jobs, seconds are those of searches side by side; `speed` runs one
 arm after the other, each in a process of its own, and tells rows a second and memory. `table` sets
-each mean beside the paper's (benchmarks/paper/oracle_budget.csv, from its table of oracle-budgeted
-baselines); "first after" is the median of the rows asked when the batch with the first option came,
-queries without any included. Needs the tables and their trained oracles.
+each mean beside the paper's (its table of oracle-budgeted baselines, which comes with the package);
+"first after" is the median of the rows asked when the batch with the first option came, queries
+without any included. Needs the tables and their trained oracles.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 import os
@@ -36,6 +35,7 @@ from yields import load, parse_arm
 from waysout.datasets.load import Dataset
 from waysout.datasets.queries import queries as stored_queries
 from waysout.domain.problem import Problem
+from waysout.experiments import paper
 from waysout.methods import make_method
 from waysout.report.result import Result
 from waysout.run.find import find
@@ -44,7 +44,6 @@ ARMS = (
     "random", "nearest", "dice", "dice:variant=genetic", "dice:variant=kdtree", "growing-spheres",
     "certifai", "cchvae", "tabular-diffusion", "recombine-0",
 )  # fmt: skip
-PAPER = Path(__file__).parent / "paper" / "oracle_budget.csv"
 PAPER_NAMES = {
     "dice": "DiCE", "growing-spheres": "GrowingSpheres", "certifai": "CERTIFAI",
     "cchvae": "C-CHVAE", "tabular-diffusion": "Tabular Diffusion",
@@ -169,14 +168,13 @@ HEAD = (
 )  # fmt: skip
 
 
-def paper_figures() -> dict[tuple[str, str, int], dict[str, str]]:
+def paper_figures() -> dict[tuple[str, str, int], paper.PaperRow]:
     """Return the paper's line for each data set, method of ours and number of rows."""
     ours = {theirs: name for name, theirs in PAPER_NAMES.items()}
-    with PAPER.open(encoding="utf-8", newline="") as file:
-        return {
-            (line["dataset"].lower(), ours[line["method"]], int(line["n_oracle"])): line
-            for line in csv.DictReader(file)
-        }
+    return {
+        (row["dataset"].lower(), ours[row["method"]], int(row["n_oracle"])): row
+        for row in paper.read("oracle_budget")
+    }
 
 
 def table(files: Sequence[Path], markdown: bool) -> None:
@@ -202,13 +200,13 @@ def _place(arm: str) -> int:
     return ARMS.index(arm) if arm in ARMS else len(ARMS)
 
 
-def _cells(rows: int, arm: str, lines: Sequence[Line], paper: dict[str, str]) -> list[str]:
+def _cells(rows: int, arm: str, lines: Sequence[Line], theirs: paper.PaperRow) -> list[str]:
     unique = _mean(lines, "unique_valid")
     first = statistics.median(line["first"] or math.inf for line in lines)
-    wanted = float(paper["unique_valid"]) if paper else None
-    cells = [f"{rows:,}", arm, f"{unique:.1f}", paper.get("unique_valid", "")]
+    wanted = float(theirs["unique_valid"]) if theirs else None
+    cells = [f"{rows:,}", arm, f"{unique:.1f}", theirs.get("unique_valid", "")]
     for name in ("proximity", "sparsity", "novelty"):
-        cells += [_figure(lines, name), paper.get(name, "")]
+        cells += [_figure(lines, name), theirs.get(name, "")]
     return [
         *cells,
         _figure(lines, "lever_sets", 1),

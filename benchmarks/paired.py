@@ -13,60 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from waysout.experiments.stats import Paired, paired
 
 Line = dict[str, Any]
 DATASETS = ("loan", "adult", "credit", "heloc")
 UNFINISHED = ("interrupted", "failed")
-RESAMPLES, SEED = 10_000, 42
-
-
-@dataclass(frozen=True)
-class Paired:
-    """The mean of paired differences: what a t-test and a bootstrap say of it."""
-
-    n: int
-    mean: float
-    p: float
-    low: float
-    high: float
-    d_z: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}], p = {self.p:.2g}, "
-            f"d_z = {self.d_z:+.2f}, n = {self.n}"
-        )
-
-
-def paired(differences: Sequence[float]) -> Paired | None:
-    """Return two-tailed paired t, percentile bootstrap 95 % interval and Cohen's d_z.
-
-    Nothing can be said of no difference at all, and of one only how large it is.
-    """
-    n = len(differences)
-    if not n:
-        return None
-    found = np.array(differences, dtype=np.float64)
-    draws = np.random.default_rng(SEED).integers(n, size=(RESAMPLES, n))
-    low, high = np.percentile(found[draws].mean(axis=1), [2.5, 97.5])
-    d_z = _effect(found)
-    return Paired(n, float(found.mean()), _p_value(d_z, n), float(low), float(high), d_z)
-
-
-def _effect(found: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    if len(found) < 2:
-        return float("nan")
-    mean, deviation = float(found.mean()), float(found.std(ddof=1))
-    if deviation:
-        return mean / deviation
-    return 0.0 if mean == 0.0 else float(np.copysign(np.inf, mean))
-
-
-def _p_value(d_z: float, n: int) -> float:
-    from scipy import stats  # type: ignore[import-untyped]
-
-    return float("nan") if n < 2 else float(2 * stats.t.sf(abs(d_z) * n**0.5, n - 1))
 
 
 @dataclass
@@ -162,38 +113,39 @@ class Roles:
     base: str = "comp-mcts"
 
 
-Measure = Callable[[Line, Line], float]
+Measure = Callable[[Line, Line], tuple[float, float]]
+"""Returns a figure of ours and of theirs, for one query."""
 
 
 def equal_sets(name: str, *, by: str, highest: bool) -> Measure:
-    """Return the difference of two sets' best options, as many as the smaller set has.
+    """Compare two sets' best options, as many as the smaller set has.
 
     ``by`` says which are the best: those with the highest, or the lowest, of that.
     """
 
-    def measure(ours: Line, theirs: Line) -> float:
+    def mean(line: Line, n: int) -> float:
+        best = sorted(line["options"], key=lambda o: o[by], reverse=highest)[:n]
+        return statistics.fmean(option[name] for option in best)
+
+    def measure(ours: Line, theirs: Line) -> tuple[float, float]:
         n = min(len(ours["options"]), len(theirs["options"]))
-        means = []
-        for line in (ours, theirs):
-            best = sorted(line["options"], key=lambda o: o[by], reverse=highest)[:n]
-            means.append(statistics.fmean(option[name] for option in best))
-        return means[0] - means[1]
+        return mean(ours, n), mean(theirs, n)
 
     return measure
 
 
 def whole_sets(name: str) -> Measure:
-    """Return the difference of a figure of the two sets."""
-    return lambda ours, theirs: float(ours[name] - theirs[name])
+    """Compare a figure of the two sets."""
+    return lambda ours, theirs: (ours[name], theirs[name])
 
 
 def shortlists(name: str, *, equal: bool) -> Measure:
-    """Return the difference of two shortlists, or of their beginnings of equal length."""
+    """Compare two shortlists, or their beginnings of equal length."""
 
-    def measure(ours: Line, theirs: Line) -> float:
+    def measure(ours: Line, theirs: Line) -> tuple[float, float]:
         one, other = ours["shortlist"][name], theirs["shortlist"][name]
         n = min(len(one), len(other)) if equal else 0
-        return float(one[n - 1] - other[n - 1])
+        return one[n - 1], other[n - 1]
 
     return measure
 
@@ -254,17 +206,30 @@ def _yields(runs: Runs, data: str, roles: Roles, others: Sequence[str]) -> Itera
 def _comparisons(runs: Runs, data: str, roles: Roles) -> Iterator[Target]:
     both = runs.solved_by_both(data, roles.subject, roles.base)
     for what, measure, good in COMPARISONS:
-        found = paired([measure(a, b) for a, b in both])
+        found = compared(both, measure)
         # Not worse up to the rounding of means of the same numbers in another order.
-        met = found is not None and good * found.mean >= -1e-12
-        yield Target(what, data, _said(found), met)
-    found = paired([whole_sets("lever_sets")(a, b) for a, b in both])
-    met = found is not None and found.mean > 0
-    yield Target("more lever sets", data, _said(found), met)
+        met = found.delta is not None and good * found.delta >= -1e-12
+        yield Target(what, data, said(found), met)
+    found = compared(both, whole_sets("lever_sets"))
+    yield Target("more lever sets", data, said(found), (found.delta or 0.0) > 0)
 
 
-def _said(found: Paired | None) -> str:
-    return "no query is solved by both" if found is None else str(found)
+def compared(both: Iterable[tuple[Line, Line]], measure: Measure) -> Paired:
+    """Compare the two arms, query by query: what ours has more."""
+    figures = [measure(ours, theirs) for ours, theirs in both]
+    return paired([theirs for _, theirs in figures], [ours for ours, _ in figures])
+
+
+def said(found: Paired) -> str:
+    """Say by how much ours differs; where there is no spread, there is nothing to test."""
+    if found.delta is None:
+        return "no query is solved by both"
+    if found.t is None:
+        return f"{found.delta:+.3f} on every query, n = {found.n}"
+    return (
+        f"{found.delta:+.3f} [{found.low:+.3f}, {found.high:+.3f}], p = {found.p:.2g}, "
+        f"d_z = {found.dz:+.2f}, n = {found.n}"
+    )
 
 
 def _few_calls(runs: Runs, data: str, roles: Roles) -> Iterator[Target]:

@@ -27,6 +27,7 @@ def made_cell(arm: Arm, place: int, figures: Figures, llm: str = LLM, **more: An
         "data": arm.data,
         "oracle": stored.oracle_sha256,
         "outcome": "complete",
+        "spec": arm.spec,
         "metrics": {name: value for name, value in figures.items() if name not in spent},
         "spent": {name: value for name, value in figures.items() if name in spent},
         "version": "0.1",

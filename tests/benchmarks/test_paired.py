@@ -1,4 +1,4 @@
-"""The statistics behind the benchmarks' verdicts, and the arms that they name."""
+"""What the benchmarks' verdicts compare, and the arms that they name."""
 
 from __future__ import annotations
 
@@ -35,31 +35,33 @@ def written(file: Path, *lines: dict[str, Any]) -> Path:
     return file
 
 
-def test_a_paired_comparison_is_the_t_test_of_two_samples(paired: ModuleType) -> None:
+def pairs(ours: list[float], theirs: list[float]) -> list[tuple[dict[str, float], ...]]:
+    return [({"figure": a}, {"figure": b}) for a, b in zip(ours, theirs, strict=True)]
+
+
+def test_a_comparison_is_of_ours_less_theirs_with_a_test(paired: ModuleType) -> None:
     stats = pytest.importorskip("scipy.stats")
     ours, theirs = [3.0, 5.0, 4.0, 8.0], [2.0, 5.5, 1.0, 4.0]
-    found = paired.paired([a - b for a, b in zip(ours, theirs, strict=True)])
-    test = stats.ttest_rel(ours, theirs)
-    assert found.p == pytest.approx(test.pvalue)
-    assert found.d_z == pytest.approx(test.statistic / 2)  # of four pairs: by their root
-    assert found.mean == pytest.approx(1.875)
-    assert -0.5 <= found.low < found.mean < found.high <= 4.0
+    told = paired.said(paired.compared(pairs(ours, theirs), paired.whole_sets("figure")))
+    assert told.startswith("+1.875 [")
+    assert told.endswith("d_z = +0.93, n = 4")
+    assert f"p = {stats.ttest_rel(ours, theirs).pvalue:.2g}," in told
 
 
-def test_of_no_pairs_nothing_is_said_and_of_equal_ones_the_effect_is_unbounded(
+def test_of_no_pairs_nothing_is_said_and_of_equal_differences_nothing_is_tested(
     paired: ModuleType,
 ) -> None:
-    pytest.importorskip("scipy")
-    assert paired.paired([]) is None
-    assert (paired.paired([0.5, 0.5]).d_z, paired.paired([0.5, 0.5]).p) == (float("inf"), 0.0)
-    assert paired.paired([0.0, 0.0]).p == 1.0
+    figure = paired.whole_sets("figure")
+    assert paired.said(paired.compared([], figure)) == "no query is solved by both"
+    told = paired.said(paired.compared(pairs([1.5, 2.5], [1.0, 2.0]), figure))
+    assert told == "+0.500 on every query, n = 2"
 
 
 def test_sets_are_compared_by_as_many_of_their_best_as_the_smaller_has(paired: ModuleType) -> None:
     large = {"options": [{"proximity": p} for p in (0.1, 0.9, 0.8)]}
     small = {"options": [{"proximity": p} for p in (0.5, 0.6)]}
     measure = paired.equal_sets("proximity", by="proximity", highest=True)
-    assert measure(large, small) == pytest.approx(0.85 - 0.55)
+    assert measure(large, small) == pytest.approx((0.85, 0.55))
 
 
 def test_only_queries_that_every_arm_finished_count(paired: ModuleType, tmp_path: Path) -> None:

@@ -114,6 +114,28 @@ def test_the_page_and_its_pictures(waysout: CommandLine, export: Path, tmp_path:
     assert f"--results {export}" in text.splitlines()[0]
 
 
+def test_no_page_is_written_whose_pictures_cannot_be_drawn(
+    waysout: CommandLine, export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    page = tmp_path / "page.md"
+    args = ("bench", "report", "--results", export, "--out", page)
+    code, _, err = waysout(*args, "--figures", tmp_path / "pictures")
+    assert (code, "waysout[bench]" in err, page.exists()) == (5, True, False)
+    assert waysout(*args)[0] == 0
+    assert page.exists()
+
+
+def test_a_picture_of_nothing_says_what_to_run(
+    waysout: CommandLine, export: Path, tmp_path: Path
+) -> None:
+    plan = tmp_path / "my plan.toml"
+    plan.write_text('like = "llm-budget"\ntitle = "other"\ncalls = 3\n')
+    args = ("--results", export, "--plan", plan, "--out", tmp_path)
+    code, _, err = waysout("bench", "plot", "trade-off", *args)
+    assert (code, f"to draw: waysout bench run '{plan}'\n" in err) == (3, True), err
+
+
 def test_the_help_of_the_commands_loads_nothing_heavy(
     waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,8 @@ def test_missing_searches_are_shown_without_asking_for_fewer(
     rows = list(csv.DictReader(out.splitlines()))
     assert code == 0
     assert (rows[0]["setting"], rows[0]["n"]) == ("BASELINE", "3 of 30")
-    assert next(row["n"] for row in rows if row["data_set"] == "Adult") == "not run"
+    missing = [row["data_set"] for row in rows if row["n"] == "not run"]
+    assert missing == ["Adult, Credit, HELOC"] * 2
 
 
 def test_json_goes_to_a_file(waysout: CommandLine, export: Path, tmp_path: Path) -> None:
@@ -60,16 +61,18 @@ def test_a_plan_of_ones_own(waysout: CommandLine, export: Path, tmp_path: Path) 
     plan = tmp_path / "mine.toml"
     plan.write_text(
         'like = "reward-weights"\ntitle = "mine"\ndatasets = ["loan"]\nqueries = 2\n'
-        '[[arms]]\nname = "first"\nmethod = "comp-mcts"\n'
+        '[[more_arms]]\nname = "first"\nmethod = "comp-mcts"\n'
         'settings = { pruning = "none", reward = "baseline" }\n'
     )
     args = ("--results", export, "--plan", plan, "--format", "csv")
     code, out, _ = waysout("bench", "table", "reward-weights", *args)
     rows = list(csv.DictReader(out.splitlines()))
     assert code == 0
-    assert [(row["setting"], row["n"], row["unique_valid"]) for row in rows] == [
-        ("first", "2", "10.5")
-    ] * 2
+    found = {row["setting"]: (row["n"], row["unique_valid"]) for row in rows}
+    assert found["first"] == found["BASELINE"] == ("2", "10.5")
+    by_name = ("--results", export, "--plan", "pruning-sweep", "--format", "csv")
+    assert waysout("bench", "table", "reward-weights", *by_name)[0] == 0  # one of ours
+    assert "FILE" not in waysout("bench", "table", "--help")[1].partition("--plan")[2][:60]
 
 
 def test_a_name_that_is_wrong_is_told_before_anything_is_read(waysout: CommandLine) -> None:

@@ -56,5 +56,12 @@ def test_doctor_says_what_is_missing(waysout: CommandLine, tmp_path: Path) -> No
     assert str(tmp_path / "cache") in out
     code, out, _ = waysout("doctor", "--json")
     report = json.loads(out)
-    assert {p["name"] for p in report["packages"]} >= {"lightgbm", "onnxruntime"}
+    told = {p["name"]: p["get"] for p in report["packages"]}
+    assert told.keys() >= {"lightgbm", "onnxruntime"}
+    assert {name: told[name] for name in ("scipy", "transformers", "gguf", "tokenizers")} == {
+        "scipy": "pip install 'waysout[bench]'",
+        "transformers": "pip install 'waysout[transformers]'",
+        "gguf": "pip install 'waysout[transformers]'",
+        "tokenizers": "pip install 'waysout[embed]'",
+    }
     assert not (tmp_path / "cache").exists()

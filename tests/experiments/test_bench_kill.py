@@ -23,15 +23,14 @@ from bench_world import (  # noqa: F401
     trained_cache,
 )
 
+# The scripted server lies with the tests of the backends.
+from scripted_server import Exchange, ok, serving_apart
+
 from waysout.errors import WaysoutError
 from waysout.experiments.cell import Cell
 from waysout.experiments.plan import load_plan
 from waysout.experiments.results import Results
 from waysout.experiments.runner import run_plan
-
-# The scripted server lies with the tests of the backends.
-sys.path.append(str(Path(__file__).parents[1] / "llm"))
-from scripted_server import Exchange, ok, serving_apart
 
 IN_FLIGHT = 3
 LONGEST = 60.0

@@ -14,7 +14,7 @@ from waysout.datasets.queries import queries
 from waysout.errors import MissingExtra
 from waysout.experiments.arms import Arm
 from waysout.experiments.cell import Cell
-from waysout.experiments.pool import DIED, Pool, search_people
+from waysout.experiments.pool import DIED, Pool, search
 from waysout.experiments.progress import Outcome, StopAll, Watch
 from waysout.experiments.results import Failure, Results
 from waysout.experiments.runner import run_plan
@@ -58,9 +58,9 @@ def test_processes_find_what_one_finds_and_methods_that_miss_something_fail_alon
     assert "waysout[torch]" in reasons[missing.id]
     for arm, llm in ((gzip, "simulated:1"), (random, "")):
         there = found.of(arm, llm)
-        here = search_people(Todo(arm, llm, tuple(there)), "")
         assert len(there) == 3
-        assert [_figures(there[cell.query]) for cell in here] == list(map(_figures, here))
+        for query, cell in there.items():
+            assert _figures(search(Todo(arm, llm, (query,)), "")) == _figures(cell)
 
 
 def _figures(outcome: Outcome) -> tuple[object, ...]:
@@ -73,13 +73,34 @@ def _figures(outcome: Outcome) -> tuple[object, ...]:
 def test_a_process_that_dies_is_reported_for_what_it_did_and_nothing_else_is_lost(
     tmp_path: Path,
 ) -> None:
-    tree, random = plan(tmp_path, TREE, RANDOM).arms
-    people = tuple(queries("synthetic")[:3])
+    *trees, random = plan(tmp_path, TREE, "grid = { seed = [0, 1, 2] }", RANDOM).arms
+    person = tuple(queries("synthetic")[:1])
     kept: list[Outcome] = []
     pool = Pool(2, "", lambda todo, outcome: kept.append(outcome), Watch(), StopAll())
-    todos = [Todo(tree, "simulated:1", people), Todo(as_bomb(random), "", people[:1])]
+    # The process that follows the dead one has nobody of its own left, and helps the other.
+    todos = [
+        *(Todo(tree, "simulated:1", person) for tree in trees),
+        Todo(as_bomb(random), "", person),
+    ]
     pool.run(Lane(None, todos=todos))
     failures = [outcome for outcome in kept if isinstance(outcome, Failure)]
-    assert [(f.arm, f.query, f.reason) for f in failures] == [(random.id, people[0], DIED)]
+    assert [(f.arm, f.query, f.reason) for f in failures] == [(random.id, *person, DIED)]
     cells = [outcome for outcome in kept if isinstance(outcome, Cell)]
-    assert sorted(cell.query for cell in cells) == sorted(people)
+    assert sorted(cell.arm for cell in cells) == sorted(tree.id for tree in trees)
+
+
+@pytest.mark.usefixtures("in_bench")
+def test_what_takes_long_goes_first_and_the_arms_of_a_person_one_after_the_other(
+    tmp_path: Path,
+) -> None:
+    grid = 'grid = { pruning = ["none", "gzip"] }'
+    random, none, gzip = plan(tmp_path, RANDOM, TREE, grid).arms
+    assert none.calls > random.rows // 100
+    people = tuple(queries("synthetic")[:2])
+    begun: list[tuple[str, int]] = []
+    pool = Pool(
+        1, "", lambda todo, _: begun.append((todo.arm.name, todo.people[0])), Watch(), StopAll()
+    )
+    pool.run(Lane(None, todos=[Todo(arm, "simulated:1", people) for arm in (random, none, gzip)]))
+    by_person = [(arm.name, person) for person in people for arm in (none, gzip)]
+    assert begun == [*by_person, *((random.name, person) for person in people)]

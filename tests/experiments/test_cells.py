@@ -12,15 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waysout.errors import InputError, IntegrityError
-from waysout.experiments.arms import Arm
+from waysout.experiments import cell as module
+from waysout.experiments.arms import ID_LENGTH, Arm, digest
 from waysout.experiments.cell import Cell, Cells, write_cells
 from waysout.experiments.results import Results
 from waysout.prompts.propose import Style
 
+SPEC = {"data": "loan", "k": 5}
 CELL = Cell(
-    arm="abc", llm="simulated:1", query=7, data="loan", oracle="0" * 64, outcome="found",
-    metrics={"unique_valid": 3, "proximity": 0.1 + 0.2, "novelty": None}, spent={"calls": 30},
-    found=((1, 2), (3, 4)), spec={"k": 5}, version="0.1", at="2026-01-01T00:00:00+00:00",
+    arm=digest(SPEC)[:ID_LENGTH], llm="simulated:1", query=7, data="loan", oracle="0" * 64,
+    outcome="found", metrics={"unique_valid": 3, "proximity": 0.1 + 0.2, "novelty": None},
+    spent={"calls": 30}, found=((1, 2), (3, 4)), spec=SPEC, version="0.1",
+    at="2026-01-01T00:00:00+00:00", made_of="0a1b2c",
 )  # fmt: skip
 
 
@@ -105,6 +108,16 @@ def test_cells_of_two_oracles_are_not_compared(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"query": "7"}, "no whole number"),
+        ({"query": True}, "no whole number"),
+        ({"query": -1}, "no whole number"),
+        ({"found": [[1, -2]]}, "no whole number"),
+        ({"spent": {"calls": -1}}, "calls counts something"),
+        ({"metrics": {"valid": -1}}, "valid counts something"),
+        ({"arm": "0123456789ab"}, "its arm is '0123456789ab', and that of its spec is"),
+        ({"spec": SPEC | {"k": 6}}, "and that of its spec is"),
+        ({"data": "adult"}, "its data is 'adult', and that of its spec is not"),
+        ({"spec": SPEC | {"k": float("nan")}}, "not JSON compliant"),
+        ({"made_of": 3}, "made_of is a text"),
         ({"llm": 3}, "llm is a text"),
         ({"metrics": {"proximity": "0.5"}}, "proximity is a number"),
         ({"spent": {"calls": None}}, "calls is a number"),
@@ -123,6 +136,36 @@ def test_a_line_that_is_no_cell_is_named(
     (tmp_path / "x.jsonl").write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(InputError, match=f"x.jsonl, line 2: not a cell: .*{said}"):
         Cells.read([tmp_path / "x.jsonl"])
+
+
+def test_a_cell_of_before_does_not_say_what_else_it_was_made_of() -> None:
+    table = json.loads(CELL.to_json())
+    del table["made_of"]
+    assert Cell.from_json(json.dumps(table)) == replace(CELL, made_of="")
+
+
+def test_the_same_cells_are_the_same_bytes_at_any_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+    for clock in (1e9, 2e9):
+        monkeypatch.setattr("time.time", lambda now=clock: now)
+        write_cells(tmp_path / "x.jsonl.gz", [CELL])
+        written.append((tmp_path / "x.jsonl.gz").read_bytes())
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
+def test_a_file_that_holds_too_much_is_not_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cells(tmp_path / name, [CELL])
+    line = len(CELL.to_json()) + 1
+    monkeypatch.setattr(module, "LARGEST_EXPORT", line)
+    assert len(Cells.read([tmp_path / name])) == 1
+    monkeypatch.setattr(module, "LARGEST_EXPORT", line - 1)
+    with pytest.raises(InputError, match=rf"{name} holds more than {line - 1} bytes: export fewer"):
+        Cells.read([tmp_path / name])
 
 
 @given(st.binary(max_size=60))

@@ -6,18 +6,15 @@ import csv
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bench_world import in_bench, trained_cache  # noqa: F401
+from scripted_server import Exchange, ScriptedServer, ok, serving_apart
 
 from conftest import CommandLine
 from waysout.experiments.results import Results
-
-sys.path.append(str(Path(__file__).parent.parent / "llm"))
-from scripted_server import Exchange, ScriptedServer, ok, serving_apart
 
 PLAN = """
 like = "llm-budget"

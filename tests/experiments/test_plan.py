@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from waysout.errors import InputError
 from waysout.experiments.arms import Arm
-from waysout.experiments.plan import Plan, load_plan, plan_names
+from waysout.experiments.plan import Plan, load_plan, plan_names, plan_text
 from waysout.prompts.propose import Style
 
 ARM = Arm(
@@ -155,6 +155,16 @@ def test_a_plan_like_another_has_all_of_it_and_its_own_on_top(tmp_path: Path) ->
     assert [arm.id for arm in made.arms] == [arm.id for arm in first.arms]
 
 
+def test_a_plan_like_another_may_have_more_arms(tmp_path: Path) -> None:
+    plan_file(tmp_path, TREE, name="first")
+    more = RANDOM.replace("[[arms]]", "[[more_arms]]")
+    plan_file(tmp_path, 'like = "first.toml"', more, head="", name="second")
+    third = LIBRARY.replace("[[arms]]", "[[more_arms]]")
+    path = plan_file(tmp_path, 'like = "second.toml"', third, head="", name="third")
+    assert [arm.name for arm in load_plan(str(path)).arms] == ["tree", "random", "library"]
+    assert plan_text(str(path)) == path.read_text("utf-8")
+
+
 def test_a_plan_with_searches_one_by_one_has_arms_of_its_own(tmp_path: Path) -> None:
     made = plan(tmp_path, TREE, head=HEAD + "one_by_one = true\nin_flight = 1\n")
     assert (made.one_by_one, made.in_flight, made.arms[0].alone) == (True, 1, True)
@@ -206,6 +216,9 @@ def test_a_hash_tells_contents_apart(tmp_path: Path) -> None:
         (["not toml"], "is not TOML"),
         (['like = "small.toml"'], "is like itself"),
         (['like = "reward-weigths"'], "did you mean 'reward-weights'?"),
+        (['like = "reward-weights"', TREE], "write [[more_arms]] to add some"),
+        ([TREE, TREE.replace("[[arms]]", "[[more_arms]]")], "say like, or write [[arms]]"),
+        (['more_arms = 3\nlike = "reward-weights"'], "more_arms are tables: [[more_arms]]"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_its_place_and_the_remedy(

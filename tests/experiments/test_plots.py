@@ -4,11 +4,14 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import bench_cells
 from measured_world import LLM, SIMULATED, all_of, cells_of, lively
+from waysout.datasets.queries import query_list
 from waysout.errors import InputError, MissingExtra
 from waysout.experiments.arms import Arm
 from waysout.experiments.cell import Cells
@@ -17,6 +20,7 @@ from waysout.experiments.plots import PICTURES, draw, to_svg
 
 pytest.importorskip("matplotlib", reason="needs waysout[bench]")
 PAIR = ("Comp-MCTS", "recombine")
+QUERIES = 6
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +56,32 @@ def test_the_same_cells_give_the_same_bytes(name: str, cells: Cells) -> None:
     assert "simulated:1 (simulated: no language model)" in said
 
 
+def test_pictures_say_on_how_many_queries_they_rest(cells: Cells) -> None:
+    def titles(name: str, of: Cells) -> set[str]:
+        panels = draw(name, of, llm=SIMULATED).axes
+        return {panel.get_title() for panel in panels}
+
+    whole = QUERIES
+    assert titles("trade-off", cells) == titles("yields", cells) == {f"Loan (n = {whole})"}
+    assert titles("sweep", cells) == {
+        f"Loan, {method} (n = {whole})" for method in ("compression", "embedding")
+    }
+    one = next(arm for arm in load_plan("llm-budget").arms if arm.name == "recombine")
+    last = query_list("loan").rows[whole - 1]
+    fewer = Cells(cell for cell in cells if (cell.arm, cell.query) != (one.id, last))
+    assert titles("trade-off", fewer) == {f"Loan (n = {whole - 1} to {whole})"}
+
+
+def test_the_papers_marks_are_beside_its_own_settings_only(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('like = "pruning-sweep"\ntitle = "own"\ndatasets = ["loan"]\ncalls = 7\n')
+    made = bench_cells.cells_of(load_plan(str(file)).cut(queries=2))
+    (legend,) = draw("sweep", made, llm=SIMULATED, plan=str(file)).legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "no pruning", "global", "path", "window",
+    ]  # fmt: skip
+
+
 def test_every_arm_of_the_plan_is_in_the_legend_and_none_else(cells: Cells) -> None:
     def legend(arms: tuple[str, ...]) -> set[str]:
         (found,) = draw("trade-off", cells, llm=SIMULATED, arms=arms).legends
@@ -75,7 +105,7 @@ def test_points_lie_where_the_means_are(cells: Cells) -> None:
 
 def test_sweeps_have_a_line_a_scope_and_the_papers_beside_it(cells: Cells) -> None:
     panel = draw("sweep", cells, llm=SIMULATED).axes[1]
-    assert panel.get_title() == "Loan, compression"
+    assert panel.get_title() == f"Loan, compression (n = {QUERIES})"
     lines = [line for line in panel.lines if len(points(line)) == 4]
     assert len(lines) == 6
     theirs = [line for line in lines if line.get_color() == "0.55"]

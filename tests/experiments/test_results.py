@@ -14,7 +14,7 @@ from waysout.errors import InputError, IntegrityError, UnavailableError
 from waysout.experiments.results import Failure, Results, results_dir
 from waysout.llm.base import Reply, Usage
 
-FAILURE = Failure("abc", "simulated:1", 7, "loan", "it fell over \ud83d")
+FAILURE = Failure(CELL.arm, "simulated:1", 7, "loan", "it fell over \ud83d")
 
 
 def test_what_is_added_is_there_in_the_next_sitting(tmp_path: Path) -> None:
@@ -59,6 +59,28 @@ def test_plans_are_noted_with_all_that_they_say(tmp_path: Path) -> None:
         assert results.plans() == [made.cut(queries=1)]
 
 
+def changed(folder: Path, sql: str) -> None:
+    """Change the file behind our back."""
+    with sqlite3.connect(folder / "results.sqlite") as db:
+        db.execute(sql)
+    db.close()
+
+
+def test_readers_and_the_writer_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    with Results.open(tmp_path) as results:
+        db = sqlite3.connect(results.path)
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        db.close()
+
+
+def test_results_of_a_later_version_are_left_alone(tmp_path: Path) -> None:
+    Results.open(tmp_path).close()
+    changed(tmp_path, "PRAGMA user_version = 2")
+    for opening in (Results.open, Results.read):
+        with pytest.raises(InputError, match="no results of experiments of version 1"):
+            opening(tmp_path)
+
+
 def test_there_is_one_writer_and_readers_meanwhile(tmp_path: Path) -> None:
     with Results.open(tmp_path) as results:
         with pytest.raises(UnavailableError, match="written by another process"):
@@ -97,14 +119,18 @@ def test_a_damaged_file_says_so_and_what_to_do(tmp_path: Path) -> None:
             opening(tmp_path)
 
 
-def test_a_cell_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("body", ["x", "[]", "{}", "null"])
+def test_what_cannot_be_read_is_damage(body: str, tmp_path: Path) -> None:
     with Results.open(tmp_path) as results:
         results.add(CELL)
-    with sqlite3.connect(tmp_path / "results.sqlite") as db:
-        db.execute("UPDATE cells SET body = 'x'")
-    db.close()
-    with Results.read(tmp_path) as results, pytest.raises(IntegrityError, match="is damaged"):
-        results.cells()
+        results.keep_reply("k", "some LLM", Reply("hello"))
+        results.note_plan(plan(tmp_path, RANDOM))
+    for table in ("cells", "replies", "plans"):
+        changed(tmp_path, f"UPDATE {table} SET body = '{body}'")
+    with Results.read(tmp_path) as results:
+        for look in (results.cells, lambda: results.reply("k"), results.plans):
+            with pytest.raises(IntegrityError, match=r"results.sqlite is damaged \(.*move it away"):
+                look()
 
 
 def test_the_usual_folder_lies_beside_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:

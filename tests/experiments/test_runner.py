@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_world import HEAD, LIBRARY, TREE, in_bench, plan, timeless, trained_cache  # noqa: F401
+from bench_world import (  # noqa: F401
+    HEAD,
+    LIBRARY,
+    RANDOM,
+    TREE,
+    in_bench,
+    plan,
+    timeless,
+    trained_cache,
+)
 from run_world import Watched, a_third_fails, no_waiting
 
+from waysout.datasets.queries import queries
+from waysout.domain.distance import Distance
 from waysout.errors import IntegrityError, LLMError, LLMFailure, LLMUnreachable
 from waysout.experiments.cell import Cells
-from waysout.experiments.measure import world
+from waysout.experiments.measure import made_of, world
 from waysout.experiments.plan import Plan
 from waysout.experiments.progress import Outcome, StopAll, Summary, Watch
 from waysout.experiments.results import Results
@@ -181,7 +192,7 @@ def test_a_backend_that_takes_more_once_it_is_loaded_gets_more(
             self.parallel = 6
             return await super().complete(request)
 
-    llm = Loading(6)
+    llm = Loading(2)
     llm.parallel = 1
     run(plan(tmp_path, TREE, LIBRARY, HOT), results, llm)
     assert 1 < llm.most_at_once <= 6
@@ -216,6 +227,17 @@ def test_searches_measured_alone_share_neither_time_nor_replies(
         assert {q: c.metrics for q, c in cells.of(other, llm.name).items()} == together
 
 
+def test_arms_measured_alone_share_no_replies_with_each_other(
+    results: Results, tmp_path: Path
+) -> None:
+    head = HEAD.replace("queries = 3", "queries = 1") + "in_flight = 1\none_by_one = true\n"
+    grid = 'grid = { pruning = ["gzip", "none"] }'  # which begin with the same question
+    llm = Watched()
+    ended = run(plan(tmp_path, TREE, grid, head=head), results, llm)
+    assert (ended.done, ended.from_file, ended.paid) == (2, 0, llm.requests)
+    assert 2 in llm.seen.values()
+
+
 # Failures ----------------------------------------------------------------------------------------
 
 
@@ -248,15 +270,36 @@ def test_an_arm_that_fails_stops_no_other_and_is_tried_again(
     assert results.failures() == []
 
 
+def test_a_call_that_fails_for_good_is_one_persons_failure(
+    results: Results, tmp_path: Path
+) -> None:
+    async def the_first_fails(request: Request, attempt: int) -> None:
+        if request.key(llm.name) == next(iter(llm.seen)):
+            while not llm.replied:  # the others are answered
+                await asyncio.sleep(0)
+            raise LLMFailure("not this one", alive=True)
+
+    made, llm = plan(tmp_path, TREE), Watched(the_first_fails)
+    ended = run(made, results, llm)
+    (failure,) = results.failures()
+    assert (ended.done, ended.failures, ended.left) == (2, [failure], 0)
+    assert "not this one" in failure.reason
+    assert {failure.query, *results.cells().of(made.arms[0], llm.name)} == set(
+        queries("synthetic")[:3]
+    )
+    assert ended.error is None
+
+
 class Dying(Watched):
     """Answers so many requests, then no more."""
 
     def __init__(self, answers: int, error: LLMError) -> None:
         super().__init__(parallel=2)
-        self.answers, self.error = answers, error
+        self.answers, self.error, self.refused = answers, error, 0
 
     async def complete(self, request: Request) -> Reply:
         if self.replied.total() >= self.answers:
+            self.refused += 1
             raise self.error
         return await super().complete(request)
 
@@ -278,6 +321,34 @@ def test_an_llm_that_is_gone_ends_its_searches_and_nothing_is_lost(
         run(made, other, whole)
         assert [timeless(c) for c in other.cells()] == [timeless(c) for c in results.cells()]
     assert llm.requests == whole.requests - 20
+
+
+def test_a_server_that_is_gone_is_not_asked_by_arm_after_arm(
+    results: Results, tmp_path: Path
+) -> None:
+    made = plan(tmp_path, TREE, f"grid = {{ seed = {[*range(32)]} }}")
+    llm = Dying(0, LLMFailure("gone"))
+    assert isinstance(run(made, results, llm).error, LLMUnreachable)
+    assert 0 < llm.refused < 4 * 32  # four attempts of one person in each arm
+
+
+def test_arms_wait_for_those_under_way_to_tell_whether_the_llm_is_gone(
+    results: Results, tmp_path: Path
+) -> None:
+    asked = []
+
+    async def gone_for_hot_ones(request: Request, attempt: int) -> None:
+        if request.temperature > 1:
+            asked.append(request)
+            raise LLMUnreachable("gone")
+        while asked and not results.failures():
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.005)  # and others have heard of it
+
+    head = HEAD.replace("queries = 3", "queries = 1")
+    made = plan(tmp_path, HOT, TREE, f"grid = {{ seed = {[*range(12)]} }}", head=head)
+    ended = run(made, results, Watched(gone_for_hot_ones, parallel=4))
+    assert (ended.done, len(ended.failures), ended.error) == (12, 1, None)
 
 
 def test_an_llm_that_is_set_up_wrongly_is_asked_once(results: Results, tmp_path: Path) -> None:
@@ -336,6 +407,90 @@ def test_a_full_disk_ends_the_run_and_says_so(
         run(plan(tmp_path, TREE, LIBRARY), results, Watched())
 
 
+@pytest.mark.parametrize("table", ["keep_reply", "add"])
+def test_what_cannot_be_filed_ends_the_run_before_more_is_paid_for(
+    table: str, results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from waysout.errors import UnavailableError
+    from waysout.store.faults import full
+
+    file, filed = getattr(Results, table), list[object]()
+
+    def fills_up(self: Results, *values: object) -> None:
+        if filed:  # and there is room again for what is smaller
+            raise full(results.path)
+        file(self, *values)
+        filed.append(values)
+
+    monkeypatch.setattr(Results, table, fills_up)
+    llm = Watched(parallel=1)
+    with pytest.raises(UnavailableError, match="the disk is full"):
+        run(plan(tmp_path, TREE, LIBRARY, HOT), results, llm)
+    assert results.failures() == []
+    assert llm.requests == 2 if table == "keep_reply" else len(filed) == 1
+
+
+def test_a_reply_that_is_damaged_is_said_to_be(results: Results, tmp_path: Path) -> None:
+    made = plan(tmp_path, TREE)
+    run(made, results, Watched())
+    forget(results, replies=False)
+    with sqlite3.connect(results.path) as db:
+        db.execute("UPDATE replies SET body = '{}'")
+    db.close()
+    ended = run(made, results, Watched())
+    assert {f"{results.path} is damaged" in failure.reason for failure in ended.failures} == {True}
+
+
+# What decides a search ---------------------------------------------------------------------------
+
+
+def test_searches_made_of_something_else_are_not_added_to(results: Results, tmp_path: Path) -> None:
+    made = plan(tmp_path, TREE)
+    run(made.cut(queries=1), results, Watched())
+    (cell,) = results.cells()
+    assert cell.made_of == made_of(made.arms[0], world("synthetic"))
+    results.add(replace(cell, made_of="f" * 12))
+    llm = Watched()
+    with pytest.raises(IntegrityError, match=r"of tree on synthetic in .* made of something else"):
+        run(made, results, llm)
+    assert llm.requests == 0
+    assert run(plan(tmp_path, LIBRARY), results, llm).done == 3  # of another arm
+    results.add(replace(cell, made_of=""))  # it is older, and does not say
+    assert run(made, results, llm).done == 2
+
+
+@pytest.mark.usefixtures("in_bench")
+def test_what_an_arm_is_made_of_is_the_card_the_scales_and_the_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from waysout.search.comp_mcts import CompMCTS
+
+    (arm,), place = plan(tmp_path, TREE).arms, world("synthetic")
+    problem, today = place.problem(arm.rules), made_of(arm, place)
+
+    def with_problem(**changes: Any) -> str:
+        return made_of(arm, replace(place, _problems={arm.rules: replace(problem, **changes)}))
+
+    def with_scales(factor: float) -> Distance:
+        scales = {name: scale * factor for name, scale in problem.distance.scales.items()}
+        return replace(problem.distance, scales=scales)
+
+    assert with_problem() == with_problem(distance=with_scales(1 + 1e-15)) == today
+    assert with_problem(title="another") != today
+    assert with_problem(distance=with_scales(1.001)) != today
+    monkeypatch.setattr(CompMCTS, "settings", lambda self: {"encoder": "another"})
+    assert made_of(arm, place) != today
+
+
+def test_searches_without_an_llm_come_first(results: Results, tmp_path: Path) -> None:
+    llm = Watched()
+    work = work_of([plan(tmp_path, TREE, RANDOM)], results.done(), llms=[llm])
+    assert [(lane.llm and lane.llm.name, lane.todos[0].arm.name) for lane in work.lanes] == [
+        (None, "random"),
+        (llm.name, "tree"),
+    ]
+
+
 # Stopping ----------------------------------------------------------------------------------------
 
 
@@ -354,6 +509,39 @@ def test_a_run_that_is_stopped_keeps_what_is_done_and_blames_nobody(
     assert ended.left == 9 - ended.done
     again = run(made, results, Watched())
     assert again.on_file + again.done == 9
+
+
+def test_who_stops_while_the_llm_fails_is_told_of_no_failures(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = StopAll()
+
+    async def fails(*_: object, **__: object) -> AsyncGenerator[object]:
+        stop("enough")
+        for nothing in list[object]():
+            yield nothing
+        raise LLMUnreachable("gone")
+
+    monkeypatch.setattr("waysout.experiments.lane.afind_many", fails)
+    ended = run(plan(tmp_path, TREE, LIBRARY), results, Watched(), stop=stop)
+    assert (ended.stopped, ended.failures, results.failures()) == ("enough", [], [])
+
+
+def test_replies_that_were_under_way_at_a_stop_are_on_file(
+    results: Results, tmp_path: Path
+) -> None:
+    stop = StopAll()
+
+    async def stops(request: Request, attempt: int) -> None:
+        stop("enough")
+        await asyncio.sleep(0.05)  # until nobody waits for it any more
+
+    made, llm = plan(tmp_path, TREE), Watched(stops)
+    ended = run(made, results, llm, stop=stop)
+    assert (ended.done, ended.paid) == (0, llm.requests)
+    rest = Watched()
+    run(made, results, rest)
+    assert llm.requests > 0 == (llm.seen & rest.seen).total()
 
 
 def test_cells_read_from_an_export_are_those_of_the_folder(

@@ -18,14 +18,15 @@ FOUR = """
 title = "four queries"
 datasets = ["loan"]
 queries = 4
+style = { template = "paper", constrain = false, strict = false }
 [[arms]]
 name = "Comp-MCTS"
 method = "comp-mcts"
-settings = { pruning = "gzip", scope = "path", threshold = 0.01 }
+settings = { pruning = "gzip", scope = "window", threshold = 0.001, reward = "balanced" }
 [[arms]]
 name = "Comp-MCTS, no pruning"
 method = "comp-mcts"
-settings = { pruning = "none" }
+settings = { pruning = "none", reward = "balanced" }
 [[arms]]
 name = "mine"
 method = "recombine"
@@ -83,6 +84,36 @@ def test_means_and_the_papers_beside_them(plan: Plan, file: Path) -> None:
     # The paper has no pruning in another table.
     assert figure(means, "unique valid", "Loan", "Comp-MCTS, no pruning").paper == 23.77
     assert not line(means, "Loan", "mine").has_paper
+    assert not any("Other settings" in note for note in means.notes)
+
+
+def test_what_is_only_called_as_the_papers_stands_without_its_figures(file: Path) -> None:
+    """The name is anybody's; the searches tell whether an arm is the paper's."""
+    file.write_text(FOUR.replace("threshold = 0.001", "threshold = 0.5"))
+    means, _ = build("llm-budget", some_cells(load_plan(str(file))), plan=str(file))
+    assert not line(means, "Loan", "Comp-MCTS").has_paper
+    assert line(means, "Loan", "Comp-MCTS, no pruning").has_paper
+    (note,) = [note for note in means.notes if note.startswith("Other settings")]
+    assert note.endswith("whose figures are left out: Loan, Comp-MCTS.")
+
+
+def test_a_plan_like_the_papers_with_fewer_calls_has_none_of_its_figures(file: Path) -> None:
+    file.write_text('like = "llm-budget"\ntitle = "fewer"\ncalls = 10\nqueries = 1\n')
+    cells = cells_of(load_plan(str(file)))
+    means, _ = build("llm-budget", cells, plan=str(file))
+    assert not means.has_paper
+    (note,) = [note for note in means.notes if note.startswith("Other settings")]
+    assert note.endswith("Loan, Comp-MCTS, embedding pruning; 33 more.")
+    file.write_text('like = "llm-budget"\ntitle = "the same"\ndatasets = ["loan"]\nqueries = 1\n')
+    means, _ = build("llm-budget", cells_of(load_plan(str(file))), plan=str(file))
+    assert figure(means, "unique valid", "Loan", "Comp-MCTS").paper == 24.07
+    assert means.notes == ()
+
+
+def test_an_arm_with_the_papers_settings_is_the_papers_under_any_name(file: Path) -> None:
+    file.write_text(FOUR.replace('"Comp-MCTS, no pruning"', '"plain"'))
+    means, _ = build("llm-budget", cells_of(load_plan(str(file))), plan=str(file))
+    assert figure(means, "unique valid", "Loan", "plain").paper == 23.77
 
 
 def test_searches_that_are_missing_are_said(plan: Plan, file: Path) -> None:
@@ -97,7 +128,22 @@ def test_searches_that_are_missing_are_said(plan: Plan, file: Path) -> None:
     assert all(figure.ours is None for figure in nothing.figures[1:])
     assert figure(pairs, "n", "Loan", "mine", "unique valid").ours == "2 (2/4 run)"
     assert figure(pairs, "n", "Loan", "mine", "proximity").ours == "1 (2/4 run)"
-    assert figure(pairs, "n", "Loan", "random", "unique valid").ours == "not run"
+    # One line for all metrics of a pair that was not run.
+    assert figure(pairs, "n", "Loan", "random", "").ours == "not run"
+    assert sum(line.labels[1] == "random" for line in pairs.lines) == 1
+    assert sum(line.labels[1] == "mine" for line in pairs.lines) == 5
+
+
+def test_data_sets_that_were_not_run_share_a_line() -> None:
+    cells = cells_of(load_plan("llm-budget").cut(queries=2, only=["adult/Comp-MCTS*"]))
+    means, pairs = build("llm-budget", cells)
+    for table in (means, pairs):
+        *_, last = table.lines
+        assert (last.labels[0], {*last.labels[1:]}) == ("Loan, Credit, HELOC", {""})
+        assert (last.figures[0].ours, last.has_paper, last.runs) == ("not run", False, "")
+        assert {line.labels[0] for line in table.lines[:-1]} == {"Adult"}
+    assert figure(means, "n", "Adult", "recombine").ours == "not run"
+    assert figure(means, "unique valid", "Adult", "LATS standard, K=5").paper is not None
 
 
 def test_pairs_are_worked_out(plan: Plan, file: Path) -> None:
@@ -166,8 +212,9 @@ def test_several_llms_must_be_told_apart(plan: Plan, file: Path) -> None:
 def test_nothing_there_says_what_to_run(plan: Plan, file: Path) -> None:
     with pytest.raises(InputError, match="waysout bench run llm-budget"):
         build("llm-budget", Cells())
-    with pytest.raises(InputError, match=r"waysout bench run \S*four.toml"):
-        build("llm-budget", Cells(), plan=str(file), llm=LLM)
+    places = ["old.jsonl.gz", "my results"]
+    with pytest.raises(InputError, match=r"waysout bench run \S*four.toml --results 'my results'"):
+        build("llm-budget", Cells(), plan=str(file), llm=LLM, places=places)
     with pytest.raises(InputError, match="did you mean 'llm-budget'"):
         build("lm-budget", Cells())
 
@@ -206,7 +253,6 @@ def test_larger_budgets_are_listed_where_they_were_run() -> None:
     (table,) = build("oracle-budget", Cells([*cells, *large]))
     assert figure(table, "unique valid", "Loan", "dice", "10,000").paper == 3.10
     # Next to the other lines of its data set.
-    assert [line.labels[0] for line in table.lines] == sorted(
-        (line.labels[0] for line in table.lines),
-        key=["Loan", "Adult", "Credit", "HELOC"].index,
-    )
+    told = dict.fromkeys(line.labels[0] for line in table.lines)
+    assert list(told) == ["Loan", "Adult, Credit, HELOC"]
+    assert table.lines[-1].figures[0].ours == "not run"

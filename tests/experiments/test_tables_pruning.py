@@ -63,7 +63,7 @@ def figure(table: Table, column: str, *labels: str) -> Figure:
 
 def test_sweep_has_every_setting_with_deviations(cells: Cells) -> None:
     (table,) = build("pruning-sweep", cells)
-    assert len(table.lines) == 4 * 25
+    assert len(table.lines) == 2 * 25 + 1
     labels = ("Loan", "compression", "path", "0.02")
     assert figure(table, "unique valid", *labels) == Figure(20.0, 8.30, 2)
     # Half 40 and half 0: squares 30 · 400 over 29.
@@ -75,7 +75,7 @@ def test_sweep_has_every_setting_with_deviations(cells: Cells) -> None:
     assert (figure(table, "unique valid", *none).ours, figure(table, "unique valid", *none).paper) \
         == (11.0, 23.77)  # fmt: skip
     assert figure(table, "n", "Loan", "embedding", "window", "0.1").ours == "29 of 30"
-    assert figure(table, "n", "Adult", "none", "", "").ours == "not run"
+    assert figure(table, "n", "Adult, Credit", "", "", "").ours == "not run"
 
 
 def test_arms_without_a_place_in_the_sweep_are_named(tmp_path: Path) -> None:
@@ -91,8 +91,37 @@ def test_arms_without_a_place_in_the_sweep_are_named(tmp_path: Path) -> None:
     (table,) = build("pruning-sweep", cells, plan=str(file))
     assert [line.labels[1:] for line in table.lines] == [("compression", "path", "0.01")]
     assert figure(table, "unique valid", "Loan", "compression", "path", "0.01").ours == 0.0
-    (note,) = table.notes
-    assert note.endswith(": Loan: gzip seed=1; Loan: rlbwt; Loan: random")
+    places, settings = table.notes
+    assert places.endswith(": Loan: gzip seed=1; Loan: rlbwt; Loan: random")
+    # It has another reward than the paper's.
+    assert settings.endswith("left out: Loan, gzip seed=0; Loan, gzip seed=1.")
+    assert not table.has_paper
+
+
+def test_a_sweep_of_ones_own_is_not_held_against_the_papers_choice(tmp_path: Path) -> None:
+    """Of other settings another one is best; the arms that are the paper's are still so."""
+    file = tmp_path / "own.toml"
+    file.write_text(
+        'like = "pruning-sweep"\ntitle = "one more"\ndatasets = ["loan"]\nqueries = 2\n'
+        '[[more_arms]]\nname = "compression, much"\nmethod = "comp-mcts"\n'
+        'settings = { pruning = "gzip", reward = "balanced", scope = "path", threshold = 0.5 }\n'
+    )
+    cells = cells_of(load_plan(str(file)), swept)
+    for name in ("pruning-best", "pruning-heldout"):
+        (best,) = build(name, cells, plan=str(file))
+        assert [line.has_paper for line in best.lines] == [True, False, True]
+        assert best.notes[-1].endswith("left out: Loan, compression.")
+    (sweep,) = build("pruning-sweep", cells, plan=str(file))
+    assert [line.labels for line in sweep.lines if not line.has_paper] == [
+        ("Loan", "compression", "path", "0.5")
+    ]
+    selected, matched, scopes = build("pruning-paired", cells, plan=str(file))
+    assert not selected.has_paper
+    assert matched.has_paper
+    assert scopes.has_paper
+    file.write_text('like = "pruning-sweep"\ntitle = "few"\ndatasets = ["loan"]\ncalls = 3\n')
+    cells = cells_of(load_plan(str(file)), swept)
+    assert not any(table.has_paper for table in build("pruning-paired", cells, plan=str(file)))
 
 
 def test_best_is_chosen_among_complete_settings(cells: Cells) -> None:
@@ -103,6 +132,15 @@ def test_best_is_chosen_among_complete_settings(cells: Cells) -> None:
     assert figure(table, "setting", "Loan", "embedding").ours == "path 0.03"
     assert any(note.startswith("Loan, embedding: only 11 of 12 settings") for note in table.notes)
     assert not any(note.startswith("Loan, compression") for note in table.notes)
+    assert line(table, "Adult, Credit", "").figures[0].ours == "not run"
+    assert line(table, "Adult, Credit", "").runs == ""
+    assert not any(note.startswith("Adult") for note in table.notes)
+
+
+def test_a_way_without_a_complete_setting_shows_what_the_paper_has() -> None:
+    plan = load_plan("pruning-sweep").cut(only=["adult/none", "adult/compression*path*0.02"])
+    few = [cell for cell in cells_of(plan, swept) if cell.arm == plan.arms[0].id or cell.query % 2]
+    (table,) = build("pruning-best", Cells(few))
     assert figure(table, "n", "Adult", "compression").ours == "not run"
     assert figure(table, "unique valid", "Adult", "compression").paper == 47.93
     assert line(table, "Adult", "compression").runs == ""
@@ -122,6 +160,27 @@ def test_held_out_chooses_on_one_half_and_judges_on_the_other(cells: Cells) -> N
     assert any(", ".join(map(str, VALIDATION)) in text for text in table.about)
 
 
+def test_held_out_without_some_of_the_half_that_judges_or_chooses() -> None:
+    arms = "compression scope=path threshold=0.02", "compression scope=global threshold=0.001"
+
+    def table(lacks: Mapping[str, int]) -> Table:
+        plan = load_plan("pruning-sweep").cut(only=["loan"])
+        some = cells_of(plan, lambda a, i: None if lacks.get(a.name) == i else swept(a, i))
+        return build("pruning-heldout", some)[0]
+
+    labels = ("Loan", "compression")
+    # It is chosen as before, and judged on what there is.
+    judged = table({arms[0]: TEST[3]})
+    assert figure(judged, "setting", *labels).ours == "path 0.02"
+    assert figure(judged, "n", *labels).ours == "14 of 15"
+    assert not any(note.startswith("Loan, compression") for note in judged.notes)
+    # One that lacks a search to be chosen by takes no part, and that is said.
+    chosen = table({arms[0]: VALIDATION[3]})
+    assert figure(chosen, "setting", *labels).ours == "global 0.001"
+    assert figure(chosen, "n", *labels).ours == 15.0
+    assert any(note.startswith("Loan, compression: only 11 of 12") for note in chosen.notes)
+
+
 def test_held_out_halves_what_there_is(cells: Cells) -> None:
     (table,) = build("pruning-heldout", cells, queries=7)
     assert figure(table, "n", "Loan", "none").ours == 4.0
@@ -138,8 +197,7 @@ def test_selected_pairs(cells: Cells) -> None:
     rows = figure(selected, "Δ", "Loan", words, "oracle rows")
     assert (rows.ours, rows.paper) == (0.0, -49.8)
     assert figure(selected, "n", "HELOC", words, "sparsity") == Figure(30.0, 9.0, 0)
-    assert figure(selected, "n", "Adult", "none → compression", "novelty") == \
-        Figure("not run", 30.0, 0)  # fmt: skip
+    assert figure(selected, "n", "Adult, Credit", "", "") == Figure("not run")
 
 
 def test_pairs_of_matched_strength(cells: Cells) -> None:
@@ -163,7 +221,7 @@ def test_pairs_of_matched_strength(cells: Cells) -> None:
 
 def test_scopes_at_two_thresholds(cells: Cells) -> None:
     _, _, scopes = build("pruning-paired", cells)
-    assert len(scopes.lines) == 4 * 6
+    assert len(scopes.lines) == 2 * 6 + 1
     labels = ("Loan", "compression 0.02: global → path")
     delta = figure(scopes, "Δ", *labels)
     assert (delta.ours, delta.paper) == (20.0 - 11.0, -1.00)

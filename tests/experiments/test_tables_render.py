@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import replace
 from typing import get_args
 
@@ -146,6 +147,15 @@ def test_csv_is_one_table_of_all() -> None:
 def test_csv_runs_no_formula() -> None:
     risky = Table("t", "t", (), ("arm",), ("x",), (Line(("=cmd()",), (Figure(-1.5),)),))
     assert render([risky], "csv").splitlines()[1] == "t,'=cmd(),-1.5,"
+
+
+def test_words_and_ids_of_html_are_not_broken() -> None:
+    page = render([SMALL], "html")
+    assert page.index("overflow-wrap: anywhere") < page.index("th, td { overflow-wrap: normal; }")
+    assert "td.runs { white-space: nowrap; }" in page
+    (row,) = [row for row in page.splitlines() if "<bdi>paper</bdi>" in row][:1]
+    assert '<td class="side"><bdi>paper</bdi></td>' in row
+    assert re.search(r'<td class="runs"><bdi>\w', page)
 
 
 def test_html_is_a_page_that_does_nothing() -> None:

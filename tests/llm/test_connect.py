@@ -43,7 +43,7 @@ def test_a_server_is_named_by_model_and_address() -> None:
     ("name", "reason"),
     [
         ("", "unknown LLM backend ''"),
-        ("gpt-4", "unknown LLM backend"),
+        ("gpt-4", "'transformers'. Write llamacpp:"),
         ("smollm2-135m", "did you mean llamacpp:smollm2-135m"),
         ("folder/my.gguf", "did you mean llamacpp:folder/my.gguf"),
         ("openia:x@http://h/v1", "did you mean 'openai'"),

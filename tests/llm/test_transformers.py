@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ import pytest
 
 from waysout.errors import InputError, LLMError, LLMFailure, MissingExtra, UnavailableError
 from waysout.llm import models
-from waysout.llm.base import Backend, Message, Reply, Request
+from waysout.llm.base import Backend, Limits, Message, Reply, Request
 from waysout.llm.check import check_backend
 from waysout.llm.connect import connect
+from waysout.llm.local import process
 from waysout.llm.transformers import Transformers
 
 STORY = Request((Message("system", "Be brief."), Message("user", "Tell a story.")), max_tokens=12)
@@ -69,6 +72,16 @@ def test_weights_of_one_name_and_size_do_not_share_recordings(tmp_path: Path) ->
     names = {connect(f"transformers:{tmp_path}/{place}/final").name for place in "ab"}
     assert len(names) == 2
     assert all(name.startswith("transformers:final@") for name in names)
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "chat_template.jinja"])
+def test_what_lies_beside_the_weights_counts_as_well(tmp_path: Path, file: str) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"1" * 99)
+    (tmp_path / file).write_text("{% for %}")
+    before = connect(f"transformers:{tmp_path}").name
+    assert connect(f"transformers:{tmp_path}").name == before
+    (tmp_path / file).write_text("{% FOR %}")
+    assert connect(f"transformers:{tmp_path}").name != before
 
 
 def test_options_are_numbers_and_a_device() -> None:
@@ -129,13 +142,10 @@ def test_an_old_release_says_what_to_install(
         ask(Transformers(str(tmp_path)), STORY)
 
 
-def test_a_model_that_is_not_here_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_not_here_says_how_to_get_it() -> None:
     need_packages()
     with pytest.raises(UnavailableError, match="waysout models pull"):
         ask(Transformers("qwen2.5-7b"), STORY)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UnavailableError, match=r"(?s)cannot get no/such-model.*HF_TOKEN.*folder"):
-        ask(Transformers("no/such-model", device="cpu"), STORY)
 
 
 # The process ---------------------------------------------------------------------------------
@@ -164,7 +174,9 @@ def test_a_prompt_beyond_the_context_is_an_error(backend: Backend) -> None:
         ask(backend, long)
 
 
-def test_a_dead_engine_fails_those_who_wait_and_is_started_again(backend: Backend) -> None:
+def test_a_dead_engine_fails_those_who_wait_and_is_started_again(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [before] = ask(backend, STORY)
     engine = engine_of(backend)
 
@@ -176,9 +188,24 @@ def test_a_dead_engine_fails_those_who_wait_and_is_started_again(backend: Backen
         return await asyncio.gather(*waiting, return_exceptions=True)
 
     assert all(isinstance(error, LLMFailure) for error in asyncio.run(killed()))
+    # As after `python -m` in a folder where a file beside the table is named like a package.
+    (tmp_path / "torch.py").write_text("raise SystemExit('this was run')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     [after] = ask(backend, STORY)
     assert after.text == before.text
     assert engine_of(backend).pid != engine.pid
+
+
+def test_it_is_stuck_only_where_it_was_asked_and_is_silent(backend: Backend) -> None:
+    engine_of(backend)
+    assert isinstance(backend, Transformers)
+    assert backend._engine is not None
+    long_ago = time.monotonic() - 1000
+    assert not backend._engine.is_stuck(long_ago)  # it spoke since
+    backend._engine.heard = long_ago
+    assert not backend._engine.is_stuck(time.monotonic())  # it had nothing to do
+    assert backend._engine.is_stuck(long_ago)
 
 
 def test_it_is_gone_when_it_was_sent_away(backend: Backend) -> None:
@@ -194,6 +221,98 @@ def engine_of(backend: Backend) -> subprocess.Popen[bytes]:
     assert isinstance(backend, Transformers)
     assert backend._engine is not None
     return backend._engine._started
+
+
+# Engines that are none ---------------------------------------------------------------------------
+
+LOADED = """
+import os, sys, time
+from waysout.llm.local.wire import Loaded, receive, send
+receive(sys.stdin.buffer)
+send(Loaded(1, 512, os.environ["USE_HUB_KERNELS"], 1), sys.stdout.buffer)
+"""
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Transformers]:
+    """Make a backend whose engine is a script."""
+    need_packages()
+    (tmp_path / "config.json").write_text("{}")
+
+    def made(script: str) -> Transformers:
+        monkeypatch.setattr(process, "_ENGINE", ("-P", "-c", script))
+        return Transformers(str(tmp_path), device="cpu", limits=Limits(seconds=0.1))
+
+    return made
+
+
+def failure(backend: Backend) -> LLMError:
+    """Return why there is no reply."""
+    with pytest.raises(LLMError) as caught:
+        asyncio.run(asyncio.wait_for(backend.complete(STORY), 30))
+    return caught.value
+
+
+def test_an_engine_that_never_loads_is_not_started_again(stub: Callable[..., Transformers]) -> None:
+    error = failure(stub("import sys; sys.exit('no such instruction')"))
+    assert type(error) is LLMError  # no failure, which would be tried again
+    assert "exit code 1: …no such instruction" in str(error)
+    assert type(failure(stub(LOADED))) is LLMFailure
+
+
+def test_what_the_engine_says_is_wrong_is_raised(stub: Callable[..., Transformers]) -> None:
+    said = "Broken(UnavailableError, 'set HF_TOKEN')"
+    backend = stub(
+        "import sys\nfrom waysout.errors import UnavailableError\n"
+        f"from waysout.llm.local.wire import Broken, send\nsend({said}, sys.stdout.buffer)"
+    )
+    with pytest.raises(UnavailableError, match=r"^set HF_TOKEN$"):
+        ask(backend, STORY)
+
+
+def test_a_stuck_engine_is_ended(
+    stub: Callable[..., Transformers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waysout.llm.transformers._LOOK", 0.05)
+    monkeypatch.setattr(process, "_MARGIN", 0.1)
+    backend = stub(LOADED + "time.sleep(100)")
+    error = failure(backend)
+    assert type(error) is LLMFailure
+    assert "said nothing for 0.2 s" in str(error)
+    assert backend._engine is None
+    assert backend.loaded == "NO"  # code of the hub
+
+    monkeypatch.setattr(process, "_LOADING", 0.3)
+    error = failure(stub("import time; time.sleep(100)"))
+    assert type(error) is LLMError
+    assert "said nothing for 0.3 s" in str(error)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs a list of open files")
+def test_a_dead_engine_leaves_nothing_behind(
+    stub: Callable[..., Transformers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held() -> tuple[int, int]:
+        return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+
+    def more_than(before: tuple[int, int]) -> bool:
+        return any(now > then for now, then in zip(held(), before, strict=True))
+
+    engines = []
+    plain, backend = Transformers._hear, stub(LOADED)
+
+    def kept(engine: process.Process, said: Any) -> None:
+        engines.append(engine)
+        plain(backend, engine, said)
+
+    monkeypatch.setattr(backend, "_hear", kept)
+    before, until = held(), time.monotonic() + 10
+    failure(backend)
+    failure(backend)
+    while more_than(before) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not more_than(before)
+    assert len(set(engines)) == 2
 
 
 # A real model ------------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +16,21 @@ pytest.importorskip("transformers", minversion="5", reason="the engine needs tra
 
 import tiny_models  # noqa: E402
 
-from waysout.errors import InputError  # noqa: E402
+from waysout.errors import (  # noqa: E402
+    InputError,
+    IntegrityError,
+    LLMError,
+    MissingExtra,
+    UnavailableError,
+)
 from waysout.llm.local import load as loading  # noqa: E402
 from waysout.llm.local import slots as slots_module  # noqa: E402
 from waysout.llm.local.attention import BY_NAME  # noqa: E402
 from waysout.llm.local.chat import Chat  # noqa: E402
 from waysout.llm.local.sampling import chances, sample  # noqa: E402
 from waysout.llm.local.slots import Job, Settings, Slots  # noqa: E402
-from waysout.llm.local.wire import Ask, Setup  # noqa: E402
-from waysout.llm.local.work import Engine  # noqa: E402
+from waysout.llm.local.wire import Ask, Broken, Setup  # noqa: E402
+from waysout.llm.local.work import Engine, _broken  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -263,11 +272,72 @@ def test_a_model_that_computes_something_else_here_is_refused(
         engine_of(folders["llama"])
 
 
+def test_what_the_hub_does_not_give_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UnavailableError, match=r"(?s)cannot get no/such-model.*HF_TOKEN.*folder"):
+        Engine(Setup("hub", "no/such-model", "hub", "cpu"))
+
+
 def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
     tiny_models.tokenizer().save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "telepathy"}')
     with pytest.raises(InputError, match=r"cannot load tiny.*telepathy"):
         engine_of(tmp_path)
+
+
+@pytest.fixture
+def copied(folders: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folders["llama"], tmp_path / "copied"))
+
+
+def change(file: Path, **settings: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+
+
+def test_an_attention_on_the_hub_is_not_fetched(copied: Path) -> None:
+    change(copied / "config.json", attn_implementation="kernels-community/vllm-flash-attn3")
+    made = engine_of(copied)
+    assert run(made, [job(made, 0, ASKED[0], most=2)])
+
+
+def test_code_of_a_model_is_not_run(copied: Path) -> None:
+    (copied / "own.py").write_text("raise SystemExit('this was run')")
+    told = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
+    change(copied / "config.json", model_type="telepathy", auto_map=told)
+    with pytest.raises(InputError, match="code that comes with a model is never run") as caught:
+        engine_of(copied)
+    assert "trust_remote_code" not in str(caught.value)
+
+
+class Runs:
+    """What runs a command where it is read."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("exit 1",)
+
+
+def test_pickled_code_is_not_run(copied: Path) -> None:
+    (copied / "model.safetensors").unlink()
+    torch.save({"lm_head.weight": Runs()}, copied / "pytorch_model.bin")
+    with pytest.raises(InputError, match="never run: give safetensors") as caught:
+        engine_of(copied)
+    assert "weights_only" not in str(caught.value)
+
+
+def test_any_error_of_ours_can_be_told() -> None:
+    assert _broken(MissingExtra("gguf", "x")).kind is UnavailableError
+    assert _broken(IntegrityError("not the file")) == Broken(LLMError, "not the file")
+
+
+def test_reading_a_gguf_file_shows_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("gguf", reason="GGUF files need the package gguf")
+    from transformers import modeling_gguf_pytorch_utils as reading
+
+    usual = reading.tqdm
+    with loading._quicker_gguf():
+        assert list(reading.tqdm([1, 2], desc="Converting")) == [1, 2]
+    assert capsys.readouterr().err == ""
+    assert reading.tqdm is usual
 
 
 def test_slots_and_context_are_as_asked_or_as_they_fit(folders: dict[str, Path]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from waysout.cli import bench_look, bench_report, bench_table
-from waysout.cli.bench_look import Folder, LlmNames, Only, Queries, load_plans
+from waysout.cli.bench_look import (
+    Folder,
+    LlmNames,
+    Only,
+    Queries,
+    failures_told,
+    load_plans,
+    results_folder,
+)
 from waysout.cli.bench_watch import PlanSignals, go_on, watched
-from waysout.cli.output import JsonFlag, print_json, print_table, say, tell
+from waysout.cli.output import JsonFlag, print_json, print_table, printable, say, tell
 
 if TYPE_CHECKING:
     from waysout.experiments.plan import Plan
     from waysout.experiments.progress import Summary
-    from waysout.experiments.results import Failure
     from waysout.experiments.work import Lane, Todo, Work
 
 app = typer.Typer(
@@ -32,10 +39,21 @@ FAILED = 1
 
 
 @app.command()
-def plans(json: JsonFlag = False) -> None:
-    """List the plans that come with Waysout: one for each table, to be run by name."""
+def plans(
+    name: Annotated[
+        str | None, typer.Argument(help="Print this plan as it is written, to be copied.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """List the plans that come with Waysout: one for each table, to be run by name.
+
+    One of your own: waysout bench plans llm-budget > mine.toml
+    """
     from waysout.experiments.plan import load_plan, plan_names
 
+    if name is not None:
+        _show_plan(name, json=json)
+        return
     found = [_listed(load_plan(name)) for name in plan_names()]
     if json:
         print_json(found)
@@ -43,7 +61,22 @@ def plans(json: JsonFlag = False) -> None:
     rows = [(p["name"], p["title"], ", ".join(p["datasets"]), f"{p['searches']:,}",
              f"{p['llm_calls']:,}") for p in found]  # fmt: skip
     print_table("Plans", ["plan", "what it compares", "data sets", "searches", "LLM calls"], rows)
-    tell("Searches and LLM calls (at most) are for one LLM. Run one: waysout bench run PLAN")
+    tell("Searches and LLM calls (at most) are for one LLM. Run one: waysout bench run PLAN; "
+         "see what is in it: waysout bench plans PLAN")  # fmt: skip
+
+
+def _show_plan(name: str, *, json: bool) -> None:
+    """Print a plan's own text, and what it comes to where that is not in the way."""
+    from waysout.experiments.plan import load_plan, plan_text
+
+    text, listed = plan_text(name), _listed(load_plan(name))
+    if json:
+        print_json({**listed, "toml": text})
+        return
+    typer.echo(printable(text), nl=False)
+    say(f"{listed['name']}: {len(listed['arms'])} arms on {', '.join(listed['datasets'])}: "
+        f"{listed['searches']:,} searches and at most {listed['llm_calls']:,} LLM calls, with one "
+        f"LLM; arms: {'; '.join(listed['arms'])}")  # fmt: skip
 
 
 def _listed(plan: Plan) -> dict[str, Any]:
@@ -88,19 +121,20 @@ def run(
 
     Try: waysout bench run reward-weights --queries 3 --only loan
     """
-    from waysout.experiments.results import Results, results_dir
+    from waysout.experiments.results import Results
     from waysout.experiments.runner import run_plans
     from waysout.experiments.work import work_of
 
     wanted = load_plans(plan, queries, only, llm)
-    with Results.open(results or results_dir()) as kept:
+    with Results.open(results_folder(results)) as kept:
         work = work_of(wanted, kept.done(), in_flight=in_flight)
         _say_work(wanted, work)
         with watched(json) as (watch, signals), redirect_stdout(sys.stderr):
             ended = run_plans(
                 wanted, work, kept, jobs=jobs, progress=watch, stop=signals.stop_all
             )  # fmt: skip
-    _hand_over(wanted, ended, kept.path.parent, signals, json=json)
+    look = ["waysout", "bench", "status", *plan, *(["--results", str(results)] if results else [])]
+    _hand_over(wanted, ended, kept.path.parent, signals, shlex.join(look), json=json)
 
 
 def _say_work(wanted: Sequence[Plan], work: Work) -> None:
@@ -131,7 +165,13 @@ def _words(todos: Sequence[Todo], llm: str, lane: Lane) -> str:
 
 
 def _hand_over(
-    wanted: Sequence[Plan], ended: Summary, folder: Path, signals: PlanSignals, *, json: bool
+    wanted: Sequence[Plan],
+    ended: Summary,
+    folder: Path,
+    signals: PlanSignals,
+    look: str,
+    *,
+    json: bool,
 ) -> None:
     """Say what came of it, and leave with a code that tells."""
     code, message = _code(ended, signals)
@@ -140,8 +180,10 @@ def _hand_over(
         error = {"error": {"type": _kind(ended, signals), "message": message, "code": code}}
         print_json({**_document(wanted, ended, folder, arms), **(error if code else {})})
     else:
-        _tell(wanted, ended, folder)
-    for line in _failed(ended.failures, arms):
+        _tell(ended, folder, look)
+    failures = ((f"{arms[f.arm]}{f' with {f.llm}' if f.llm else ''}", f.reason, 1)
+                for f in ended.failures)  # fmt: skip
+    for line in failures_told(failures):
         say(line)
     if code:
         say(f"error: {message}")
@@ -181,23 +223,15 @@ def _document(
     }
 
 
-def _tell(wanted: Sequence[Plan], ended: Summary, folder: Path) -> None:
+def _tell(ended: Summary, folder: Path, look: str) -> None:
     from waysout.report.words import counted
 
     done = counted(ended.done, "search", "searches")
     paid = f", {counted(ended.paid, 'LLM call')} paid" if ended.paid else ""
     reused = f", {ended.from_file:,} answered from file" if ended.from_file else ""
     tell(f"{done} done in {ended.seconds:.0f} s{paid}{reused}; {ended.on_file:,} were on file")
-    tell(f"results: {folder}; see: waysout bench status {' '.join(p.name for p in wanted)}")
-
-
-def _failed(failures: Sequence[Failure], arms: dict[str, str]) -> list[str]:
-    """Say which searches failed and why, those alike in one line."""
-    alike = Counter((arms[f.arm], f.llm, f.reason) for f in failures)
-    return [
-        f"failed: {name}{f' with {llm}' if llm else ''}, {count} x: {why}"
-        for (name, llm, why), count in alike.items()
-    ]
+    # A command is not wrapped: it is there to be copied.
+    typer.echo(printable(f"results: {folder}\nsee: {look}"))
 
 
 # The other commands ----------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from waysout.cli.output import JsonFlag, print_json, print_table, tell
+from waysout.cli.output import JsonFlag, print_json, print_table, say, tell
 
 if TYPE_CHECKING:
     from waysout.experiments.cell import Cell, Cells
@@ -22,6 +23,11 @@ LlmNames = Annotated[
     list[str] | None,
     typer.Option("--llm", help="Ask this LLM instead of the plan's; may be repeated."),
 ]
+OfLlms = Annotated[
+    list[str] | None,
+    typer.Option("--llm", help="Only with this LLM; the default: the plan's, and all that were "
+                 "asked. May be repeated."),
+]  # fmt: skip
 Only = Annotated[
     list[str] | None,
     typer.Option(help="Only this data set, this arm or DATA/ARM, * for anything; may be repeated."),
@@ -44,34 +50,58 @@ def load_plans(
     llms: Sequence[str] | None = None,
 ) -> list[Plan]:
     """Return plans by name or file, cut down as the options say."""
+    from waysout.experiments.arms import cut_all
     from waysout.experiments.plan import load_plan
 
+    plans = [load_plan(name) for name in names]
+    return cut_all(plans, queries=queries, only=only or (), llms=llms or ())
+
+
+def results_folder(given: Path | None) -> Path:
+    """Return the folder of results: the one given, or the usual one."""
+    from waysout.errors import InputError
+    from waysout.experiments.results import results_dir
+
+    if given is not None and given.is_file():
+        raise InputError(f"--results {given} is a file: give a folder")
+    return given or results_dir()
+
+
+def failures_told(failures: Iterable[tuple[str, str, int]]) -> list[str]:
+    """Say why searches of some arms failed so many times: what has one reason in one line."""
+    reasons: dict[str, Counter[str]] = {}
+    for arm, why, count in failures:
+        reasons.setdefault(why, Counter())[arm] += count
     return [
-        load_plan(name).cut(queries=queries, only=only or (), llms=llms or ()) for name in names
+        f"failed: {next(iter(arms))}{_more(len(arms) - 1)}, {arms.total():,} x: {why}"
+        for why, arms in reasons.items()
     ]
+
+
+def _more(others: int) -> str:
+    return f" and {others:,} more {'arm' if others == 1 else 'arms'}" if others else ""
 
 
 def status(
     plan: Annotated[
         list[str] | None, typer.Argument(help="Plans; the default: those that were run.")
     ] = None,
-    llm: LlmNames = None,
+    llm: OfLlms = None,
     queries: Queries = None,
     only: Only = None,
     results: Folder = None,
     json: JsonFlag = False,
 ) -> None:
     """Show how much of a plan is done, arm by arm, what failed and why (also while it runs)."""
+    from waysout.experiments.arms import cut_all
     from waysout.experiments.cell import Cells
-    from waysout.experiments.results import results_dir
     from waysout.experiments.status import status_of
 
-    folder = results or results_dir()
-    with _opened(folder, needed=not plan) as kept:
+    with _opened(results_folder(results), needed=not plan) as kept:
         cells, failures = (kept.cells(), kept.failures()) if kept else (Cells(), [])
         replies = kept.replies() if kept else {}
-        wanted = load_plans(plan) if plan else kept.plans() if kept else []
-    cut = [p.cut(queries=queries, only=only or ()) for p in wanted]
+        wanted = load_plans(plan) if plan else _usable(kept.plans()) if kept else []
+    cut = cut_all(wanted, queries=queries, only=only or ())
     found = [(one, status_of(one, cells, failures, llm or ())) for one in cut]
     if json:
         print_json([asdict(arm) for _, arms in found for arm in arms])
@@ -80,6 +110,21 @@ def status(
         _show_status(one, arms)
     for name, count in replies.items():
         tell(f"{count:,} replies of {name} are on file, and will not be asked for again")
+
+
+def _usable(plans: Sequence[Plan]) -> list[Plan]:
+    """Return the plans whose arms can still be made, and name the others."""
+    from waysout.errors import InputError
+
+    usable = []
+    for plan in plans:
+        try:
+            plan.hash  # noqa: B018 - it makes every arm
+        except InputError as error:
+            say(f"{plan.name}: left out, it was run with another version of Waysout: {error}")
+        else:
+            usable.append(plan)
+    return usable
 
 
 @contextmanager
@@ -103,10 +148,10 @@ def _show_status(plan: Plan, arms: Sequence[ArmStatus]) -> None:
         print_table(f"{plan.name}, {asked}", columns, rows)
     done, wanted, paid = (sum(getattr(a, n) for a in arms) for n in ("done", "wanted", "paid"))
     tell(f"{plan.name}: {done:,} of {wanted:,} searches are done, for {paid:,} paid LLM calls")
-    for arm in arms:
-        for why, count in arm.failures.items():
-            asked = f" with {arm.llm}" if arm.llm else ""
-            tell(f"failed: {arm.data}/{arm.arm}{asked}, {count} x: {why}")
+    failures = ((f"{arm.data}/{arm.arm}{f' with {arm.llm}' if arm.llm else ''}", why, count)
+                for arm in arms for why, count in arm.failures.items())  # fmt: skip
+    for line in failures_told(failures):
+        tell(line)
 
 
 def show(
@@ -124,13 +169,24 @@ def show(
         return
     print_table(f"Arm {cells[0].arm}", ["of the arm", "value"], _facts(cells[0]))
     for llm in dict.fromkeys(cell.llm for cell in cells):
-        title = f"With {llm}" if llm else "Without an LLM"
-        print_table(title, _COLUMNS, [_row(cell) for cell in cells if cell.llm == llm])
+        _show_searches(llm, [cell for cell in cells if cell.llm == llm])
+    tell("unique: valid options, each once; prox., spar., nov.: means of their proximity, sparsity "
+         "and novelty; file: calls that were answered from file; --json has all of it")  # fmt: skip
 
 
-_METRICS = ("unique_valid", "proximity", "sparsity", "novelty")
-_SPENT = ("calls", "from_file", "rows", "seconds")
-_COLUMNS = ["query", "outcome", *(name.replace("_", " ") for name in _METRICS + _SPENT)]
+def _show_searches(llm: str, cells: Sequence[Cell]) -> None:
+    from_file = any(cell.value("from_file") for cell in cells)
+    heads = {name: head for name, head in _FIGURES.items() if from_file or name != "from_file"}
+    title = f"With {llm}" if llm else "Without an LLM"
+    rows = [[cell.query, cell.outcome, *(_told(cell, name) for name in heads)] for cell in cells]
+    print_table(title, ["query", "outcome", *heads.values()], rows)
+
+
+# Heads are short enough for a terminal of 80 columns.
+_FIGURES = {
+    "unique_valid": "unique", "proximity": "prox.", "sparsity": "spar.", "novelty": "nov.",
+    "calls": "calls", "from_file": "file", "rows": "rows", "seconds": "secs",
+}  # fmt: skip
 
 
 def _of_arm(beginning: str, cells: Cells) -> list[Cell]:
@@ -155,10 +211,13 @@ def _facts(cell: Cell) -> list[tuple[str, object]]:
             ("commit", cell.commit or "unknown")]  # fmt: skip
 
 
-def _row(cell: Cell) -> list[object]:
-    figures = [cell.value(name) for name in _METRICS + _SPENT]
-    told = ["" if f is None else f"{f:,.0f}" if f == int(f) else f"{f:,.3f}" for f in figures]
-    return [cell.query, cell.outcome, *told]
+def _told(cell: Cell, name: str) -> str:
+    value = cell.value(name)
+    if value is None:
+        return ""
+    if name == "seconds":
+        return f"{value:.1f}" if value >= 10 else f"{value:.3f}"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.3f}"
 
 
 def export(

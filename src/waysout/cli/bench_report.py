@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ from waysout.cli.output import say
 from waysout.cli.places import check_places
 
 if TYPE_CHECKING:
-    from waysout.experiments.cell import Cells
+    pass
 
 Places = Annotated[
     list[str] | None,
@@ -46,7 +45,7 @@ def plot(
     scope. yields: options after so many calls and rows. paired: two arms, query by query.
     """
     from waysout.errors import InputError, unknown
-    from waysout.experiments.cell import Cells
+    from waysout.experiments.cell import Cells, one_llm
     from waysout.experiments.plots import PICTURES, draw, to_svg
     from waysout.experiments.results import results_dir
 
@@ -58,25 +57,9 @@ def plot(
     places = results or [str(results_dir())]
     check_places({"--out": file}, {"--plan": plan, **{f"--results {p}": p for p in places}})
     cells = Cells.read(places)
-    asked = _one_llm(cells, llm)
-    _write(file, to_svg(draw(name, cells, llm=asked, plan=plan, arms=arms or ())))
-
-
-def _one_llm(cells: Cells, wanted: str) -> str:
-    """Return the LLM to show: the one given, or the only one there is."""
-    from waysout.errors import InputError, unknown
-    from waysout.experiments.status import llm_name
-
-    known = cells.llms
-    if wanted:
-        named = wanted if wanted in known else llm_name(wanted)
-        if known and named not in known:
-            raise InputError(unknown("LLM in these results", wanted, known))
-        return named
-    if len(known) > 1:
-        each = "".join(f"\n  --llm {shlex.quote(one)}" for one in known)
-        raise InputError(f"the results are of several LLMs, say of which one:{each}")
-    return next(iter(known), "")
+    asked = one_llm(cells.llms, llm)
+    made = draw(name, cells, llm=asked, plan=plan, arms=arms or (), places=results or ())
+    _write(file, to_svg(made))
 
 
 def _write(file: Path, data: bytes) -> None:
@@ -102,11 +85,14 @@ def report(
     The same results always give the same page. No LLM, data or oracle is needed.
     """
     from waysout.experiments.cell import Cells
+    from waysout.experiments.plots import check_can_draw
     from waysout.experiments.report import Report
     from waysout.experiments.results import results_dir
 
     places: Sequence[str] = results or [str(results_dir())]
     check_places({"--out": out}, {f"--results {place}": place for place in places})
+    if figures is not None:
+        check_can_draw()  # before a page is written that shows them
     made = Report(Cells.read(places), places, out, figures)
     for file, data in made.files():
         _write(file, data)

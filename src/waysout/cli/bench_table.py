@@ -35,7 +35,7 @@ def table(
         int | None, typer.Option(help="Only the first so many queries of each data set.", min=1)
     ] = None,
     plan: Annotated[
-        str, typer.Option(help="Your own plan instead of the table's: a TOML file.", metavar="FILE")
+        str, typer.Option(help="Another plan than the table's own: its name or a TOML file.")
     ] = "",
     format: Annotated[FORMATS, typer.Option(help="What to write.")] = "text",
     out: Annotated[Path | None, typer.Option(help="The file to write it to.")] = None,
@@ -46,7 +46,7 @@ def table(
     waysout bench show ID tells what was run.
     """
     from waysout.errors import InputError, unknown
-    from waysout.experiments.cell import Cells
+    from waysout.experiments.cell import Cells, llm_meant
     from waysout.experiments.render import render
     from waysout.experiments.results import results_dir
     from waysout.experiments.tables import TABLES, build
@@ -55,10 +55,11 @@ def table(
         raise InputError(unknown("table", name, TABLES))
     places = results or [str(results_dir())]
     check_places({"--out": out}, {"--plan": plan, **{f"--results {p}": p for p in places}})
+    cells = Cells.read(places)
     made = build(
         name,
-        Cells.read(places),
-        llm=llm or None,
+        cells,
+        llm=llm_meant(cells.llms, llm) if llm else None,
         queries=queries,
         plan=plan or None,
         places=results or (),

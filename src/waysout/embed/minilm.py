@@ -37,7 +37,7 @@ def folder() -> Path:
     if not all((place / file).is_file() for file in _FILES):
         raise UnavailableError(
             f"the sentence encoder {NAME} is not in the cache ({place}).\nTo have it (91 MB): "
-            f"waysout models pull {NAME}\nOr {_ELSEWHERE}."
+            f"waysout models pull {NAME};\nor {_ELSEWHERE}."
         )
     return place
 

@@ -143,11 +143,33 @@ class Plan:
         )
 
 
+def cut_all(
+    plans: Sequence[Plan],
+    *,
+    queries: int | None = None,
+    only: Sequence[str] = (),
+    llms: Sequence[str] = (),
+) -> list[Plan]:
+    """Cut plans alike: what is named need only be in one, and those without any of it go."""
+    for pattern in only:
+        if not any(_matches(arm, [pattern]) for plan in plans for arm in plan.arms):
+            names = dict.fromkeys(name for plan in plans for name in _names(plan))
+            where = ", ".join(plan.name for plan in plans)
+            raise InputError(f"{where}: {unknown('data set or arm', pattern, names)}")
+    kept = [(plan, [p for p in only if any(_matches(arm, [p]) for arm in plan.arms)])
+            for plan in plans]  # fmt: skip
+    return [plan.cut(queries=queries, only=patterns, llms=llms)
+            for plan, patterns in kept if patterns or not only]  # fmt: skip
+
+
+def _names(plan: Plan) -> list[str]:
+    return list(dict.fromkeys([*plan.datasets, *(arm.name for arm in plan.arms)]))
+
+
 def _chosen(plan: Plan, patterns: Sequence[str]) -> list[Arm]:
     for pattern in patterns:
         if not any(_matches(arm, [pattern]) for arm in plan.arms):
-            names = dict.fromkeys([*plan.datasets, *(arm.name for arm in plan.arms)])
-            raise InputError(f"{plan.name}: {unknown('data set or arm', pattern, names)}")
+            raise InputError(f"{plan.name}: {unknown('data set or arm', pattern, _names(plan))}")
     return [arm for arm in plan.arms if not patterns or _matches(arm, patterns)]
 
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
 from waysout.domain.schema import LARGEST
-from waysout.errors import InputError, IntegrityError, shown
-from waysout.experiments.arms import Arm
+from waysout.errors import InputError, IntegrityError, shown, unknown
+from waysout.experiments.arms import ID_LENGTH, Arm, digest
 
 VERSION = 1
+LARGEST_EXPORT = 2**30
 RESULTS_FILE = "results.sqlite"
 _MARK = "waysout_cell"
 _GZIP = b"\x1f\x8b"
+_CHUNK = 2**20
 
 Number = float | int
 Key = tuple[str, str, int]
@@ -29,8 +34,9 @@ class Cell:
 
     ``llm`` is empty where none is asked; ``query`` is the number of a row. ``oracle`` is the sha256
     of the trained model. ``found`` has, for each option in order, the LLM calls and the oracle rows
-    spent when it was there. ``spec`` is what ``arm``, the arm's id, was made of. ``commit`` is that
-    of the source, where it was known, and ``at`` the time, UTC.
+    spent when it was there. ``spec`` is what ``arm``, the arm's id, was made of; ``made_of`` is a
+    digest of what else decided the search, unknown in older cells. ``commit`` is that of the
+    source, where it was known, and ``at`` the time, UTC.
     """
 
     arm: str
@@ -47,6 +53,7 @@ class Cell:
     version: str = ""
     commit: str = ""
     at: str = ""
+    made_of: str = ""
 
     @property
     def key(self) -> Key:
@@ -76,11 +83,12 @@ class Cell:
             raise InputError(f"not a cell: {error}") from None
 
 
-_TEXTS = ("arm", "llm", "data", "oracle", "outcome", "reason", "version", "commit", "at")
+_TEXTS = ("arm", "llm", "data", "oracle", "outcome", "reason", "version", "commit", "at", "made_of")
 
 
 def _checked(table: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a cell, each of its type: an export may come from anybody."""
+    table = {"made_of": ""} | table
     for name in _TEXTS:
         if not isinstance(table[name], str):
             raise TypeError(f"{name} is a text, not {shown(table[name])}")
@@ -88,10 +96,21 @@ def _checked(table: dict[str, Any]) -> dict[str, Any]:
         for figure, value in table[name].items():
             if not (_is_number(value) or (value is None and name == "metrics")):
                 raise TypeError(f"{figure} is a number, not {shown(value)}")
-    if not isinstance(table["spec"], dict):
-        raise TypeError(f"spec is a table, not {shown(table['spec'])}")
+            if value is not None and value < 0 and (name == "spent" or isinstance(value, int)):
+                raise ValueError(f"{figure} counts something, and is {shown(value)}")
+    _check_spec(table["spec"], table["arm"], table["data"])
     found = tuple((_count(calls), _count(rows)) for calls, rows in table["found"])
     return table | {"query": _count(table["query"]), "found": found}
+
+
+def _check_spec(spec: object, arm: str, data: str) -> None:
+    """Refuse a cell that goes by the name of other searches."""
+    if not isinstance(spec, dict):
+        raise TypeError(f"spec is a table, not {shown(spec)}")
+    if spec.get("data") != data:
+        raise ValueError(f"its data is {shown(data)}, and that of its spec is not")
+    if arm != (told := digest(spec)[:ID_LENGTH]):
+        raise ValueError(f"its arm is {shown(arm)}, and that of its spec is {told}")
 
 
 def _is_number(value: object) -> bool:
@@ -101,8 +120,8 @@ def _is_number(value: object) -> bool:
 
 
 def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{shown(value)} is no whole number")
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise TypeError(f"{shown(value)} is no whole number, 0 or more")
     return value
 
 
@@ -149,6 +168,46 @@ class Cells:
         return len(self._cells)
 
 
+def llm_meant(known: Sequence[str], wanted: str) -> str:
+    """Return the one of some LLMs that is meant, or raise `InputError`.
+
+    It may be named as it is, as one connects to it, or by the model alone, also by how that begins,
+    up to the end of a word: ``simulated:1`` is not ``simulated:12``.
+
+    >>> llm_meant(["openai:gemma-3@http://localhost:80", "simulated:1"], "gemma")
+    'openai:gemma-3@http://localhost:80'
+    """
+    from waysout.experiments.status import llm_name
+
+    named = llm_name(wanted)
+    for exact in (wanted, named):
+        if exact in known:
+            return exact
+    if not known:
+        return named
+    found = [llm for llm in known if _begins(llm, wanted) or _begins(llm, named)]
+    if not found:
+        raise InputError(unknown("LLM in these results", wanted, known))
+    if len(found) > 1:
+        raise InputError(f"{shown(wanted)} may be {' or '.join(found)}: write more of its name")
+    return found[0]
+
+
+def one_llm(known: Sequence[str], wanted: str = "") -> str:
+    """Return the LLM that is meant, or the only one there is; none where no LLM was asked."""
+    if wanted:
+        return llm_meant(known, wanted)
+    if len(known) > 1:
+        each = "".join(f"\n  --llm {shlex.quote(llm)}" for llm in known)
+        raise InputError(f"the results are of several LLMs, say of which one:{each}")
+    return next(iter(known), "")
+
+
+def _begins(llm: str, beginning: str) -> bool:
+    whole_words = re.compile(rf"{re.escape(beginning)}(?!\w)")
+    return any(whole_words.match(name) for name in (llm, llm.partition(":")[2]))
+
+
 def _read(place: Path) -> Iterator[Cell]:
     """Read a folder of results, its SQLite file, or an export."""
     if place.suffix not in (".jsonl", ".gz"):
@@ -166,15 +225,28 @@ def _read(place: Path) -> Iterator[Cell]:
 
 def _lines(place: Path) -> list[bytes]:
     try:
-        data = place.read_bytes()
-        if data.startswith(_GZIP):
-            data = gzip.decompress(data)
+        with place.open("rb") as file:
+            packed = file.read(len(_GZIP)) == _GZIP
+        with gzip.open(place) if packed else place.open("rb") as file:
+            return _bounded(file, place).splitlines()
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(
             f"cannot read {place}: {reason}; give a folder of results or an export of one"
         ) from None
-    return data.splitlines()
+
+
+def _bounded(file: BufferedIOBase, place: Path) -> bytes:
+    """Return what is in a file; a little one may hold more than there is memory for."""
+    parts, size = list[bytes](), 0
+    while part := file.read(_CHUNK):
+        parts.append(part)
+        size += len(part)
+        if size > LARGEST_EXPORT:
+            raise InputError(
+                f"{place} holds more than {LARGEST_EXPORT:,} bytes: export fewer searches at once"
+            )
+    return b"".join(parts)
 
 
 def write_cells(path: Path, cells: Iterable[Cell]) -> int:

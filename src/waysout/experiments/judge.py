@@ -1,13 +1,13 @@
 """Whether searches support a claim, by rules that are stated.
 
-A claim is a list of comparisons that must come out in a certain way on each data set. A data set
-supports it if all of them do; a claim is supported if all its data sets do, not supported if none
-does, and mixed else. One that no search was run for is not judged. The claims: `claims.CLAIMS`.
+A claim is a list of comparisons that must come out in a certain way on each data set. Each says
+yes, no or neither (undecided). A data set supports a claim if all its comparisons say yes, and does
+not if one says no. What was not run is named, never judged. The claims: `claims.CLAIMS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -17,15 +17,20 @@ from waysout.experiments import paper
 from waysout.experiments.arms import Arm, Plan
 from waysout.experiments.cell import Cells
 from waysout.experiments.plan import load_plan
-from waysout.experiments.stats import Paired, Setting, best_setting, paired
+from waysout.experiments.stats import Paired, Setting, best_setting, halves, paired
 from waysout.experiments.tables_base import Sample, View, title_of
 from waysout.experiments.tables_budget import llm_budget_row
+from waysout.experiments.tables_pruning import sweep_row
 
-Word = Literal["supported", "not supported", "mixed", "not run"]
+Word = Literal["supported", "not supported", "undecided", "mixed", "not run"]
 How = Literal["more", "less", "no less", "twice", "about", "shown"]
+Answer = Literal["yes", "no", "undecided"]
 DATASETS = tuple(paper.NAMES)
 WIDE = 2.0
 NEAR = 0.05
+MARGIN = 0.10
+FEWEST = 5
+"""Fewer pairs than this decide nothing, whatever their interval is."""
 
 
 # Rules -----------------------------------------------------------------------------------------
@@ -38,24 +43,63 @@ def _ends(found: Paired) -> tuple[float, float]:
     return low, delta if found.high is None else found.high
 
 
-def _is_wide(found: Paired) -> bool:
-    least = WIDE * (found.mean_a or 0.0)
-    return _ends(found)[0] > 0 and (found.mean_b or 0.0) >= least
+def _above(low: float, high: float, least: float) -> Answer:
+    return "yes" if low > least else "no" if high < least else "undecided"
 
 
-def _is_near(found: Paired) -> bool:
-    return abs(found.delta or 0.0) <= NEAR * abs(found.mean_a or 0.0)
+def _more(found: Paired) -> Answer:
+    return _above(*_ends(found), 0.0)
 
 
-RULES: Mapping[How, tuple[str, Callable[[Paired], bool]]] = {
-    "more": ("the interval lies above 0", lambda found: _ends(found)[0] > 0),
-    "less": ("the interval lies below 0", lambda found: _ends(found)[1] < 0),
-    "no less": ("the interval reaches 0 or lies above it", lambda found: _ends(found)[1] >= 0),
-    "twice": (f"the interval lies above 0, and B is {WIDE:g} times A or more", _is_wide),
-    "about": (f"the means differ by at most {NEAR:.0%} of A", _is_near),
-    "shown": ("for information, not judged", lambda found: True),
+def _less(found: Paired) -> Answer:
+    low, high = _ends(found)
+    return _above(-high, -low, 0.0)
+
+
+def _no_less(found: Paired) -> Answer:
+    low, high = _ends(found)
+    if low > -MARGIN * abs(found.mean_a or 0.0):
+        return "yes"
+    return "no" if high < 0 else "undecided"
+
+
+def _twice(found: Paired) -> Answer:
+    return _above(*_ends(found), (WIDE - 1) * (found.mean_a or 0.0))
+
+
+def _about(found: Paired) -> Answer:
+    low, high = _ends(found)
+    margin = NEAR * abs(found.mean_a or 0.0)
+    if -margin <= low and high <= margin:
+        return "yes"
+    return "no" if low > margin or high < -margin else "undecided"
+
+
+RULES: Mapping[How, tuple[str, Callable[[Paired], Answer]]] = {
+    "more": ("yes if the interval lies above 0, no if below, undecided if it contains 0", _more),
+    "less": ("yes if the interval lies below 0, no if above, undecided if it contains 0", _less),
+    "no less": (
+        f"yes if the interval lies above −{MARGIN * 100:g} % of A, no if it reaches beyond that "
+        "and lies below 0, else undecided",
+        _no_less,
+    ),
+    "twice": (
+        f"yes if the interval says that B is more than {WIDE:g} times A, no if less, else "
+        "undecided",
+        _twice,
+    ),
+    "about": (
+        f"yes if the interval lies within {NEAR * 100:g} % of A on either side of 0, no if it lies "
+        "outside, else undecided",
+        _about,
+    ),
+    "shown": ("for information, not judged", lambda found: "undecided"),
 }
-"""What must hold of B − A (95 % interval of the mean paired difference) for each kind of words."""
+"""What is made of B − A (95 % interval of the mean paired difference) for each kind of words."""
+NEVER = (
+    f"Fewer than {FEWEST} pairs, or two means of 0, leave every comparison undecided, whatever the "
+    "interval is."
+)
 
 
 # Claims ----------------------------------------------------------------------------------------
@@ -67,6 +111,7 @@ class Expected:
 
     Both are named by patterns, with ``|`` between alternatives; of several arms that fit, the one
     with the most unique valid options counts. ``other`` is the metric of A where that is another.
+    ``datasets`` are those that it is about, all of the claim's if none are named.
     """
 
     metric: str
@@ -74,6 +119,16 @@ class Expected:
     arm: str
     than: str
     other: str = ""
+    datasets: tuple[str, ...] = ()
+
+    def is_about(self, data: str) -> bool:
+        """Whether it is made on a data set."""
+        return not self.datasets or data in self.datasets
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it decides anything."""
+        return self.how != "shown"
 
 
 @dataclass(frozen=True)
@@ -81,7 +136,8 @@ class Claim:
     """What is claimed (``says``), the plan that it is judged on, and what follows from it.
 
     ``remark`` is what a reader should know. A claim about time is not judged with a simulated LLM,
-    which takes none; one that ``chooses`` the best of many settings, only where all were run.
+    which takes none. One whose settings are ``chosen_on`` all queries, or on half of them to be
+    judged on the others, is judged only where every setting has the searches that choose.
     """
 
     name: str
@@ -92,7 +148,7 @@ class Claim:
     datasets: tuple[str, ...] = DATASETS
     remark: str = ""
     about_time: bool = False
-    chooses: bool = False
+    chosen_on: Literal["", "all", "half"] = ""
 
     def judge(self, cells: Cells, llm: str) -> Verdict:
         """Return what the searches with an LLM say."""
@@ -101,16 +157,23 @@ class Claim:
         if self.about_time:  # a search that got replies from a file tells no time
             cells = Cells(cell for cell in cells if not cell.value("from_file"))
         view = View(known_plan(self.plan), cells, llm, (llm,))
-        outcomes = (_compare(view, data, e, self.chooses)
-                    for data in self.datasets for e in self.expected)  # fmt: skip
+        outcomes = (_compare(view, data, e, self.chosen_on) for data in self.datasets
+                    for e in self.expected if e.is_about(data))  # fmt: skip
         return Verdict(self, llm, tuple(outcomes))
+
+    @property
+    def judged_on(self) -> tuple[str, ...]:
+        """The data sets that can support it; on others comparisons are shown only."""
+        judged = [e for e in self.expected if e.is_judged]
+        return tuple(data for data in self.datasets if any(e.is_about(data) for e in judged))
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How one comparison came out on one data set, and the paper's means of A and B.
 
-    ``ran`` is how many queries both sides have finished, of those ``wanted``.
+    ``ran`` is how many queries all arms that it is about have finished, of those ``wanted``;
+    ``arms`` how many of these arms were run at all, and how many there are.
     """
 
     data: str
@@ -121,16 +184,32 @@ class Outcome:
     theirs: tuple[float | None, float | None] = (None, None)
     ran: int = 0
     wanted: int = 0
+    arms: tuple[int, int] = (0, 0)
 
     @property
     def was_run(self) -> bool:
         """Whether there is any query to compare on."""
-        return self.found.n > 0
+        return self.ran > 0
 
     @property
-    def holds(self) -> bool:
+    def is_judged(self) -> bool:
+        """Whether it was run and decides anything."""
+        return self.was_run and self.expected.is_judged
+
+    @property
+    def answer(self) -> Answer:
         """Whether it came out as it must."""
-        return self.was_run and RULES[self.expected.how][1](self.found)
+        found = self.found
+        if found.n < FEWEST or not (found.mean_a or found.mean_b):
+            return "undecided"
+        return RULES[self.expected.how][1](found)
+
+
+_SAID: Mapping[Answer, Word] = {
+    "yes": "supported",
+    "no": "not supported",
+    "undecided": "undecided",
+}
 
 
 @dataclass(frozen=True)
@@ -142,40 +221,80 @@ class Verdict:
     outcomes: tuple[Outcome, ...]
 
     @property
-    def by_data(self) -> dict[str, bool]:
-        """Whether each data set supports the claim; those that were not run are left out."""
-        judged: dict[str, bool] = {}
-        for outcome in self.outcomes:
-            if outcome.was_run:
-                judged[outcome.data] = judged.get(outcome.data, True) and outcome.holds
-        return judged
+    def answers(self) -> dict[str, Answer]:
+        """What each data set says of the claim; those that were not run are left out."""
+        found: dict[str, list[Answer]] = {}
+        for outcome in self._judged:
+            found.setdefault(outcome.data, []).append(outcome.answer)
+        return {data: _together(answers) for data, answers in found.items()}
 
     @property
     def word(self) -> Word:
-        """The verdict in a word or two."""
-        judged = self.by_data
-        if not judged:
+        """The verdict in a word or two, on what was run: ``where`` says on which part that is."""
+        given = set(self.answers.values())
+        if not given:
             return "not run"
-        if all(judged.values()):
-            return "supported"
-        return "mixed" if any(judged.values()) else "not supported"
+        return _SAID[given.pop()] if len(given) == 1 else "mixed"
+
+    @property
+    def where(self) -> str:
+        """Which data sets say what, unless all were run, with all comparisons, and agree."""
+        answers = self.answers
+        parts = [
+            f"{said} on {', '.join(self._named(d) for d in answers if answers[d] == answer)}"
+            for answer, said in _SAID.items()
+            if answer in answers.values()
+        ]
+        missing = [data for data in self.claim.judged_on if data not in answers]
+        parts += [f"not run on {_named(missing)}"] if answers and missing else []
+        whole = len(parts) == 1 and not any(self._share(data) for data in answers)
+        return "" if whole else "; ".join(parts)
 
     @property
     def words(self) -> str:
         """The verdict with the data sets that it is about, and what speaks against it."""
-        judged = self.by_data
-        sides = [_named(data for data, holds in judged.items() if holds is side)
-                 for side in (True, False)]  # fmt: skip
-        told: str = self.word
-        if self.word == "mixed":
-            told = f"mixed: supported on {sides[0]}, not on {sides[1]}"
-        elif judged and len(judged) < len(self.claim.datasets):
-            told = f"{self.word} on {_named(judged)}; the rest was not run"
-        but = ["simulated"] if judged and is_simulated(self.llm) else []
-        fewest = min((o for o in self.outcomes if o.was_run), key=lambda o: o.ran, default=None)
-        if fewest is not None and fewest.ran < fewest.wanted:
-            but.append(f"{fewest.ran} of {fewest.wanted} queries")
+        where = f"mixed: {self.where}" if self.word == "mixed" else self.where
+        told, but = where or self.word, list(self._but())
         return f"{told} ({', '.join(but)})" if but else told
+
+    @property
+    def _judged(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.is_judged]
+
+    def _named(self, data: str) -> str:
+        return f"{title_of(data)}{self._share(data)}"
+
+    def _share(self, data: str) -> str:
+        """Say so where some comparisons of a data set were not run."""
+        there = [o for o in self.outcomes if o.data == data and o.expected.is_judged]
+        ran = sum(outcome.was_run for outcome in there)
+        return "" if ran == len(there) else f" ({ran} of {len(there)} comparisons)"
+
+    def _but(self) -> Iterator[str]:
+        """Say what a reader must know before relying on the verdict."""
+        judged = self._judged
+        if not judged:
+            return
+        if is_simulated(self.llm):
+            yield "simulated"
+        ran, wanted = min(((o.ran, o.wanted) for o in judged), key=_share_of)
+        if ran < wanted:
+            same = all(o.ran == ran for o in judged)
+            yield f"{'' if same else 'as few as '}{ran} of {wanted} queries"
+        ran, wanted = min((o.arms for o in judged), key=_share_of)
+        if ran < wanted:
+            yield f"the best of {ran} of {wanted} arms"
+
+
+def _together(answers: Sequence[Answer]) -> Answer:
+    """Return what several comparisons say of one data set: all must come out."""
+    if "no" in answers:
+        return "no"
+    return "undecided" if "undecided" in answers else "yes"
+
+
+def _share_of(counts: tuple[int, int]) -> float:
+    return counts[0] / counts[1]
 
 
 @lru_cache(maxsize=32)
@@ -196,29 +315,44 @@ def _named(datasets: Iterable[str]) -> str:
 # Comparing -------------------------------------------------------------------------------------
 
 
-def _compare(view: View, data: str, expected: Expected, chooses: bool) -> Outcome:
+def _compare(view: View, data: str, expected: Expected, chosen_on: str) -> Outcome:
     sides = [_fitting(view, data, pattern) for pattern in (expected.than, expected.arm)]
-    whole = all(sample.complete for samples in sides for sample in samples)
-    a, b = (_best(samples) for samples in sides)
-    if a is None or b is None or (chooses and not whole):
+    every = [sample for samples in sides for sample in samples]
+    asked = min((len(sample.wanted) for sample in every), default=0)
+    choosing, judging = halves(asked) if chosen_on == "half" else (range(asked), range(asked))
+    whole = all(sample.at(choosing).complete for sample in every)
+    a, b = (_best(samples, _shared(choosing, every)) for samples in sides)
+    if a is None or b is None or (chosen_on and not whole):
         return Outcome(data, expected, expected.than, expected.arm, Paired(0))
-    both = [query for query in a.wanted if query in a.cells and query in b.cells]
+    # Without a half that chooses, the best is known only on the queries that all have finished.
+    both = _shared(judging, (a, b) if chosen_on == "half" else every)
     metric, other = expected.metric, expected.other or expected.metric
-    found = paired(
-        [a.cells[query].value(other) for query in both],
-        [b.cells[query].value(metric) for query in both],
-    )
+    found = paired(_values(a, both, other), _values(b, both, metric))
     plan = view.plan.name
     theirs = _of_paper(plan, a.arm, other), _of_paper(plan, b.arm, metric)
     names = [f"{best.arm.name}{_of_how_many(samples)}"
              for best, samples in zip((a, b), sides, strict=True)]  # fmt: skip
-    wanted = max(len(a.wanted), len(b.wanted))
-    return Outcome(data, expected, names[0], names[1], found, theirs, len(both), wanted)
+    arms = min(((_ran(samples), len(samples)) for samples in sides), key=_share_of)
+    return Outcome(data, expected, names[0], names[1], found, theirs, len(both), len(judging), arms)
+
+
+def _shared(places: Sequence[int], samples: Sequence[Sample]) -> list[int]:
+    """Return the places of the queries that all have finished, except arms that were not run."""
+    run = [sample for sample in samples if sample.n]
+    return [i for i in places if all(sample.wanted[i] in sample.cells for sample in run)]
+
+
+def _values(sample: Sample, places: Sequence[int], metric: str) -> list[float | None]:
+    return [sample.cells[sample.wanted[i]].value(metric) for i in places]
+
+
+def _ran(fitting: Sequence[Sample]) -> int:
+    return sum(sample.n > 0 for sample in fitting)
 
 
 def _of_how_many(fitting: Sequence[Sample]) -> str:
     """Say so where the best is one of fewer arms than there are."""
-    run = sum(sample.n > 0 for sample in fitting)
+    run = _ran(fitting)
     return "" if run == len(fitting) else f" (of {run} of {len(fitting)} arms that were run)"
 
 
@@ -227,16 +361,15 @@ def _fitting(view: View, data: str, pattern: str) -> list[Sample]:
             if any(fnmatchcase(sample.arm.name, one) for one in pattern.split("|"))]  # fmt: skip
 
 
-def _best(fitting: Sequence[Sample]) -> Sample | None:
-    """Return the arm with the highest yield; of settings of pruning as the tables choose it."""
-    samples = [sample for sample in fitting if sample.n]
-    # Where some have all their searches the others were judged on other queries.
-    whole = [sample for sample in samples if sample.complete] or samples
-    settings = {_setting(sample): sample for sample in whole}
-    if len(whole) > 1 and None not in settings:
-        means = {s: one.mean("unique_valid") or 0.0 for s, one in settings.items() if s}
-        return settings[best_setting(means)]
-    return max(whole, key=lambda sample: sample.mean("unique_valid") or 0.0, default=None)
+def _best(fitting: Sequence[Sample], places: Sequence[int]) -> Sample | None:
+    """Return the arm with the highest yield on some queries; ties of settings as in the tables."""
+    run = [sample for sample in fitting if sample.n]
+    means = [sample.at(places).mean("unique_valid") or 0.0 for sample in run]
+    settings = [_setting(sample) for sample in run]
+    known = [setting for setting in settings if setting is not None]
+    if len(run) == len(set(known)) > 1:
+        return run[settings.index(best_setting(dict(zip(known, means, strict=True))))]
+    return run[means.index(max(means))] if run else None
 
 
 def _setting(sample: Sample) -> Setting | None:
@@ -256,23 +389,12 @@ def _of_paper(plan: str, arm: Arm, metric: str) -> float | None:
     return value if isinstance(value, float) else None
 
 
-def _sweep_row(arm: Arm) -> paper.PaperRow:
-    if arm.settings["pruning"] == "none":
-        return paper.best("pruning_best_all30", arm.data, "No pruning")
-    return paper.find(
-        "pruning_sweep24",
-        dataset=title_of(arm.data),
-        method=arm.paper,
-        scope=arm.settings["scope"].capitalize(),
-        threshold=f"{arm.settings['threshold']:g}",
-    )
-
-
 _PAPER_ROWS: Mapping[str, Callable[[Arm], paper.PaperRow]] = {
     "llm-budget": llm_budget_row,
     "reward-weights": lambda arm: paper.find(
         "reward_weights", dataset=title_of(arm.data), setting=arm.paper
     ),
-    "pruning-sweep": _sweep_row,
+    "pruning-sweep": sweep_row,
+    "pruning-heldout": lambda arm: paper.best("pruning_heldout", arm.data, arm.paper),
     "compressors": lambda arm: paper.find("compressors", compressor=arm.paper),
 }

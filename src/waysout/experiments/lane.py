@@ -86,6 +86,8 @@ class LlmLane:
             why = reason(error)
             self._hear(error)
         except Exception as error:
+            if error is self.replies.lost:  # without the file there is nothing to go on for
+                raise
             why = reason(error)
         finally:
             self._leave(len(left))
@@ -100,8 +102,8 @@ class LlmLane:
     ) -> None:
         """Search for some people at once, and take them out of those left as they end."""
         problem, found, stop = place.problem(todo.arm.rules), FoundAt(), Stop()
-        measure = Measure(todo.arm, todo.llm, place.sha256, self.commit)
-        tallies = [Tally() for _ in people]
+        measure = Measure.of(todo.arm, todo.llm, place, self.commit)
+        tallies = [Tally(todo.arm.id if self.lane.alone else "") for _ in people]
         rows = _tallied([place.data.rows[query] for query in people], tallies)
         asked = options(todo.arm, place.data, self.replies, found, stop)
         source = afind_many(problem, rows, **asked)
@@ -110,9 +112,11 @@ class LlmLane:
             async for result in source:
                 query, tally = people[result.index], tallies[result.index]
                 interrupted = result.outcome.kind is OutcomeKind.INTERRUPTED
-                if interrupted and self._own.reason:
+                if interrupted and (self._own.reason or self.replies.lost):
                     continue  # it was not its own end; who is to blame is said once
-                self.keep(todo, measure.cell(query, result, found.of(problem, result), tally))
+                outcome = measure.cell(query, result, found.of(problem, result), tally)
+                with self.replies.filing():
+                    self.keep(todo, outcome)
                 left.discard(query)
                 self._leave(1)
         finally:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 from waysout import __version__
 from waysout.datasets.load import Dataset, load_dataset
@@ -16,7 +18,7 @@ from waysout.datasets.split import training_rows
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind, plain
 from waysout.domain.schema import Row
-from waysout.experiments.arms import Arm
+from waysout.experiments.arms import ID_LENGTH, Arm, digest
 from waysout.experiments.cell import Cell
 from waysout.experiments.replies import Tally
 from waysout.experiments.results import Failure, now
@@ -25,6 +27,7 @@ from waysout.oracles.cache import CachedOracle
 from waysout.report.result import Result
 from waysout.run.find import Options
 from waysout.run.office import Stop
+from waysout.run.plan import describe, wording
 from waysout.run.progress import Progress
 
 _UNFINISHED = (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
@@ -64,6 +67,18 @@ def _world(name: str, sha256: str) -> World:
 def oracle_sha256(name: str) -> str:
     """Return the sha256 of a data set's trained oracle."""
     return load_oracle_model(name)[1].model_sha256
+
+
+def made_of(arm: Arm, place: World) -> str:
+    """Return a digest of what decides an arm's searches and is not in its id.
+
+    That is what the card says, the scales that the training rows give, and the encoder by name.
+    """
+    problem = place.problem(arm.rules)
+    told = [describe(problem), wording(problem.schema), arm.made.settings()]
+    # On another machine the last digit of a scale may be another.
+    rounded = json.loads(json.dumps(plain(told)), parse_float=lambda text: f"{float(text):.9g}")
+    return digest(rounded)[:ID_LENGTH]
 
 
 def options(
@@ -120,6 +135,12 @@ class Measure:
     llm: str
     oracle: str
     commit: str
+    made_of: str = ""
+
+    @classmethod
+    def of(cls, arm: Arm, llm: str, place: World, commit: str) -> Self:
+        """Return it for the searches of an arm in its world."""
+        return cls(arm, llm, place.sha256, commit, made_of(arm, place))
 
     def cell(
         self, query: int, result: Result, found: tuple[tuple[int, int], ...], tally: Tally
@@ -150,6 +171,7 @@ class Measure:
             },
             found=found,
             spec=self.arm.spec,
+            made_of=self.made_of,
             version=__version__,
             commit=self.commit,
             at=now(),

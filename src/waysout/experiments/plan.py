@@ -11,6 +11,7 @@
     grid = { scope = ["path", "global"], threshold = [0.001, 0.01] }
 
 An arm with a grid stands for an arm of each combination. What an arm does not say, the plan does.
+A plan that is ``like`` another takes from it what it does not say, and may add ``[[more_arms]]``.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ from waysout.prompts.propose import Style
 from waysout.prompts.render import Template
 from waysout.run.plan import MOST_K, check_whole
 
-__all__ = ["Arm", "Plan", "load_plan", "plan_names"]
+__all__ = ["Arm", "Plan", "load_plan", "plan_names", "plan_text"]
 
 _SHARED = ("k", "calls", "rows", "seed", "rules", "queries")
 _PLAN_KEYS = (
-    "title", "datasets", "llms", "in_flight", "one_by_one", "style", "arms", "like", *_SHARED,
+    "title", "datasets", "llms", "in_flight", "one_by_one", "style", "arms", "more_arms", "like",
+    *_SHARED,
 )  # fmt: skip
 _ARM_KEYS = (
     "name", "method", "settings", "paper", "by_dataset", "grid", "datasets", "style", "repeat",
@@ -61,6 +63,11 @@ def plan_names() -> list[str]:
     if not folder.is_dir():
         return []
     return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name[-5:] == ".toml")
+
+
+def plan_text(name_or_path: str) -> str:
+    """Return a plan as it is written."""
+    return _find(name_or_path).text
 
 
 def load_plan(name_or_path: str) -> Plan:
@@ -106,13 +113,30 @@ def _whole(source: _Source, inside: tuple[str, ...]) -> Table:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{source.label} is not TOML: {error}") from None
     like = table.pop("like", None)
+    _check_arms(source.label, table, like)
     if like is None:
         return table
     if not isinstance(like, str):
         raise InputError(f"{source.label}: like is the name of a plan, not {shown(like)}")
     if source.label in inside:
         raise InputError(f"{source.label} is like itself: {' → '.join((*inside, source.label))}")
-    return {**_whole(_find(like, source.folder), (*inside, source.label)), **table}
+    base = _whole(_find(like, source.folder), (*inside, source.label))
+    more = _tables(source.label, table, "more_arms")
+    return {**base, **table, "arms": [*_tables(like, base, "arms"), *more], "more_arms": []}
+
+
+def _check_arms(where: str, table: Table, like: object) -> None:
+    """Refuse arms that would take the place of all others unseen."""
+    if like is None and "more_arms" in table:
+        raise InputError(
+            f"{where}: more_arms are added to those of the plan that it is like: say like, or "
+            "write [[arms]]"
+        )
+    if like is not None and "arms" in table:
+        raise InputError(
+            f"{where}: a plan that is like another has its arms: write [[more_arms]] to add some, "
+            "or leave out like"
+        )
 
 
 # Reading ---------------------------------------------------------------------------------------
@@ -153,9 +177,7 @@ class _Reader:
         )
 
     def _entries(self, shared: Table) -> Iterator[_Entry]:
-        tables = self.table.get("arms", [])
-        if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-            raise InputError(f"{self.label}: arms are tables: [[arms]]")
+        tables = _tables(self.label, self.table, "arms")
         style = _style(self.label, self.table.get("style", {}))
         for place, table in enumerate(tables, 1):
             where = f"{self.label}, arm {shown(table.get('name', place))}"
@@ -327,6 +349,13 @@ def _table(where: str, table: Table, key: str) -> Table:
     value = table.get(key, {})
     if not isinstance(value, dict):
         raise InputError(f"{where}: {key} is a table, not {shown(value)}")
+    return value
+
+
+def _tables(where: str, table: Table, key: str) -> list[Table]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise InputError(f"{where}: {key} are tables: [[{key}]]")
     return value
 
 

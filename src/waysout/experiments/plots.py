@@ -19,8 +19,9 @@ from waysout.experiments import paper
 from waysout.experiments.cell import Cells
 from waysout.experiments.plan import load_plan
 from waysout.experiments.stats import paired
-from waysout.experiments.tables_base import Sample, View, llm_words, title_of
+from waysout.experiments.tables_base import Sample, View, llm_words, run_command, title_of
 from waysout.experiments.tables_ours import with_curve
+from waysout.experiments.tables_pruning import sweep_row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,12 +50,25 @@ class Picture:
     draw: Callable[[View, Sequence[str]], Figure]
 
 
-def draw(name: str, cells: Cells, *, llm: str, plan: str = "", arms: Sequence[str] = ()) -> Figure:
-    """Return a picture by its name, of the plan's arms or of only these."""
+def draw(
+    name: str,
+    cells: Cells,
+    *,
+    llm: str,
+    plan: str = "",
+    arms: Sequence[str] = (),
+    places: Sequence[str] = (),
+) -> Figure:
+    """Return a picture by its name, of the plan's arms or of only these.
+
+    ``places`` are where the cells come from.
+    """
     if name not in PICTURES:
         raise InputError(unknown("picture", name, PICTURES))
     picture = PICTURES[name]
-    view = View(load_plan(plan or picture.plan), cells, llm, (llm,))
+    run = run_command(plan or picture.plan, places)
+    own = load_plan(picture.plan) if plan else None
+    view = View(load_plan(plan or picture.plan), cells, llm, (llm,), run, own)
     known = {arm.name for arm in view.plan.arms}
     for arm in arms:
         if arm not in known:
@@ -69,6 +83,12 @@ def to_svg(figure: Figure) -> bytes:
     with _style():
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return out.getvalue()
+
+
+def check_can_draw() -> None:
+    """Say what to install where pictures cannot be drawn."""
+    with _style():
+        pass
 
 
 @contextmanager
@@ -95,13 +115,22 @@ def _arms(view: View, data: str, only: Sequence[str]) -> list[Sample]:
             if sample.n and (not only or sample.arm.name in only)]  # fmt: skip
 
 
+def _titled(view: View, data: str, only: Sequence[str], of: str = "") -> str:
+    """Name a panel, and how many queries its arms were run for."""
+    counts = sorted({sample.n for sample in _arms(view, data, only)}) or [0]
+    n = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{title_of(data)}{of} (n = {n})"
+
+
+def _named(view: View, method: str) -> list[str]:
+    return [arm.name for arm in view.plan.arms if arm.name.startswith(f"{method} ")] or [method]
+
+
 def _datasets(view: View, only: Sequence[str]) -> list[str]:
     found = [data for data in view.plan.datasets if _arms(view, data, only)]
     if not found:
         named = f" of {view.plan.name} with {llm_words(view.llm) or 'no LLM'}"
-        raise InputError(
-            f"there are no searches{named} to draw: waysout bench run {view.plan.name}"
-        )
+        raise InputError(f"there are no searches{named} to draw: {view.command}")
     return found
 
 
@@ -164,7 +193,7 @@ def _trade_off(view: View, only: Sequence[str]) -> Figure:
         ):
             for sample in _arms(view, data, only):
                 handles |= _dot(panel, sample, metric, looks)
-            panel.set(title=title_of(data), xlabel=label, ylabel=YIELD)
+            panel.set(title=_titled(view, data, only), xlabel=label, ylabel=YIELD)
             panel.margins(0.08)
             panel.set_yscale("symlog", linthresh=1, linscale=0.35)
             panel.set_ylim(0, 1.3 * panel.get_ylim()[1])
@@ -203,7 +232,8 @@ def _sweep(view: View, only: Sequence[str]) -> Figure:
             for metric, label in _SWEPT:
                 panel = next(places)
                 handles |= _curves(panel, view, data, method, metric)
-                panel.set(title=f"{title_of(data)}, {method}", xlabel=symbol, ylabel=label)
+                title = _titled(view, data, _named(view, method), f", {method}")
+                panel.set(title=title, xlabel=symbol, ylabel=label)
     return _finish(figure, view, "Pruning: thresholds and scopes", handles, 4)
 
 
@@ -226,7 +256,7 @@ def _curves(panel: Axes, view: View, data: str, method: str, metric: str) -> dic
             "dashes": DASHES[place],
         }
         (handles[scope],) = panel.plot(*zip(*found, strict=True), markersize=4.5, **look)
-        theirs = _paper_sweep(data, method, scope, metric, thresholds)
+        theirs = _paper_sweep(view, data, method, scope, metric)
         if theirs:
             faint = _PAPERS | {"marker": MARKERS[place]}
             (handles[f"{scope}, the paper's"],) = panel.plot(*zip(*theirs, strict=True), **faint)
@@ -241,22 +271,27 @@ def _curves(panel: Axes, view: View, data: str, method: str, metric: str) -> dic
 def _swept(
     view: View, data: str, method: str, scope: str, metric: str
 ) -> list[tuple[float, float]]:
-    points = []
-    for sample in view.samples(data):
-        settings, value = sample.arm.settings, sample.mean(metric)
-        mine = sample.arm.name.startswith(f"{method} ") and settings.get("scope") == scope
-        if mine and value is not None:
-            points.append((float(settings["threshold"]), value))
-    return sorted(points)
+    samples = _of_scope(view, data, method, scope)
+    points = ((_threshold(sample), sample.mean(metric)) for sample in samples)
+    return sorted((t, value) for t, value in points if value is not None)
 
 
 def _paper_sweep(
-    data: str, method: str, scope: str, metric: str, thresholds: Sequence[float]
+    view: View, data: str, method: str, scope: str, metric: str
 ) -> list[tuple[float, float]]:
-    where = {"dataset": title_of(data), "method": method.capitalize(), "scope": scope.capitalize()}
-    rows = ((t, paper.find("pruning_sweep24", threshold=f"{t:g}", **where)) for t in thresholds)
-    values = ((t, paper.number(row, metric)) for t, row in rows)
-    return [(t, value) for t, value in values if isinstance(value, float)]
+    samples = [sample for sample in _of_scope(view, data, method, scope) if sample.n]
+    points = ((_threshold(s), paper.number(view.row(s.arm, sweep_row), metric)) for s in samples)
+    return sorted((t, value) for t, value in points if isinstance(value, float))
+
+
+def _of_scope(view: View, data: str, method: str, scope: str) -> list[Sample]:
+    return [sample for sample in view.samples(data)
+            if sample.arm.name in _named(view, method)
+            and sample.arm.settings.get("scope") == scope]  # fmt: skip
+
+
+def _threshold(sample: Sample) -> float:
+    return float(sample.arm.settings["threshold"])
 
 
 # Yields ----------------------------------------------------------------------------------------
@@ -274,7 +309,7 @@ def _yields(view: View, only: Sequence[str]) -> Figure:
             for sample in _arms(view, data, only):
                 if spent == "rows" or sample.arm.asks_llm:
                     handles |= _steps(panel, sample, place, spent, looks)
-            panel.set(title=title_of(data), xlabel=label, ylabel=YIELD)
+            panel.set(title=_titled(view, data, only), xlabel=label, ylabel=YIELD)
             panel.set_ylim(bottom=0)
             panel.set_xlim(left=0)
     return _finish(figure, view, "Ways out found so far, mean of the queries", handles)

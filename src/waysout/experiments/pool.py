@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -16,7 +16,7 @@ from signal import SIG_IGN, SIGINT, signal
 from threading import Thread
 
 from waysout.errors import WaysoutError
-from waysout.experiments.measure import FoundAt, Measure, options, oracle_sha256, world
+from waysout.experiments.measure import FoundAt, Measure, options, world
 from waysout.experiments.progress import Outcome, Watch
 from waysout.experiments.replies import Tally
 from waysout.experiments.work import Lane, Todo
@@ -24,7 +24,6 @@ from waysout.run.find import find
 from waysout.run.office import Stop
 from waysout.search.base import Method
 
-PEOPLE_A_JOB = 5
 DIED = "the process that searched died: killed, or out of memory (try fewer --jobs)"
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _LOOK_SECONDS = 0.2
@@ -47,7 +46,7 @@ def reason(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Pool:
-    """Runs lanes in processes. Each outcome goes to ``keep`` as its job ends."""
+    """Runs lanes in processes. Each outcome goes to ``keep`` as its search ends."""
 
     jobs: int
     commit: str
@@ -58,42 +57,43 @@ class Pool:
     def run(self, lane: Lane) -> None:
         """Run a lane to its end, or until it is stopped."""
         todos = self._learned(lane.todos)
-        jobs = 1 if lane.alone else self.jobs
-        waiting = deque(_cut(todos, 1 if lane.alone else _people_a_job(todos, jobs)))
-        while waiting and not self.stop.reason:
-            suspects = deque(_cut(self._drain(waiting, jobs), 1))
-            while suspects and not self.stop.reason:
-                # One at a time: whose process dies now is to blame.
-                for todo in self._drain(suspects, 1):
-                    self._fail(todo, DIED)
+        for suspect in self._drain(_by_person(todos), 1 if lane.alone else self.jobs):
+            # Once more and alone: it may have died because the others had taken the memory.
+            for todo in self._drain([[suspect]], 1):
+                self._fail(todo, DIED)
 
-    def _drain(self, waiting: deque[Todo], jobs: int) -> list[Todo]:
-        """Run what is waiting; returns early what was under way where a process died."""
-        running: dict[Future[list[Outcome]], Todo] = {}
-        lost: list[Todo] = []
-        with _workers(min(jobs, len(waiting))) as pool:
-            while (running or waiting) and not lost:
-                while waiting and len(running) < jobs:
-                    todo = waiting.popleft()
-                    running[pool.submit(search_people, todo, self.commit)] = todo
-                self._look(running, lost)
-                if self.stop.reason:
-                    return []
-            while running:  # a process died, and the others were ended with it
-                self._look(running, lost)
+    def _drain(self, people: Iterable[Sequence[Todo]], jobs: int) -> list[Todo]:
+        """Run all searches; returns those that were under way in processes that died."""
+        waiting, lost = deque(people), list[Todo]()
+        running: dict[Future[Outcome], tuple[_Worker, Todo]] = {}
+        with _workers(min(jobs, sum(map(len, waiting)))) as workers:
+            idle = [*workers]
+            while not self.stop.reason:
+                for worker in idle:
+                    if todo := _next(worker, workers, waiting):
+                        running[worker.begin(todo, self.commit)] = worker, todo
+                if not running:
+                    break
+                idle = self._look(running, lost)
         return lost
 
-    def _look(self, running: dict[Future[list[Outcome]], Todo], lost: list[Todo]) -> None:
+    def _look(
+        self, running: dict[Future[Outcome], tuple[_Worker, Todo]], lost: list[Todo]
+    ) -> list[_Worker]:
+        """Keep what has ended; returns those who have nothing to do now."""
         ended, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
+        idle = []
         for future in ended:
-            todo = running.pop(future)
+            worker, todo = running.pop(future)
             try:
-                outcomes = future.result()
+                outcome = future.result()
             except BrokenProcessPool:
                 lost.append(todo)
+                worker.start_again()
             else:
-                for outcome in outcomes:
-                    self.keep(todo, outcome)
+                self.keep(todo, outcome)
+            idle.append(worker)
+        return idle
 
     def _learned(self, todos: Sequence[Todo]) -> list[Todo]:
         """Learn what has to be learned before the searches, so that no two of them do it at once.
@@ -138,36 +138,75 @@ class _NotWanted(Exception):
     """Nobody waits for what is being learned."""
 
 
-def _people_a_job(todos: Sequence[Todo], jobs: int) -> int:
-    """Return how many people go into a job: a few, but so that every process has some."""
-    people = sum(len(todo.people) for todo in todos)
-    return max(1, min(PEOPLE_A_JOB, people // (2 * jobs)))
+def _by_person(todos: Iterable[Todo]) -> list[list[Todo]]:
+    """Return searches, those of each person together, and those that take long first.
 
-
-def _cut(todos: Iterable[Todo], size: int) -> Iterator[Todo]:
-    """Yield the todos in parts, those that take long first: they would be waited for at the end."""
+    The arms of a person encode the same texts and ask the oracle for the same rows, which a process
+    does once. What takes long would be waited for at the end.
+    """
+    together: dict[tuple[int, str, int], list[Todo]] = defaultdict(list)
     for todo in sorted(todos, key=lambda todo: -todo.weight_of_one):
-        for start in range(0, len(todo.people), size):
-            yield Todo(todo.arm, todo.llm, todo.people[start : start + size])
+        for person in todo.people:
+            alike = together[todo.weight_of_one, todo.arm.data, person]
+            alike.append(Todo(todo.arm, todo.llm, (person,)))
+    return list(together.values())
+
+
+def _next(
+    worker: _Worker, workers: Sequence[_Worker], waiting: deque[Sequence[Todo]]
+) -> Todo | None:
+    """Return what a worker does next: the rest of its person, a new one, or help for the others."""
+    if not worker.todos and waiting:
+        worker.todos.extend(waiting.popleft())
+    if worker.todos:
+        return worker.todos.popleft()
+    busiest = max(workers, key=lambda other: len(other.todos))
+    return busiest.todos.pop() if busiest.todos else None
 
 
 # Processes -------------------------------------------------------------------------------------
 
 
+class _Worker:
+    """A process, so that one that dies ends no other search, and what it has still to do."""
+
+    def __init__(self, alive: Connection) -> None:
+        self.todos: deque[Todo] = deque()
+        self._alive = alive
+        self._pool = self._start()
+
+    def _start(self) -> ProcessPoolExecutor:
+        context = get_context("spawn")
+        return ProcessPoolExecutor(1, context, initializer=_begin_worker, initargs=(self._alive,))
+
+    def begin(self, todo: Todo, commit: str) -> Future[Outcome]:
+        """Begin a search."""
+        return self._pool.submit(search, todo, commit)
+
+    def start_again(self) -> None:
+        """Have a new process in place of one that died."""
+        self.end()
+        self._pool = self._start()
+
+    def end(self) -> None:
+        """Wait until the process has ended."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
 @contextmanager
-def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
+def _workers(jobs: int) -> Iterator[list[_Worker]]:
     """Have processes, which end with the block at the latest: also where this one is killed."""
-    context = get_context("spawn")
-    alive, ours = context.Pipe(duplex=False)
+    alive, ours = get_context("spawn").Pipe(duplex=False)
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     # Each process has a core of its own; libraries that take all of them would only wait.
     os.environ |= _ONE_THREAD
-    pool = ProcessPoolExecutor(jobs, context, initializer=_begin_worker, initargs=(alive,))
+    workers = [_Worker(alive) for _ in range(jobs)]
     try:
-        yield pool
+        yield workers
     finally:
         ours.close()
-        pool.shutdown(wait=True, cancel_futures=True)
+        for worker in workers:
+            worker.end()
         alive.close()
         for name, value in before.items():
             os.environ.pop(name)
@@ -188,22 +227,15 @@ def _end_with_parent(alive: Connection) -> None:
     os._exit(0)
 
 
-def search_people(todo: Todo, commit: str) -> list[Outcome]:
-    """Search for some people of one arm, one after the other."""
-    arm, failing = todo.arm, Measure(todo.arm, todo.llm, "", commit)
+def search(todo: Todo, commit: str) -> Outcome:
+    """Search for the one person of a todo; whatever goes wrong is that search's failure alone."""
+    arm, (query,) = todo.arm, todo.people
     try:
-        place = world(arm.data)
+        place, found = world(arm.data), FoundAt()
         problem = place.problem(arm.rules)
-        measure = Measure(arm, todo.llm, oracle_sha256(arm.data), commit)
+        asked = options(arm, place.data, todo.llm or None, found, Stop())
+        result = find(problem, place.data.rows[query], **asked)
+        measure = Measure.of(arm, todo.llm, place, commit)
+        return measure.cell(query, result, found.of(problem, result), Tally())
     except Exception as error:
-        return [failing.failure(query, reason(error)) for query in todo.people]
-    outcomes: list[Outcome] = []
-    for query in todo.people:
-        found = FoundAt()
-        try:
-            asked = options(arm, place.data, todo.llm or None, found, Stop())
-            result = find(problem, place.data.rows[query], **asked)
-            outcomes.append(measure.cell(query, result, found.of(problem, result), Tally()))
-        except Exception as error:  # one person's trouble is nobody else's
-            outcomes.append(failing.failure(query, reason(error)))
-    return outcomes
+        return Measure(arm, todo.llm, "", commit).failure(query, reason(error))

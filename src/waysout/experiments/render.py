@@ -17,8 +17,10 @@ from dataclasses import asdict, dataclass
 from itertools import groupby, zip_longest
 from typing import Literal, get_args
 
+from waysout.domain.schema import Value
 from waysout.errors import InputError, unknown
 from waysout.experiments.table import NOT_RUN, Line, Number, Table
+from waysout.report.result import defused
 from waysout.report.words import clean
 
 Format = Literal["text", "markdown", "latex", "csv", "html", "json"]
@@ -181,13 +183,13 @@ def _markdown(tables: Sequence[Table]) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    parts = [f"### {_md(table.title)}", ""]
+    parts = [f"### {escape_markdown(table.title)}", ""]
     if table.command:
         parts += ["```sh", clean(table.command).replace("`", "'"), "```", ""]
-    parts += [*(f"- {_md(text)}" for text in table.about), ""]
+    parts += [*(f"- {escape_markdown(text)}" for text in table.about), ""]
     parts += _markdown_grid(table)
     if table.notes:
-        parts += ["", *(f"- {_md(text)}" for text in table.notes)]
+        parts += ["", *(f"- {escape_markdown(text)}" for text in table.notes)]
     return "\n".join(parts)
 
 
@@ -195,16 +197,19 @@ def _markdown_grid(table: Table) -> list[str]:
     sides = ["from"] if table.has_paper else []
     runs = ["runs"] if table.has_runs else []
     words = [*table.label_columns, *sides]
-    lines = [[_md(cell) for cell in (*words, *table.columns, *runs)]]
+    lines = [[escape_markdown(cell) for cell in (*words, *table.columns, *runs)]]
     lines.append(["---"] * len(words) + ["---:"] * len(table.columns) + ["---"] * len(runs))
     for row in _rows(table):
         cells = [*row.labels, *([row.side] if sides else []), *row.figures]
         ids = [f"`{row.runs}`" if row.runs else ""] if runs else []
-        lines.append([*(_md(cell) for cell in cells), *(i.replace("|", "") for i in ids)])
+        lines.append(
+            [*(escape_markdown(cell) for cell in cells), *(i.replace("|", "") for i in ids)]
+        )
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def _md(text: str) -> str:
+def escape_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line."""
     escaped = re.sub(r"([\\|*_`\[\]<>#~])", r"\\\1", clean(text))
     return escaped.replace("&", "&amp;")
 
@@ -256,23 +261,28 @@ def _latex_rows(line: Line, sides: bool) -> list[str]:
     return rows
 
 
+# The page's own style breaks words anywhere; a wide table can be scrolled instead.
+_HTML_STYLE = (
+    "<style>body { max-width: 90rem; } th, td { overflow-wrap: normal; } "
+    ".scroll th { white-space: normal; } td.words + td.words { min-width: 6rem; } "
+    "td.side, td.runs { white-space: nowrap; }</style>\n"
+)
+
+
 def _html(tables: Sequence[Table]) -> str:
     from waysout.report.html import whole_page
 
     title = tables[0].title if tables else "Tables"
-    return whole_page(title, "page.css", "\n".join(_html_table(table) for table in tables))
+    body = _HTML_STYLE + "\n".join(_html_table(table) for table in tables)
+    return whole_page(title, "page.css", body)
 
 
 def _html_table(table: Table) -> str:
     from waysout.report.html import esc
 
     sides, runs = table.has_paper, table.has_runs
-    words = [*table.label_columns, *(["from"] if sides else [])]
-    heads = _html_row("th", words, table.columns, ["runs"] * runs)
-    body = [
-        _html_row("td", [*row.labels, *[row.side] * sides], row.figures, [row.runs] * runs)
-        for row in _rows(table)
-    ]
+    heads = _html_row("th", _Row(table.label_columns, "from", table.columns, "runs"), sides, runs)
+    body = [_html_row("td", row, sides, runs) for row in _rows(table)]
     about = "".join(f"<li>{esc(text)}</li>" for text in (*table.about, *table.notes))
     command = f"<pre><code>{esc(table.command)}</code></pre>" if table.command else ""
     return (
@@ -283,15 +293,17 @@ def _html_table(table: Table) -> str:
     )
 
 
-def _html_row(tag: str, words: Sequence[str], figures: Sequence[str], runs: Sequence[str]) -> str:
+def _html_row(tag: str, row: _Row, sides: bool, runs: bool) -> str:
     from waysout.report.html import esc
 
     cells = [
-        *(f"<{tag}>{esc(cell)}</{tag}>" for cell in words),
-        *(f'<{tag} class="number">{esc(cell)}</{tag}>' for cell in figures),
-        *(f"<{tag}>{esc(cell)}</{tag}>" for cell in runs),
+        *(("words", label) for label in row.labels),
+        *([("side", row.side)] if sides else []),
+        *(("number", figure) for figure in row.figures),
+        *([("runs", row.runs)] if runs else []),
     ]
-    return f"<tr>{''.join(cells)}</tr>"
+    drawn = (f'<{tag} class="{kind}">{esc(text)}</{tag}>' for kind, text in cells)
+    return f"<tr>{''.join(drawn)}</tr>"
 
 
 # What is read by programs ----------------------------------------------------------------------
@@ -340,12 +352,8 @@ def slug(title: str) -> str:
     return re.sub(r"\W+", "_", words).strip("_")
 
 
-def _cell(value: Number) -> Number:
-    if not isinstance(value, str):
-        return value
-    text = clean(value)
-    # A spreadsheet would run what begins like a formula.
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+def _cell(value: Number) -> Value:
+    return defused(clean(value) if isinstance(value, str) else value)
 
 
 def _json(tables: Sequence[Table]) -> str:

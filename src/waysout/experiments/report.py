@@ -24,9 +24,9 @@ from waysout.experiments import paper, plots
 from waysout.experiments.arms import Plan
 from waysout.experiments.cell import Cell, Cells
 from waysout.experiments.claims import judge_all
-from waysout.experiments.judge import RULES, Outcome, Verdict, is_simulated, known_plan
+from waysout.experiments.judge import NEVER, RULES, Outcome, Verdict, is_simulated, known_plan
 from waysout.experiments.plan import plan_names
-from waysout.experiments.render import _md, render
+from waysout.experiments.render import escape_markdown, render
 from waysout.experiments.table import Table
 from waysout.experiments.tables import TABLES, build
 from waysout.experiments.tables_base import (
@@ -36,6 +36,7 @@ from waysout.experiments.tables_base import (
     ROWS,
     SPARSITY,
     UNIQUE,
+    VALIDITY,
     Sample,
     View,
     llm_words,
@@ -47,7 +48,7 @@ LONG = 48
 """Tables with more lines are folded."""
 ENOUGH = 0.5
 """More than this share of a plan's arms must have been run with an LLM to show its table."""
-MEASURES = {m.name: m for m in (UNIQUE, PROXIMITY, SPARSITY, NOVELTY, PRUNED, ROWS)}
+MEASURES = {m.name: m for m in (UNIQUE, PROXIMITY, SPARSITY, NOVELTY, PRUNED, ROWS, VALIDITY)}
 PICTURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("trade-off", "llm-budget", ()),
     ("paired", "llm-budget", ("Comp-MCTS, no pruning", "Comp-MCTS")),
@@ -77,6 +78,7 @@ class Report:
             ran=self._ran(),
             oracles="\n".join(f"- {line}" for line in self._header()),
             rules="\n".join(f"- *{how}*: {words}." for how, (words, _) in RULES.items()),
+            never=NEVER,
             summary=_summary(verdicts),
             claims=_claims(verdicts),
             frank="\n\n".join(self._frank(llm, found) for llm, found in verdicts.items()),
@@ -116,18 +118,18 @@ class Report:
     # What was run ------------------------------------------------------------------------------
 
     def _ran(self) -> str:
-        rows = []
-        for plan in map(known_plan, plan_names()):
-            for llm in (*self.llms, ""):
+        rows: dict[str, list[tuple[str, ...]]] = {}
+        for llm in (*self.llms, ""):
+            for plan in map(known_plan, plan_names()):
                 cells = self._of_plan(plan, llm)
                 wanted = sum(arm.queries for arm in plan.arms if arm.asks_llm is bool(llm))
                 if cells:
                     count = f"{len(cells):,} of {wanted:,}"
-                    rows.append((_code(plan.name), _who(llm), count, *_spent(cells)))
+                    rows.setdefault(_who(llm), []).append((_code(plan.name), count, *_spent(cells)))
         every = list(self.cells)
-        rows.append((_Written("**together**"), "", f"{len(every):,}", *_spent(every)))
-        heads = ("plan", "LLM", "searches", "LLM calls", "tokens read", "tokens written")
-        return _grid(heads, rows, numbers=4)
+        rows["all together"] = [("", f"{len(every):,}", *_spent(every))]
+        heads = ("plan", "searches", "LLM calls", "tokens read", "tokens written")
+        return _grids(heads, rows, numbers=4)
 
     def _of_plan(self, plan: Plan, llm: str) -> list[Cell]:
         """Return a plan's cells with an LLM, or those that ask none."""
@@ -144,20 +146,23 @@ class Report:
         arms = {arm.id: arm for plan in plans for arm in plan.arms}
         every = replace(plans[0], arms=tuple(arms.values()))
         lines = View(every, self.cells, "", self.llms).header()
-        yield from (_md(line) for line in lines if not line.startswith(("LLM:", "Queries:")))
+        yield from (
+            escape_markdown(line) for line in lines if not line.startswith(("LLM:", "Queries:"))
+        )
 
     def _times(self) -> str:
-        rows = []
+        rows: dict[str, list[tuple[str, ...]]] = {}
         for plan in map(known_plan, plan_names()):
             for llm in self._asked(plan):
                 cells = {cell.key: cell for one in {llm, ""} for cell in self._of_plan(plan, one)}
                 whole, llms = (sum(cell.value(name) or 0.0 for cell in cells.values())
                                for name in ("seconds", "llm_seconds"))  # fmt: skip
                 figures = (_clock(whole), _clock(llms), f"{whole / len(cells):.2f}")
-                rows.append((_code(plan.name), _who(llm), f"{len(cells):,}", *figures))
-        heads = ("plan", "LLM", "searches", "all of them, summed", "of it waiting for the LLM",
+                told = (_code(plan.name), f"{len(cells):,}", *figures)
+                rows.setdefault(_who(llm), []).append(told)
+        heads = ("plan", "searches", "all of them, summed", "of it waiting for the LLM",
                  "seconds a search")  # fmt: skip
-        return _grid(heads, rows, numbers=4)
+        return _grids(heads, rows, numbers=4)
 
     # Tables ------------------------------------------------------------------------------------
 
@@ -166,7 +171,7 @@ class Report:
             plan = known_plan(entry.plan)
             llms = self._asked(plan)
             if llms:
-                yield f"### `{name}`: {_md(plan.title)}\n"
+                yield f"### `{name}`: {escape_markdown(plan.title)}\n"
             for llm in [""] if llms and entry.every_llm else llms:
                 made = build(name, self.cells, llm=llm or None, places=self.places)
                 yield from (_folded(table, llm) for table in made)
@@ -202,9 +207,11 @@ class Report:
     # What to make of it ------------------------------------------------------------------------
 
     def _frank(self, llm: str, verdicts: Sequence[Verdict]) -> str:
-        told = [f"**{_md(llm_words(llm))}**", ""]
-        for word in ("supported", "mixed", "not supported", "not run"):
-            titles = [_md(_titled(verdict)) for verdict in verdicts if verdict.word == word]
+        told = [f"**{escape_markdown(llm_words(llm))}**", ""]
+        for word in ("supported", "mixed", "undecided", "not supported", "not run"):
+            titles = [
+                escape_markdown(_titled(verdict)) for verdict in verdicts if verdict.word == word
+            ]
             if titles:
                 told.append(f"- {word.capitalize()} ({len(titles)}): {'; '.join(titles)}.")
         return "\n".join([*told, *self._level(llm)])
@@ -247,7 +254,7 @@ class Shown:
     def link(self, page: Path, folder: Path) -> str:
         """Return the picture for a page that lies elsewhere."""
         way = Path(os.path.relpath(folder, page.parent)).as_posix()
-        return f"![{_md(self._words)}]({way}/{self.file})\n"
+        return f"![{escape_markdown(self._words)}]({way}/{self.file})\n"
 
     @property
     def _words(self) -> str:
@@ -278,7 +285,7 @@ def _summary(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
 def _link(title: str) -> _Written:
     """Return a link to a heading of this page, as GitHub names it."""
     anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-    return _Written(f"[{_md(title)}](#{anchor})")
+    return _Written(f"[{escape_markdown(title)}](#{anchor})")
 
 
 def _claims(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
@@ -288,23 +295,18 @@ def _claims(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
 def _claim(found: Sequence[Verdict]) -> str:
     claim = found[0].claim
     parts = [f"### {claim.title}", ""]
-    parts += [f"The paper: {_md(claim.says)}", ""] if claim.says else []
-    parts += [f"{_md(claim.remark)}", ""] if claim.remark else []
-    parts += [f"- {_md(llm_words(v.llm))}: **{v.words}**" for v in found]
-    rows = [row for verdict in found for row in _outcome_rows(verdict)]
-    if rows:
-        heads = ("LLM", "data set", "metric", "A", "B", "n", "mean A", "mean B", "B − A",
+    parts += [f"The paper: {escape_markdown(claim.says)}", ""] if claim.says else []
+    parts += [escape_markdown(claim.remark), ""] if claim.remark else []
+    parts += [f"- {escape_markdown(llm_words(v.llm))}: **{v.words}**" for v in found]
+    rows = {llm_words(v.llm): [_outcome_row(outcome) for outcome in v.outcomes if outcome.was_run]
+            for v in found}  # fmt: skip
+    if any(rows.values()):
+        heads = ("data set", "metric", "A", "B", "n", "mean A", "mean B", "B − A",
                  "95 % interval", "p", "the paper's A → B", "must be", "is it?")  # fmt: skip
-        table = _grid(heads, rows)
+        table = _grids(heads, rows)
         parts += ["", f"<details><summary>Numbers (`{claim.plan}`)</summary>", "", table, "",
                   "</details>"]  # fmt: skip
     return "\n".join(parts)
-
-
-def _outcome_rows(verdict: Verdict) -> Iterator[tuple[str, ...]]:
-    for outcome in verdict.outcomes:
-        if outcome.was_run:
-            yield (short_llm(verdict.llm), *_outcome_row(outcome))
 
 
 def _outcome_row(outcome: Outcome) -> tuple[str, ...]:
@@ -312,7 +314,7 @@ def _outcome_row(outcome: Outcome) -> tuple[str, ...]:
     digits = MEASURES[expected.metric].digits if expected.metric in MEASURES else 2
     metric = expected.metric.replace("_", " ")
     metric = f"{metric} against {expected.other.replace('_', ' ')}" if expected.other else metric
-    holds = "" if expected.how == "shown" else "yes" if outcome.holds else "no"
+    answer = outcome.answer if expected.is_judged else ""
     interval = (
         ""
         if found.low is None
@@ -324,7 +326,7 @@ def _outcome_row(outcome: Outcome) -> tuple[str, ...]:
         _number(found.mean_a, digits), _number(found.mean_b, digits),
         _number(found.delta, digits, "+"), interval,
         "" if found.p is None else f"{found.p:.2g}",
-        " → ".join(theirs) if all(theirs) else "", expected.how, holds,
+        " → ".join(theirs) if all(theirs) else "", expected.how, answer,
     )  # fmt: skip
 
 
@@ -337,10 +339,8 @@ def _number(value: float | None, digits: int, sign: str = "") -> str:
 
 
 def _titled(verdict: Verdict) -> str:
-    """Name a claim, with the data sets that support it if only some do."""
-    some = [title_of(data) for data, holds in verdict.by_data.items() if holds]
-    where = f" (on {', '.join(some)})" if verdict.word == "mixed" else ""
-    return f"{verdict.claim.title}{where}"
+    """Name a claim, with what each data set says if they differ or were not all run."""
+    return f"{verdict.claim.title}{f' ({verdict.where})' if verdict.where else ''}"
 
 
 def _published(sample: Sample) -> float | None:
@@ -406,11 +406,25 @@ def _folded(table: Table, llm: str) -> str:
                       *lines[grid[-1] + 1 :]]) + "\n"  # fmt: skip
 
 
+def _grids(
+    heads: Sequence[str], rows: Mapping[str, Sequence[Sequence[str]]], numbers: int = 0
+) -> str:
+    """Return a table of each LLM under its name: as a column names would make tables too wide."""
+    return "\n\n".join(
+        f"**{escape_markdown(name)}**\n\n{_grid(heads, found, numbers)}"
+        for name, found in rows.items()
+        if found
+    )
+
+
 def _grid(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
     """Return a Markdown table whose last columns are numbers."""
     rule = ["---"] * (len(heads) - numbers) + ["---:"] * numbers
-    lines = [[_md(head) for head in heads], rule]
-    lines += [[cell if isinstance(cell, _Written) else _md(cell) for cell in row] for row in rows]
+    lines = [[escape_markdown(head) for head in heads], rule]
+    lines += [
+        [cell if isinstance(cell, _Written) else escape_markdown(cell) for cell in row]
+        for row in rows
+    ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

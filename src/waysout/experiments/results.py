@@ -133,10 +133,8 @@ class Results:
     def cells(self) -> Cells:
         """Return all cells."""
         rows = self._rows("SELECT body FROM cells ORDER BY arm, llm, query")
-        try:
+        with _intact(self.path, "a cell"):
             return Cells(Cell.from_json(row["body"]) for row in rows)
-        except InputError as error:
-            raise IntegrityError(_damaged(self.path, str(error))) from None
 
     def done(self) -> set[Key]:
         """Return the keys of all cells."""
@@ -145,7 +143,8 @@ class Results:
     def failures(self) -> list[Failure]:
         """Return the searches that failed when they were last tried."""
         rows = self._rows("SELECT * FROM failures ORDER BY data, arm, llm, query")
-        return [Failure(**{**r, "reason": as_text(r["reason"])}) for r in map(dict, rows)]
+        with _intact(self.path, "a failure"):
+            return [Failure(**{**r, "reason": as_text(r["reason"])}) for r in map(dict, rows)]
 
     def oracles(self) -> dict[str, set[str]]:
         """Return of which oracles the cells of each data set are, by sha256."""
@@ -159,7 +158,8 @@ class Results:
     def reply(self, key: str) -> Reply | None:
         """Return an LLM's reply by the key of its request."""
         found = self._rows("SELECT body FROM replies WHERE key = ?", key)
-        return unpack_reply(found[0]["body"]) if found else None
+        with _intact(self.path, "a reply"):
+            return unpack_reply(found[0]["body"]) if found else None
 
     def keep_reply(self, key: str, llm: str, reply: Reply) -> None:
         """Keep a reply; when this returns, no kill can lose it."""
@@ -182,7 +182,8 @@ class Results:
         """Return the plans that were run, of each name what was asked for last."""
         rows = self._rows("SELECT name, body FROM plans ORDER BY at")
         latest: dict[str, str | bytes] = {row["name"]: row["body"] for row in rows}
-        return [_plan(json.loads(as_text(body))) for body in latest.values()]
+        with _intact(self.path, "a plan"):
+            return [_plan(json.loads(as_text(body))) for body in latest.values()]
 
     # SQLite ------------------------------------------------------------------------------------
 
@@ -233,6 +234,16 @@ def _faults(path: Path) -> Iterator[None]:
         if not isinstance(error.__context__, sqlite3.Error):
             raise
         raise IntegrityError(_damaged(path, str(error.__context__))) from None
+
+
+@contextmanager
+def _intact(path: Path, what: str) -> Iterator[None]:
+    """Say of what cannot be read that it is damaged."""
+    try:
+        yield
+    except (InputError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as bad:
+        why = str(bad) if isinstance(bad, InputError) else f"{what}: {type(bad).__name__}: {bad}"
+        raise IntegrityError(_damaged(path, why)) from None
 
 
 def _damaged(path: Path, why: str) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from waysout.errors import IntegrityError, WaysoutError
 from waysout.experiments.arms import Plan
 from waysout.experiments.lane import LlmLane
-from waysout.experiments.measure import Measure, oracle_sha256, source_commit, world
+from waysout.experiments.measure import Measure, made_of, oracle_sha256, source_commit, world
 from waysout.experiments.pool import Pool, cores, reason
 from waysout.experiments.progress import Outcome, StopAll, Summary, Watch
 from waysout.experiments.replies import SharedReplies
@@ -76,6 +77,7 @@ class _Run:
     def all(self) -> None:
         """Run lane after lane."""
         absent = self._check_oracles()
+        self._check_made_of(absent)
         for lane in self.work.lanes:
             if self.stop.reason:
                 return
@@ -116,6 +118,27 @@ class _Run:
                 )
         return absent
 
+    def _check_made_of(self, absent: Collection[str]) -> None:
+        """Refuse to add to an arm's searches what would be asked otherwise than they were."""
+        on_file: dict[str, set[str]] = defaultdict(set)
+        for cell in self.results.cells():
+            if cell.made_of:
+                on_file[cell.arm].add(cell.made_of)
+        for arm in (todo.arm for lane in self.work.lanes for todo in lane.todos):
+            if arm.id not in on_file or arm.data in absent:
+                continue
+            try:
+                today = made_of(arm, world(arm.data))
+            except WaysoutError:
+                continue  # its searches will say so
+            if others := on_file[arm.id] - {today}:
+                raise IntegrityError(
+                    f"the searches of {arm.name} on {arm.data} in {self.results.path} were made "
+                    f"of something else ({others.pop()}; today's is {today}): the card's words or "
+                    "rules, the training rows or the encoder have changed, and they cannot be "
+                    "compared: take another folder (--results), or those of then"
+                )
+
     def _able(self, lane: Lane, absent: dict[str, str]) -> Lane:
         """Return the lane without the data sets that are not here, whose searches fail."""
         for todo in lane.todos:
@@ -140,12 +163,11 @@ class _Run:
             backend = llm.reached
             if isinstance(backend, str):
                 backend = await stack.enter_async_context(connect(backend))
-            replies = SharedReplies(
-                backend, self.results, in_flight=lane.in_flight or 0, apart=lane.alone
-            )
+            replies = SharedReplies(backend, self.results, in_flight=lane.in_flight or 0)
             running = LlmLane(lane, replies, self.commit, self.keep, self.stop)
             try:
                 await running.run()
             finally:
+                await replies.settle()
                 self.summary.paid += replies.paid
                 self.summary.error = self.summary.error or running.error

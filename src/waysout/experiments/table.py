@@ -61,6 +61,11 @@ class Line:
     runs: str = ""
 
     @property
+    def was_run(self) -> bool:
+        """Whether there is any search behind it: the first figure counts them."""
+        return self.figures[0].ours != NOT_RUN
+
+    @property
     def has_paper(self) -> bool:
         """Whether the paper has any figure of it."""
         return any(figure.paper is not None for figure in self.figures)

@@ -16,10 +16,10 @@ from waysout.experiments import (
     tables_reward,
 )
 from waysout.experiments.arms import Plan
-from waysout.experiments.cell import Cells
+from waysout.experiments.cell import Cells, one_llm
 from waysout.experiments.plan import load_plan
 from waysout.experiments.table import Table
-from waysout.experiments.tables_base import View
+from waysout.experiments.tables_base import View, run_command
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ def build(
     llms = _llms(chosen, cells)
     asked = llm or ""
     if not entry.every_llm or llm:
-        asked = _one_llm(name, llms, llm)
-    view = View(chosen, cells, asked, llms, _command(name, llm, queries, plan, places))
+        asked = one_llm(llms, llm or "")
+    command = _command(name, llm, queries, plan, places)
+    own = load_plan(entry.plan) if plan else None
+    view = View(chosen, cells, asked, llms, command, own)
     if not any(view.of(arm).n for arm in chosen.arms) and not (entry.every_llm and llms):
-        raise InputError(
-            f"no search of the plan {chosen.name} is in these results: waysout bench run "
-            f"{shlex.quote(plan or entry.plan)}"
-        )
+        run = run_command(plan or entry.plan, places)
+        raise InputError(f"no search of the plan {chosen.name} is in these results: {run}")
     return [table for table in entry.build(view) if table.lines]
 
 
@@ -86,17 +86,6 @@ def _llms(plan: Plan, cells: Cells) -> tuple[str, ...]:
     """Return the LLMs that a plan's arms were run with."""
     ids = {arm.id for arm in plan.arms if arm.asks_llm}
     return tuple(sorted({cell.llm for cell in cells if cell.arm in ids}))
-
-
-def _one_llm(name: str, llms: tuple[str, ...], wanted: str | None) -> str:
-    if wanted:
-        if llms and wanted not in llms:
-            raise InputError(unknown("LLM in these results", wanted, llms))
-        return wanted
-    if len(llms) > 1:
-        each = "".join(f"\n  --llm {shlex.quote(llm)}" for llm in llms)
-        raise InputError(f"{name}: the results are of several LLMs, say of which one:{each}")
-    return next(iter(llms), "")
 
 
 def _command(

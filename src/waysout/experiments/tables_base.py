@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import groupby
 
 from waysout.datasets.queries import QueryList, query_list
+from waysout.domain.result import OutcomeKind
 from waysout.experiments import paper
 from waysout.experiments.arms import Arm, Plan
 from waysout.experiments.cell import Cell, Cells
@@ -15,6 +18,8 @@ from waysout.experiments.stats import Paired, non_empty_mean, paired, zeros
 from waysout.experiments.table import NOT_DEFINED, NOT_RUN, Figure, Line, Number, Table
 
 Mean = Callable[[Iterable[float | None]], float | None]
+Find = Callable[[Arm], paper.PaperRow]
+"""Finds the paper's row of an arm by what the arm is called."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,10 @@ VALIDITY = Measure("validity %", "validity_pct", 1, "validity_pct")
 FINE = (UNIQUE, *(replace(m, digits=4) for m in (PROXIMITY, SPARSITY, NOVELTY)))
 NON_EMPTY = (
     "Means: proximity, sparsity and novelty over the queries with an option (non-empty means), "
-    "prune % and validity % over those with a candidate, all else over all queries."
+    "prune % and validity % over those with a candidate, all else over all queries. Prune % is "
+    "pruned / (pruned + evaluated): candidates that break the format or a rule are in neither."
 )
+METRIC = "metric"
 PAIRED_COLUMNS = ("n", "A", "B", "Δ", "low", "high", "t", "p", "dz")
 PAIRED = (
     "Δ is the mean of B − A over the n queries that both have a value for; low and high are its "
@@ -106,7 +113,8 @@ class Sample:
 class View:
     """A plan's searches with one LLM, and what a table of them says of itself.
 
-    ``llms`` are all LLMs that the plan's arms were run with.
+    ``llms`` are all LLMs that the plan's arms were run with. ``own`` is the plan of ours that has
+    the paper's arms, where ``plan`` is another.
     """
 
     plan: Plan
@@ -114,10 +122,11 @@ class View:
     llm: str
     llms: tuple[str, ...]
     command: str = ""
+    own: Plan | None = None
 
     def of(self, arm: Arm) -> Sample:
         """Return the searches of an arm."""
-        wanted = stored(arm.data).rows[: self.plan.queries]
+        wanted = stored(arm.data).rows[: min(self.plan.queries, arm.queries)]
         there = self.cells.of(arm, self.llm)
         return Sample(arm, wanted, {q: there[q] for q in wanted if q in there})
 
@@ -130,6 +139,25 @@ class View:
         arms = (arm for arm in self.plan.arms if (arm.data, arm.name) == (data, name))
         return next((self.of(arm) for arm in arms), None)
 
+    @cached_property
+    def _papers(self) -> dict[str, Arm]:
+        return {arm.id: arm for arm in (self.own or self.plan).arms}
+
+    def papers(self, arm: Arm) -> Arm | None:
+        """Return the arm of our own plan that searches as this one does, whatever it is called."""
+        return self._papers.get(arm.id)
+
+    def row(self, arm: Arm, find: Find) -> paper.PaperRow:
+        """Return the paper's row of an arm; none of one with other settings than the paper's."""
+        same = self.papers(arm)
+        return {} if same is None else find(same)
+
+    def unlike(self, find: Find) -> list[str]:
+        """Say which arms are called as the paper's, and have other settings."""
+        unlike = [a for a in self.plan.arms if self.papers(a) is None and find(a)]
+        names = list(dict.fromkeys(f"{title_of(arm.data)}, {arm.name}" for arm in unlike))
+        return [other_settings(names)] if names else []
+
     def table(
         self,
         name: str,
@@ -141,22 +169,25 @@ class View:
         notes: Sequence[str] = (),
     ) -> Table:
         """Return a table with the header that all have."""
-        lines = tuple(lines)
+        lines = tuple(shortened(lines, by_metric=labels[-1] == METRIC))
         made = Table(name, title, (), tuple(labels), tuple(columns), lines, (), self.command)
         theirs = [THEIRS] if made.has_paper else []
-        found = (*notes, *_notes(lines))
+        found = (*notes, *_notes(lines), *_not_searched(self._used()))
         return replace(made, about=(*self.header(), *theirs, *about), notes=found)
 
     def header(self) -> Iterator[str]:
         """Say which LLM, oracles, queries and code the figures come from."""
-        used = [cell for arm in self.plan.arms for llm in self._llms()
-                for cell in replace(self, llm=llm).of(arm).cells.values()]  # fmt: skip
+        used = self._used()
         asked = any(arm.asks_llm for arm in self.plan.arms)
         names = [llm_words(llm) for llm in self._llms() if llm and asked]
         yield f"LLM: {'; '.join(names) or 'none is asked'}"
         yield f"Oracles (LightGBM): {_oracles(used)}"
         yield f"Queries: the first {self.plan.queries} stored queries of each data set"
         yield f"Code: {_code(used)}"
+
+    def _used(self) -> list[Cell]:
+        return [cell for arm in self.plan.arms for llm in self._llms()
+                for cell in replace(self, llm=llm).of(arm).cells.values()]  # fmt: skip
 
     def _llms(self) -> tuple[str, ...]:
         return (self.llm,) if self.llm else self.llms or ("",)
@@ -174,6 +205,15 @@ def _notes(lines: Sequence[Line]) -> Iterator[str]:
     counts = {line.figures[0].ours for line in lines}
     if any(isinstance(count, str) and count != NOT_RUN for count in counts):
         yield "Lines with fewer searches than wanted are means over other queries than the rest."
+
+
+def _not_searched(cells: Sequence[Cell]) -> Iterator[str]:
+    """Say so where a yield of 0 is none of a search."""
+    kinds = (OutcomeKind.ALREADY_APPROVED, OutcomeKind.INFEASIBLE)
+    counts = Counter(cell.outcome for cell in cells if cell.outcome in kinds)
+    if counts:
+        told = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items()))
+        yield f"Queries with nothing to search for count as a yield of 0: {told}."
 
 
 def llm_words(llm: str) -> str:
@@ -213,7 +253,52 @@ def short(commit: str) -> str:
     return f"{sha[:12]}{plus}{changes}" or "unknown"
 
 
+def other_settings(names: Sequence[str], most: int = 3) -> str:
+    """Say that arms are not the paper's, though they are called so."""
+    told = "; ".join(names[:most])
+    more = f"; {len(names) - most} more" if len(names) > most else ""
+    return f"Other settings than in the paper's table, whose figures are left out: {told}{more}."
+
+
+def run_command(plan: str, places: Sequence[str] = ()) -> str:
+    """Return the command that runs a plan, into the folder that the results are read from."""
+    folders = [place for place in places if not place.endswith((".jsonl", ".jsonl.gz"))]
+    into = ["--results", folders[0]] if folders else []
+    return shlex.join(["waysout", "bench", "run", plan, *into])
+
+
 # Lines -----------------------------------------------------------------------------------------
+
+
+def shortened(lines: Iterable[Line], *, by_metric: bool = False) -> Iterator[Line]:
+    """Yield lines with one for all data sets that were not run, at the end.
+
+    Where the last label is a metric, an arm or a pair that was not run has one for all of them.
+    """
+    missing: list[str] = []
+    blank: Line | None = None
+    for data, group in groupby(lines, key=lambda line: line.labels[0]):
+        of_data = list(group)
+        if all(not line.was_run for line in of_data):
+            missing.append(data)
+            blank = of_data[0]
+        elif by_metric:
+            for _, pair in groupby(of_data, key=lambda line: line.labels[:-1]):
+                yield from _one_if_not_run(list(pair))
+        else:
+            yield from of_data
+    if blank is not None:
+        yield _not_run(blank, (", ".join(missing), *[""] * (len(blank.labels) - 1)))
+
+
+def _one_if_not_run(lines: list[Line]) -> list[Line]:
+    if any(line.was_run for line in lines):
+        return lines
+    return [_not_run(lines[0], (*lines[0].labels[:-1], ""))]
+
+
+def _not_run(line: Line, labels: tuple[str, ...]) -> Line:
+    return Line(labels, (Figure(NOT_RUN), *[Figure(None)] * (len(line.figures) - 1)))
 
 
 def mean_figures(

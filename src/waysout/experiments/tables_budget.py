@@ -12,6 +12,7 @@ from waysout.experiments.table import Line, Table
 from waysout.experiments.tables_base import (
     CALLS,
     FINE,
+    METRIC,
     NON_EMPTY,
     NOVELTY,
     PAIRED,
@@ -32,10 +33,7 @@ LARGE = "oracle-budget-large"
 _LLM_BUDGET = (UNIQUE, PROXIMITY, SPARSITY, NOVELTY, PRUNED, ROWS, CALLS)
 _ORACLE_BUDGET = (UNIQUE, PROXIMITY, SPARSITY, NOVELTY, replace(ROWS, title="rows asked", paper=""))
 # The paper has these in its table of pruning only.
-_IN_PRUNING_TABLE = {
-    "Comp-MCTS, no pruning": "No pruning",
-    "Comp-MCTS, embedding pruning": "Embedding",
-}
+_IN_PRUNING_TABLE = ("No pruning", "Embedding")
 
 
 def llm_budget(view: View) -> list[Table]:
@@ -47,7 +45,8 @@ def _means(view: View) -> Table:
     lines = []
     for data in view.plan.datasets:
         for sample in view.samples(data):
-            figures = mean_figures(sample, _LLM_BUDGET, llm_budget_row(sample.arm))
+            row = view.row(sample.arm, llm_budget_row)
+            figures = mean_figures(sample, _LLM_BUDGET, row)
             figures = [sample.count(), *figures, sample.empty()]
             lines.append(Line((title_of(data), sample.arm.name), tuple(figures), sample.arm.id))
     columns = ("n", *(m.title for m in _LLM_BUDGET), "empty")
@@ -57,13 +56,14 @@ def _means(view: View) -> Table:
         "Empty: queries for which nothing was found.",
         "The paper's figures of no pruning and of embedding pruning are from its pruning table.",
     )
-    return view.table("llm-budget", title, ("data set", "arm"), columns, lines, about)
+    notes = view.unlike(llm_budget_row)
+    return view.table("llm-budget", title, ("data set", "arm"), columns, lines, about, notes)
 
 
 def llm_budget_row(arm: Arm) -> paper.PaperRow:
     """Return the paper's line for an arm; those with other pruning are in its pruning table."""
-    if arm.name in _IN_PRUNING_TABLE:
-        return paper.best("pruning_best_all30", arm.data, _IN_PRUNING_TABLE[arm.name])
+    if arm.paper in _IN_PRUNING_TABLE:
+        return paper.best("pruning_best_all30", arm.data, arm.paper)
     setting = arm.paper or arm.name
     return paper.find("llm_budget", dataset=title_of(arm.data), setting=setting)
 
@@ -80,28 +80,34 @@ def _paired(view: View) -> Table:
                 lines.append(paired_line(labels, base, other, measure))
     title = f"Every arm (B) against {BASE} (A), query by query"
     about = (PAIRED, "The paper has no such comparison.")
-    labels = ("data set", "arm", "metric")
+    labels = ("data set", "arm", METRIC)
     return view.table("llm-budget-paired", title, labels, PAIRED_COLUMNS, lines, about)
 
 
 def oracle_budget(view: View) -> list[Table]:
     """Return what methods without an LLM make of the same number of oracle rows."""
     notes = _larger(view)
+    own = view.own or view.plan
+    papers = replace(own, arms=(*own.arms, *load_plan(LARGE).arms))
     arms = sorted(_oracle_arms(view), key=lambda arm: view.plan.datasets.index(arm.data))
-    view = replace(view, plan=replace(view.plan, arms=tuple(arms)))
+    view = replace(view, plan=replace(view.plan, arms=tuple(arms)), own=papers)
     lines = []
     for arm in arms:
         sample, rows = view.of(arm), str(arm.rows)
-        row = paper.find(
-            "oracle_budget", dataset=title_of(arm.data), method=arm.paper, n_oracle=rows
-        )
+        row = view.row(arm, _oracle_row)
         figures = [sample.count(), *mean_figures(sample, _ORACLE_BUDGET, row), sample.empty()]
         labels = (title_of(arm.data), arm.name.removesuffix(f" rows={rows}"), f"{arm.rows:,}")
         lines.append(Line(labels, tuple(figures), arm.id))
     columns = ("n", *(m.title for m in _ORACLE_BUDGET), "empty")
     title = "Methods that ask no LLM, under the same number of oracle rows"
     labels = ("data set", "method", "rows allowed")
+    notes += view.unlike(_oracle_row)
     return [view.table("oracle-budget", title, labels, columns, lines, (NON_EMPTY,), notes)]
+
+
+def _oracle_row(arm: Arm) -> paper.PaperRow:
+    where = {"dataset": title_of(arm.data), "n_oracle": str(arm.rows)}
+    return paper.find("oracle_budget", method=arm.paper, **where)
 
 
 def _oracle_arms(view: View) -> Iterator[Arm]:

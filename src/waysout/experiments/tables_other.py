@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
+from dataclasses import replace
 
 from waysout.experiments import paper
+from waysout.experiments.arms import Arm
 from waysout.experiments.table import NOT_RUN, Figure, Line, Number, Table
 from waysout.experiments.tables_base import PRUNED, UNIQUE, Measure, Sample, View, beside, title_of
 
@@ -18,7 +20,7 @@ def compressors(view: View) -> list[Table]:
     lines = []
     for data in view.plan.datasets:
         for sample in view.samples(data):
-            row = paper.find("compressors", compressor=sample.arm.paper) if data == "loan" else {}
+            row = view.row(sample.arm, _compressor_row)
             first = sample.at([0])
             figures = [sample.count()]
             figures += [beside(first.mean(m.name), row, m.paper, 0) for m in _COMPRESSORS]
@@ -30,8 +32,13 @@ def compressors(view: View) -> list[Table]:
     )
     columns = ("n", *(f"{m.title}, first query" for m in _COMPRESSORS),
                *(f"{m.title}, mean" for m in _COMPRESSORS))  # fmt: skip
-    title = "Compressors at the same threshold"
-    return [view.table("compressors", title, ("data set", "compressor"), columns, lines, about)]
+    title, labels = "Compressors at the same threshold", ("data set", "compressor")
+    notes = view.unlike(_compressor_row)
+    return [view.table("compressors", title, labels, columns, lines, about, notes)]
+
+
+def _compressor_row(arm: Arm) -> paper.PaperRow:
+    return paper.find("compressors", compressor=arm.paper) if arm.data == "loan" else {}
 
 
 # Seconds ---------------------------------------------------------------------------------------
@@ -49,7 +56,7 @@ _PAPER_LOAN = {"compression": "Loan with compression pruning", "none": "Loan wit
 def cost(view: View) -> list[Table]:
     """Return the seconds of a search and of a call, and what pruning adds."""
     timed = {data: [_timed(sample) for sample in view.samples(data)] for data in view.plan.datasets}
-    lines = [_cost_line(sample) for samples in timed.values() for sample in samples]
+    lines = [_cost_line(view, sample) for samples in timed.values() for sample in samples]
     about = (
         "Medians over the queries, on the machine that the searches ran on: times of other "
         "machines and LLMs are no comparison.",
@@ -58,11 +65,16 @@ def cost(view: View) -> list[Table]:
         "Searches with calls answered from a file tell no times and are left out.",
     )
     columns = ("n", "seconds per query", "seconds per call", "LLM share %", "calls")
-    means = view.table("cost", "Seconds of a search", ("data set", "arm"), columns, lines, about)
-    ratios = [_ratio_line(data, samples) for data, samples in timed.items()]
+    labels, notes = ("data set", "arm"), view.unlike(_cost_row)
+    means = view.table("cost", "Seconds of a search", labels, columns, lines, about, notes)
+    ratios = [_ratio_line(view, data, samples) for data, samples in timed.items()]
     title = "What compression pruning costs: median seconds per query against none"
     heads = ("n", "compression", "none", "ratio")
     return [means, view.table("cost-ratio", title, ("data set",), heads, ratios, about[:2])]
+
+
+def _cost_row(arm: Arm) -> paper.PaperRow:
+    return _paper_row({**_PAPER_LOAN, **_PAPER_SECONDS}.get(arm.name, ""))
 
 
 def _timed(sample: Sample) -> Sample:
@@ -71,15 +83,16 @@ def _timed(sample: Sample) -> Sample:
     return Sample(sample.arm, sample.wanted, live)
 
 
-def _cost_line(sample: Sample) -> Line:
+def _cost_line(view: View, sample: Sample) -> Line:
     arm, cells = sample.arm, sample.cells.values()
+    theirs = _papers_name(view, arm)
     per_call = [seconds / calls for cell in cells
                 if (seconds := cell.value("seconds")) is not None
                 and (calls := cell.value("calls"))]  # fmt: skip
     figures = (
         sample.count(),
-        Figure(_median(sample.values("seconds")), _paper_seconds(arm.data, arm.name), 2),
-        Figure(_median(per_call), _paper_value(_PAPER_PER_CALL.get(arm.name, "")), 3),
+        Figure(_median(sample.values("seconds")), _paper_seconds(arm.data, theirs), 2),
+        Figure(_median(per_call), _paper_value(_PAPER_PER_CALL.get(theirs, "")), 3),
         Figure(_llm_share(sample), None, 1),
         Figure(sample.mean("calls"), None, 1),
     )
@@ -97,11 +110,19 @@ def _llm_share(sample: Sample) -> float | None:
     return 100 * sum(llm or 0.0 for llm, _ in told) / whole if whole else None
 
 
+def _papers_name(view: View, arm: Arm) -> str:
+    same = view.papers(arm)
+    return "" if same is None else same.name
+
+
+def _paper_row(what: str) -> paper.PaperRow:
+    rows = (row for row in paper.read("cost") if what and row["what"].startswith(what))
+    return next(rows, {})
+
+
 def _paper_value(what: str) -> Number:
     """Return what the paper says, a range as it is written."""
-    rows = (row for row in paper.read("cost") if what and row["what"].startswith(what))
-    row: paper.PaperRow = next(rows, {})
-    return paper.number(row, "value")
+    return paper.number(_paper_row(what), "value")
 
 
 def _paper_seconds(data: str, arm: str) -> Number:
@@ -109,17 +130,26 @@ def _paper_seconds(data: str, arm: str) -> Number:
     return one if one is not None else _paper_value(_PAPER_SECONDS.get(arm, ""))
 
 
-def _ratio_line(data: str, samples: list[Sample]) -> Line:
+def _ratio_line(view: View, data: str, samples: list[Sample]) -> Line:
     named = {sample.arm.name: sample for sample in samples}
-    sides = [named.get(name) for name in ("compression", "none")]
+    sides = _common([named.get(name) for name in ("compression", "none")])
     found = [_median(side.values("seconds")) if side else None for side in sides]
-    theirs = [_paper_seconds(data, name) if data == "loan" else None for name in _PAPER_LOAN]
     both = [side for side in sides if side]
+    papers = data == "loan" and all(_papers_name(view, s.arm) == s.arm.name for s in both)
+    theirs = [_paper_seconds(data, name) if papers else None for name in _PAPER_LOAN]
     fewest = min(both, key=lambda side: side.n).count() if len(both) == 2 else Figure(NOT_RUN)
     figures = [Figure(ours, paper_, 2) for ours, paper_ in zip(found, theirs, strict=True)]
     figures.append(Figure(_ratio(*found), _ratio(*theirs), 3))
     runs = " ".join(side.arm.id for side in sides if side and side.n)
     return Line((title_of(data),), (fewest, *figures), runs)
+
+
+def _common(sides: list[Sample | None]) -> list[Sample | None]:
+    """Leave the queries that all have timed: medians of other queries compare nothing."""
+    there = [side for side in sides if side]
+    shared = set.intersection(*(set(side.cells) for side in there)) if there else set()
+    return [side and replace(side, cells={q: side.cells[q] for q in side.cells if q in shared})
+            for side in sides]  # fmt: skip
 
 
 def _ratio(a: Number, b: Number) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from waysout.baselines.batches import BATCH
 from waysout.experiments.cell import Cell
 from waysout.experiments.stats import non_empty_mean
 from waysout.experiments.table import Figure, Line, Table
@@ -25,7 +26,8 @@ from waysout.experiments.tables_base import (
 )
 
 AT_CALLS = (6, 15, 30)
-AT_ROWS = (30, 75, 150)
+# Whole batches: what is asked 50 rows at a time has nothing before.
+AT_ROWS = (BATCH, 2 * BATCH, 3 * BATCH)
 _MEASURES = (UNIQUE, PROXIMITY, SPARSITY, NOVELTY, VALIDITY, ROWS, CALLS)
 
 
@@ -53,7 +55,8 @@ def _yields(view: View, spent: int, limits: Sequence[int], unit: str) -> Table:
     whose = "LLM calls" if unit == "calls" else "oracle rows"
     about = (
         f"Mean number of unique valid options found with no more than so many {whose} spent, over "
-        "all queries.",
+        "all queries. An option is dated by the end of the batch of rows that it was in; methods "
+        f"that ask no LLM mostly ask {BATCH} rows at a time.",
     )
     labels = ("data set", "arm")
     title = f"Unique valid options against {whose}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from waysout.experiments import paper
+from waysout.experiments.arms import Arm
 from waysout.experiments.stats import Setting, best_setting, deviation, halves
 from waysout.experiments.table import NOT_RUN, Figure, Line, Table
 from waysout.experiments.tables_base import (
@@ -22,6 +23,7 @@ from waysout.experiments.tables_base import (
     View,
     beside,
     mean_figures,
+    other_settings,
     title_of,
 )
 
@@ -40,7 +42,11 @@ _CHOICE = (
 
 @dataclass
 class Sweep:
-    """The arms of a sweep on one data set: without pruning, and each way to prune by setting."""
+    """The arms of a sweep on one data set: without pruning, and each way to prune by setting.
+
+    ``papers`` are the ways that have all settings of the paper's sweep and no others, so that what
+    is chosen of them can be held against the paper's choice.
+    """
 
     data: str
     none: Sample | None = None
@@ -48,6 +54,7 @@ class Sweep:
         default_factory=lambda: {family: {} for family in FAMILIES}
     )
     others: list[str] = field(default_factory=list)
+    papers: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, view: View, data: str) -> Sweep:
@@ -65,7 +72,14 @@ class Sweep:
                 way[setting] = sample
             else:
                 sweep.others.append(f"{title_of(data)}: {sample.arm.name}")
+        own = _by_way(arm for arm in (view.own or view.plan).arms if arm.data == data)
+        sweep.papers = {way for way, arms in own.items() if arms == sweep._ids(way)}
         return sweep
+
+    def _ids(self, way: str) -> set[str]:
+        if way == "none":
+            return set() if self.none is None else {self.none.arm.id}
+        return {sample.arm.id for sample in self.ways[way].values()}
 
     def best(self, family: str, positions: Sequence[int] | None = None) -> Setting | None:
         """Return the setting with the most unique valid options on those queries (all if None).
@@ -87,12 +101,28 @@ class Sweep:
         for family, samples in self.ways.items():
             parts = [s if positions is None else s.at(positions) for s in samples.values()]
             able = sum(part.complete for part in parts)
-            if able < len(parts):
+            if able < len(parts) and any(part.n for part in parts):
                 told.append(
                     f"{title_of(self.data)}, {family}: only {able} of {len(parts)} settings have "
                     "all the searches that the choice needs."
                 )
         return told
+
+
+def _by_way(arms: Iterable[Arm]) -> dict[str, set[str]]:
+    ids: dict[str, set[str]] = {}
+    for arm in arms:
+        pruning = arm.spec["settings"].get("pruning", "")
+        ids.setdefault(_FAMILY.get(pruning, pruning), set()).add(arm.id)
+    return ids
+
+
+def not_papers(sweeps: Iterable[Sweep]) -> list[str]:
+    """Say which ways to prune have other settings than the paper's sweep."""
+    names = [f"{title_of(sweep.data)}, {way}" for sweep in sweeps
+             for way, theirs in _IN_PAPER.items() if way not in sweep.papers
+             and paper.best("pruning_best_all30", sweep.data, theirs)]  # fmt: skip
+    return [other_settings(names)] if names else []
 
 
 def setting_words(setting: Setting | None) -> str | None:
@@ -107,9 +137,10 @@ def setting_words(setting: Setting | None) -> str | None:
 def pruning_sweep(view: View) -> list[Table]:
     """Return every setting of the sweep, with standard deviations."""
     sweeps = [Sweep.of(view, data) for data in view.plan.datasets]
-    lines = [line for sweep in sweeps for line in _sweep_lines(sweep)]
+    lines = [line for sweep in sweeps for line in _sweep_lines(view, sweep)]
     others = "; ".join(name for sweep in sweeps for name in sweep.others)
     notes = [f"Arms of the plan that have no place in this table: {others}"] if others else []
+    notes += view.unlike(sweep_row)
     columns = ["n"]
     for measure in _MEASURES:
         columns += [measure.title, *([f"{measure.title} sd"] if measure in _WITH_SPREAD else [])]
@@ -119,19 +150,30 @@ def pruning_sweep(view: View) -> list[Table]:
     return [view.table("pruning-sweep", title, labels, columns, lines, about, notes)]
 
 
-def _sweep_lines(sweep: Sweep) -> list[Line]:
+def _sweep_lines(view: View, sweep: Sweep) -> list[Line]:
     name, lines = title_of(sweep.data), []
     if sweep.none is not None:
-        row = paper.best("pruning_best_all30", sweep.data, "No pruning")
+        row = view.row(sweep.none.arm, sweep_row)
         lines.append(_sweep_line((name, "none", "", ""), sweep.none, row))
     for family, samples in sweep.ways.items():
         for (scope, threshold), sample in samples.items():
-            row = paper.find(
-                "pruning_sweep24", dataset=name, method=family.capitalize(),
-                scope=scope.capitalize(), threshold=f"{threshold:g}",
-            )  # fmt: skip
+            row = view.row(sample.arm, sweep_row)
             lines.append(_sweep_line((name, family, scope, f"{threshold:g}"), sample, row))
     return lines
+
+
+def sweep_row(arm: Arm) -> paper.PaperRow:
+    """Return the paper's row of the sweep, by how an arm prunes."""
+    settings = arm.spec["settings"]
+    pruning = settings.get("pruning")
+    if pruning == "none":
+        return paper.best("pruning_best_all30", arm.data, "No pruning")
+    if pruning not in _FAMILY:
+        return {}
+    return paper.find(
+        "pruning_sweep24", dataset=title_of(arm.data), method=_FAMILY[pruning].capitalize(),
+        scope=settings["scope"].capitalize(), threshold=f"{settings['threshold']:g}",
+    )  # fmt: skip
 
 
 def _sweep_line(labels: tuple[str, ...], sample: Sample, row: paper.PaperRow) -> Line:
@@ -151,8 +193,9 @@ def pruning_best(view: View) -> list[Table]:
         sweep = Sweep.of(view, data)
         for family in ("none", *FAMILIES):
             sample, setting = _choice(sweep, family)
-            lines.append(_chosen_line(data, family, "pruning_best_all30", sample, setting))
-        notes += sweep.incomplete()
+            row = _chosen_row(sweep, family, "pruning_best_all30")
+            lines.append(_chosen_line(data, family, row, sample, setting))
+        notes += [*sweep.incomplete(), *not_papers([sweep])]
     about = (NON_EMPTY, f"{_CHOICE} Chosen and judged on the same queries: see pruning-heldout.")
     title = "Pruning: the best setting of each way on all queries"
     return [view.table("pruning-best", title, _LABELS, _columns(_MEASURES), lines, about, notes)]
@@ -172,16 +215,20 @@ def _choice(
     return (None if setting is None else sweep.ways[family][setting]), setting
 
 
+def _chosen_row(sweep: Sweep, family: str, table: str) -> paper.PaperRow:
+    papers = family in sweep.papers
+    return paper.best(table, sweep.data, _IN_PAPER[family]) if papers else {}
+
+
 def _chosen_line(
     data: str,
     family: str,
-    table: str,
+    row: paper.PaperRow,
     sample: Sample | None,
     setting: Setting | None,
     measures: Sequence[Measure] = _MEASURES,
     more: Sequence[Figure] = (),
 ) -> Line:
-    row = paper.best(table, data, _IN_PAPER[family])
     named = Figure(setting_words(setting), setting_words(paper.setting(row)))
     labels = (title_of(data), family)
     if sample is None:
@@ -204,9 +251,9 @@ def pruning_heldout(view: View) -> list[Table]:
             before = sample.at(validation).mean("unique_valid") if sample else None
             judged = sample.at(test) if sample else None
             more = (Figure(before, None, UNIQUE.digits),)
-            args = (data, family, "pruning_heldout", judged, setting, measures, more)
-            lines.append(_chosen_line(*args))
-        notes += sweep.incomplete(validation)
+            row = _chosen_row(sweep, family, "pruning_heldout")
+            lines.append(_chosen_line(data, family, row, judged, setting, measures, more))
+        notes += [*sweep.incomplete(validation), *not_papers([sweep])]
     places = ", ".join(str(place) for place in validation)
     about = (
         NON_EMPTY,

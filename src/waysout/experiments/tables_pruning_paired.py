@@ -10,6 +10,7 @@ from waysout.experiments import paper
 from waysout.experiments.table import Line, Table
 from waysout.experiments.tables_base import (
     FINE,
+    METRIC,
     PAIRED,
     PAIRED_COLUMNS,
     PRUNED,
@@ -20,13 +21,13 @@ from waysout.experiments.tables_base import (
     paired_line,
     title_of,
 )
-from waysout.experiments.tables_pruning import Sweep, setting_words
+from waysout.experiments.tables_pruning import Sweep, not_papers, setting_words, sweep_row
 
 SCOPES = ("global", "path", "window")
 SCOPE_THRESHOLDS = (0.01, 0.02)
 # What hardly prunes is matched by anything that hardly prunes: no comparison of strengths.
 LEAST_PRUNED = 1.0
-_LABELS = ("data set", "comparison", "metric")
+_LABELS = ("data set", "comparison", METRIC)
 
 
 def pruning_paired(view: View) -> list[Table]:
@@ -39,7 +40,7 @@ def _selected(view: View, sweeps: list[Sweep]) -> Table:
     lines, notes = [], []
     for sweep in sweeps:
         lines += list(_selected_lines(sweep))
-        notes += sweep.incomplete()
+        notes += [*sweep.incomplete(), *not_papers([sweep])]
     title = "Pruning, paired: none, the best compression, the best embedding (A → B)"
     about = (PAIRED, "The settings are those of pruning-best: chosen on the same queries.")
     name = "pruning-paired-selected"
@@ -58,8 +59,9 @@ def _selected_lines(sweep: Sweep) -> Iterator[Line]:
         (compression, embedding, (named["compression"], named["embedding"]),
          "Compression vs Embedding"),
     ):  # fmt: skip
+        papers = sweep.papers >= {word.partition(" ")[0] for word in words}
         for measure in (UNIQUE, ROWS, *FINE[1:]):
-            row = _selected_row(sweep.data, theirs, measure.paper)
+            row = _selected_row(sweep.data, theirs, measure.paper) if papers else {}
             labels = (title_of(sweep.data), " → ".join(words), measure.title)
             yield paired_line(labels, a, b, measure, row)
 
@@ -90,14 +92,15 @@ def _matched(view: View, sweeps: list[Sweep]) -> Table:
         for pair in dict.fromkeys((*theirs, *ours)):
             whose = " and ".join([*(["the paper's pair"] if pair in theirs else []),
                                   *(["our closest"] if pair in ours else [])])  # fmt: skip
-            lines += list(_matched_lines(sweep, pair, whose, theirs.get(pair, {})))
+            lines += list(_matched_lines(view, sweep, pair, whose, theirs.get(pair, {})))
     title = "Pruning of matched strength, paired: compression (A) → embedding (B)"
     about = (
         PAIRED,
         "Our closest: of each scope, the two settings whose mean prune % differ least in our runs "
         f"(both at least {LEAST_PRUNED:g} %). The paper's pairs are those it found to match.",
     )
-    return view.table("pruning-paired-matched", title, _LABELS, PAIRED_COLUMNS, lines, about)
+    name, notes = "pruning-paired-matched", view.unlike(sweep_row)
+    return view.table(name, title, _LABELS, PAIRED_COLUMNS, lines, about, notes)
 
 
 def _closest(sweep: Sweep, scope: str) -> _Pair | None:
@@ -117,14 +120,21 @@ def _share(sample: Sample) -> float:
 
 
 def _matched_lines(
-    sweep: Sweep, pair: _Pair, whose: str, rows: Mapping[str, paper.PaperRow]
+    view: View, sweep: Sweep, pair: _Pair, whose: str, rows: Mapping[str, paper.PaperRow]
 ) -> Iterator[Line]:
     a = sweep.ways["compression"].get((pair.scope, pair.theta))
     b = sweep.ways["embedding"].get((pair.scope, pair.tau))
+    if a is None or b is None:
+        return
+    papers = _are_papers(view, a, b)
     words = f"{pair.scope}: compression {pair.theta:g} → embedding {pair.tau:g} ({whose})"
     for measure in (PRUNED, *FINE):
         labels = (title_of(sweep.data), words, measure.title)
-        yield paired_line(labels, a, b, measure, rows.get(measure.paper))
+        yield paired_line(labels, a, b, measure, rows.get(measure.paper) if papers else {})
+
+
+def _are_papers(view: View, *sides: Sample) -> bool:
+    return all(view.papers(side.arm) is not None for side in sides)
 
 
 def _scopes(view: View, sweeps: list[Sweep]) -> Table:
@@ -134,9 +144,12 @@ def _scopes(view: View, sweeps: list[Sweep]) -> Table:
         for theta in SCOPE_THRESHOLDS:
             for a, b in combinations(SCOPES, 2):
                 labels = (title_of(sweep.data), f"compression {theta:g}: {a} → {b}")
-                row = paper.scope_row(sweep.data, theta, a, b)
-                sides = samples.get((a, theta)), samples.get((b, theta))
-                lines.append(paired_line(labels, *sides, UNIQUE, row))
+                one, other = samples.get((a, theta)), samples.get((b, theta))
+                if one is None or other is None:
+                    continue
+                papers = _are_papers(view, one, other)
+                row = paper.scope_row(sweep.data, theta, a, b) if papers else {}
+                lines.append(paired_line(labels, one, other, UNIQUE, row))
     title = "Scopes of compression pruning, paired: unique valid (A → B)"
-    name = "pruning-paired-scope"
-    return view.table(name, title, _LABELS[:2], PAIRED_COLUMNS, lines, (PAIRED,))
+    name, notes = "pruning-paired-scope", view.unlike(sweep_row)
+    return view.table(name, title, _LABELS[:2], PAIRED_COLUMNS, lines, (PAIRED,), notes)

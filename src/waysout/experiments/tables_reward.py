@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from waysout.experiments import paper
+from waysout.experiments.arms import Arm
 from waysout.experiments.stats import mean_with_zeros, non_empty_mean
 from waysout.experiments.table import Line, Table
 from waysout.experiments.tables_base import (
     FINE,
+    METRIC,
     NON_EMPTY,
     NOVELTY,
     PAIRED,
@@ -19,6 +21,7 @@ from waysout.experiments.tables_base import (
     UNIQUE,
     Mean,
     Measure,
+    Sample,
     View,
     mean_figures,
     paired_line,
@@ -54,15 +57,20 @@ def _means(view: View, name: str, mean: Mean, measures: Sequence[Measure], how: 
     lines = []
     for data in view.plan.datasets:
         for sample in view.samples(data):
-            setting = sample.arm.paper or sample.arm.name
-            row = paper.find("reward_weights", dataset=title_of(data), setting=setting)
+            row = view.row(sample.arm, _mean_row)
             figures = mean_figures(sample, measures, row, mean)
             figures = [sample.count(), *figures, sample.empty()]
             lines.append(Line((title_of(data), sample.arm.name), tuple(figures), sample.arm.id))
     columns = ("n", *(measure.title for measure in measures), "empty")
     zeros = mean is mean_with_zeros
     title = f"Reward weights, without pruning ({'empties as 0' if zeros else 'non-empty means'})"
-    return view.table(name, title, ("data set", "setting"), columns, lines, (how,))
+    notes = view.unlike(_mean_row) if zeros else []
+    return view.table(name, title, ("data set", "setting"), columns, lines, (how,), notes)
+
+
+def _mean_row(arm: Arm) -> paper.PaperRow:
+    setting = arm.paper or arm.name
+    return paper.find("reward_weights", dataset=title_of(arm.data), setting=setting)
 
 
 def reward_paired(view: View) -> list[Table]:
@@ -70,15 +78,24 @@ def reward_paired(view: View) -> list[Table]:
     lines = []
     for data in view.plan.datasets:
         for a, b in COMPARISONS:
+            left, right = view.sample(data, a), view.sample(data, b)
+            if left is None or right is None:
+                continue
+            papers = _is(view, left, a) and _is(view, right, b)
             for measure in FINE:
                 labels = (title_of(data), f"{a} → {b}", measure.title)
-                sides = view.sample(data, a), view.sample(data, b)
-                row = _row(title_of(data), a, b, measure.name)
-                lines.append(paired_line(labels, *sides, measure, row, empties_as_zero=True))
+                row = _row(title_of(data), a, b, measure.name) if papers else {}
+                lines.append(paired_line(labels, left, right, measure, row, empties_as_zero=True))
     title = "Reward weights, paired (A → B)"
-    labels = ("data set", "comparison", "metric")
-    about = (PAIRED, WITH_ZEROS)
-    return [view.table("reward-paired", title, labels, PAIRED_COLUMNS, lines, about)]
+    labels = ("data set", "comparison", METRIC)
+    about, notes = (PAIRED, WITH_ZEROS), view.unlike(_mean_row)
+    return [view.table("reward-paired", title, labels, PAIRED_COLUMNS, lines, about, notes)]
+
+
+def _is(view: View, side: Sample, name: str) -> bool:
+    """Whether an arm is the one that the paper calls so."""
+    same = view.papers(side.arm)
+    return same is not None and same.name == name
 
 
 def _row(dataset: str, a: str, b: str, metric: str) -> paper.PaperRow:

@@ -61,7 +61,7 @@ def connect(name: str) -> Backend:
     scheme, colon, rest = name.partition(":")
     provider = PROVIDERS.get(scheme)
     if provider is None:
-        hint = f"; did you mean llamacpp:{name}?" if _is_model(name) else ""
+        hint = f"; did you mean llamacpp:{name}?" if _is_model(name) else "."
         known = ", ".join(p.usage for p in PROVIDERS.values())
         raise InputError(f"{unknown('LLM backend', scheme, PROVIDERS)}{hint} Write {known}")
     target, options = _options(rest, provider)

@@ -39,7 +39,10 @@ _SLOTS_ON_GPU, _SLOTS_ON_CPU = 512, 4
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?")
 _HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 _WEIGHTS = ("*.safetensors", "*.bin")
-_TAIL = 64 * 1024
+_BESIDE_WEIGHTS = ("*.json", "*.jinja", "*.model", "*.txt")
+_TAIL, _SMALL = 64 * 1024, 64 * 1024 * 1024
+# How often those who wait look whether the engine is stuck, in seconds.
+_LOOK = 10.0
 PATIENT = Limits(seconds=900.0)
 
 _Waiting = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Answer | LLMError]"]
@@ -83,13 +86,17 @@ class Transformers(Backend):
         self._waiting: dict[int, tuple[Process, _Waiting]] = {}
 
     async def complete(self, request: Request) -> Reply:
-        """Answer one request; a cancelled one soon frees its slot."""
+        """Answer one request; a cancelled one soon frees its slot.
+
+        Control tokens in a message are the model's own, and no text: searches make look-alikes of
+        those that come from outside (`waysout.prompts.spelling`).
+        """
         began = time.monotonic()
         loop = asyncio.get_running_loop()
         number, future = next(self._numbers), loop.create_future()
         engine = self._ask(number, request, (loop, future))
         try:
-            answer = await future
+            answer = await _answered(engine, future)
         except asyncio.CancelledError:
             engine.say((number, None))
             raise
@@ -148,8 +155,9 @@ class Transformers(Backend):
         elif isinstance(said, Broken):
             self._lose(engine, said.kind(said.reason))
         else:
-            ended = f"{self.name}: the engine ended ({engine.last_words})"
-            self._lose(engine, LLMFailure(ended))
+            # One that never got as far as to answer would not the next time either.
+            kind = LLMFailure if engine.loaded else LLMError
+            self._lose(engine, kind(f"{self.name}: the engine ended ({engine.last_words})"))
 
     def _lose(self, engine: Process, error: Exception) -> None:
         """Tell all who wait for an engine that it is gone; the next request starts another."""
@@ -166,6 +174,16 @@ class Transformers(Backend):
             loop, future = who
             with suppress(RuntimeError):  # its loop is closed, and nobody waits any more
                 loop.call_soon_threadsafe(_set, future, answer)
+
+
+async def _answered(engine: Process, future: asyncio.Future[Any]) -> Any:
+    """Wait for an answer, but not for ever: an engine that is stuck is ended."""
+    asked = time.monotonic()
+    while not future.done():
+        if engine.is_stuck(asked):
+            engine.give_up()
+        await asyncio.wait([future], timeout=_LOOK)
+    return future.result()
 
 
 def _set(future: asyncio.Future[Any], answer: Answer | Exception) -> None:
@@ -205,13 +223,15 @@ def _identity(model: str) -> str:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Return what tells the weights in a folder from others of the same size."""
+    """Return what tells a folder from others: the ends of its weights, and all that is small."""
     seen = hashlib.sha256()
-    for file in sorted(file for pattern in _WEIGHTS for file in folder.glob(pattern)):
-        size = file.stat().st_size
-        with file.open("rb") as opened:
-            opened.seek(max(0, size - _TAIL))
-            seen.update(f"{file.name} {size}\n".encode() + opened.read())
+    for patterns, most in ((_WEIGHTS, _TAIL), (_BESIDE_WEIGHTS, _SMALL)):
+        found = (file for pattern in patterns for file in folder.glob(pattern))
+        for file in sorted(file for file in found if file.is_file()):
+            size = file.stat().st_size
+            with file.open("rb") as opened:
+                opened.seek(max(0, size - most))
+                seen.update(f"{file.name} {size}\n".encode() + opened.read())
     return seen.hexdigest()[:8]
 
 

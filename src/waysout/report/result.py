@@ -148,8 +148,8 @@ def to_csv(results: Sequence[Result]) -> str:
 def _csv(names: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
     out = io.StringIO(newline="")
     writer = csv.writer(out)  # its line ends, CR LF, are what makes it quote either in a cell
-    writer.writerow([_defused(name) for name in names])
-    writer.writerows([_defused(cell) for cell in row] for row in rows)
+    writer.writerow([defused(name) for name in names])
+    writer.writerows([defused(cell) for cell in row] for row in rows)
     return out.getvalue()
 
 
@@ -176,7 +176,8 @@ def _series(values: Sequence[Value]) -> pd.Series:
     return pd.Series(values, dtype="Float64" if float in kinds else whole)
 
 
-def _defused(cell: Value) -> Value:
+def defused(cell: Value) -> Value:
+    """Return a cell of a CSV file that no spreadsheet runs as a formula."""
     if not isinstance(cell, str) or _NUMBER.fullmatch(cell):
         return cell
     # A formula does not hide behind what a spreadsheet may drop: blanks, controls, marks.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,10 @@ def _from_folder(place: str, dtype: torch.dtype) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-    network = AutoModelForCausalLM.from_pretrained(place, dtype=dtype, trust_remote_code=False)
+    # Else its config.json could name an attention that is code on the hub.
+    network = AutoModelForCausalLM.from_pretrained(
+        place, dtype=dtype, trust_remote_code=False, attn_implementation="eager"
+    )
     return tokenizer, network
 
 
@@ -87,7 +91,9 @@ def _from_gguf(place: str, dtype: torch.dtype) -> tuple[Any, Any]:
 
     file = Path(place)
     with _quicker_gguf():
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        tokenizer = AutoTokenizer.from_pretrained(
+            file.parent, gguf_file=file.name, trust_remote_code=False
+        )
         config = AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
         with torch.device("meta"):
             empty = AutoModelForCausalLM.from_config(config)
@@ -102,17 +108,19 @@ def _from_gguf(place: str, dtype: torch.dtype) -> tuple[Any, Any]:
 
 @contextmanager
 def _quicker_gguf() -> Iterator[None]:
-    """Read a file once and not three times, and undo its quantisation in many threads."""
+    """Read a file once and not three times, undo its quantisation in many threads, and be quiet."""
     import gguf
+    from transformers import modeling_gguf_pytorch_utils as reading
 
-    usual = gguf.GGUFReader, gguf.dequantize
+    usual = gguf.GGUFReader, gguf.dequantize, getattr(reading, "tqdm", None)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         gguf.GGUFReader = functools.cache(gguf.GGUFReader)
         gguf.dequantize = functools.partial(_dequantised, pool, usual[1])
+        reading.tqdm = lambda tensors, **_: tensors
         try:
             yield
         finally:
-            gguf.GGUFReader, gguf.dequantize = usual
+            gguf.GGUFReader, gguf.dequantize, reading.tqdm = usual
 
 
 def _dequantised(
@@ -134,6 +142,17 @@ def _trouble(setup: Setup, error: Exception) -> WaysoutError:
     """Say why a model could not be brought in, and what to do."""
     import transformers
 
+    # Theirs is the advice to run it all the same.
+    if "trust_remote_code" in str(error):
+        return InputError(
+            f"{setup.name} needs code of its own, and code that comes with a model is never run: "
+            f"choose one that transformers {transformers.__version__} knows by itself"
+        )
+    if isinstance(error, UnpicklingError) or "weights_only" in str(error):
+        return InputError(
+            f"{setup.name} has pickled weights that ask for code, and code that comes with a model "
+            "is never run: give safetensors"
+        )
     reason = shown(" ".join(str(error).split()) or type(error).__name__, 400)
     if setup.kind == "hub" and isinstance(error, OSError):
         return UnavailableError(

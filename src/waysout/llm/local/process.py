@@ -13,20 +13,28 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from waysout.llm.local.wire import Setup, receive, send
+from waysout.llm.local.wire import Loaded, Setup, receive, send
 
-_QUIET = {
+# -P: else the folder it is started in comes first, where a file may be named like a package.
+_ENGINE = ("-P", "-m", "waysout.llm.local.work")
+_SETTINGS = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "TQDM_DISABLE": "1",
     "TRANSFORMERS_VERBOSITY": "error",
+    "USE_HUB_KERNELS": "NO",  # they are code, fetched while a model is loaded
 }
 _LAST_WORDS = 400
 _GOING = 15.0
+# How long an engine may be silent: while it loads, which can be a download, and beyond the longest
+# time that it writes at one reply.
+_LOADING, _MARGIN = 7200.0, 60.0
 
 
 class Process:
@@ -34,14 +42,18 @@ class Process:
 
     def __init__(self, setup: Setup, hear: Callable[[Process, Any], None]) -> None:
         self._hear = hear
+        self._seconds = setup.seconds
+        self._stuck = ""
+        self.loaded = False
+        self.heard = time.monotonic()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         self._outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._started = subprocess.Popen(
-            [sys.executable, "-m", "waysout.llm.local.work"],
+            [sys.executable, *_ENGINE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **_QUIET, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, **_SETTINGS, "PYTHONPATH": _path()},
         )
         self.say(setup)
         for work in (self._speak, self._listen):
@@ -60,10 +72,25 @@ class Process:
             self._started.kill()
             self._started.wait()
 
+    def is_stuck(self, asked: float) -> bool:
+        """Whether it has been silent for too long towards one who asked then."""
+        return time.monotonic() - max(asked, self.heard) > self._silence
+
+    def give_up(self) -> None:
+        """End an engine that is stuck; ``hear`` is told as of any that is gone."""
+        self._stuck = f"it said nothing for {self._silence:g} s and was stopped"
+        self._started.kill()
+
+    @property
+    def _silence(self) -> float:
+        return self._seconds + _MARGIN if self.loaded else _LOADING
+
     @property
     def last_words(self) -> str:
         """What it wrote before it ended, for whoever wonders why."""
         code = self._started.wait()
+        if self._stuck:
+            return self._stuck
         self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, self._errors.tell() - _LAST_WORDS))
         written = self._errors.read().decode(errors="replace").strip()
@@ -83,5 +110,26 @@ class Process:
         assert stream is not None
         with suppress(EOFError), stream:
             while True:
-                self._hear(self, receive(stream))
+                said = receive(stream)
+                self.heard = time.monotonic()
+                self.loaded = self.loaded or isinstance(said, Loaded)
+                self._hear(self, said)
         self._hear(self, None)
+        self.say(None)  # else the speaker would wait for more
+        self._errors.close()
+
+
+def _path() -> str:
+    """Return where the engine finds packages: as here, but for the folder it is started in.
+
+    That is on our own path after ``python -m``, and where Waysout is only found there it stays.
+    """
+    places = [place for place in sys.path if place and not _is_here(place)]
+    return os.pathsep.join([*places, str(Path(__file__).parents[3])])
+
+
+def _is_here(place: str) -> bool:
+    try:
+        return Path(place).samefile(os.curdir)
+    except OSError:
+        return False

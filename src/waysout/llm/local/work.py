@@ -94,12 +94,18 @@ def main() -> None:
     except (EOFError, BrokenPipeError):
         pass  # whoever asked is gone
     except WaysoutError as error:
-        say(Broken(next(kind for kind in _KINDS if isinstance(error, kind)), str(error)))
+        say(_broken(error))
     except Exception as error:
         traceback.print_exc()
         say(Broken(LLMError, f"the engine broke down: {type(error).__name__}: {error}"))
     out.flush()
     os._exit(0)  # threads may still wait for what never comes
+
+
+def _broken(error: WaysoutError) -> Broken:
+    """Return an error as it goes over the wire: of a class that is made of its words alone."""
+    kind = next((kind for kind in _KINDS if isinstance(error, kind)), LLMError)
+    return Broken(kind, str(error))
 
 
 def _receive(source: IO[bytes], inbox: queue.SimpleQueue[Any]) -> None:
