@@ -186,8 +186,10 @@ class View:
         yield f"Code: {_code(used)}"
 
     def _used(self) -> list[Cell]:
-        return [cell for arm in self.plan.arms for llm in self._llms()
-                for cell in replace(self, llm=llm).of(arm).cells.values()]  # fmt: skip
+        """Return the cells, those of arms that ask no LLM once."""
+        found = {cell.key: cell for arm in self.plan.arms for llm in self._llms()
+                 for cell in replace(self, llm=llm).of(arm).cells.values()}  # fmt: skip
+        return list(found.values())
 
     def _llms(self) -> tuple[str, ...]:
         return (self.llm,) if self.llm else self.llms or ("",)
