@@ -22,7 +22,7 @@ serve: $(VENV)/.installed-demo
 	$(BIN)/waysout serve
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

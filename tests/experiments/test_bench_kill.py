@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from bench_world import (  # noqa: F401
     LIBRARY,
     RANDOM,
@@ -107,6 +108,7 @@ def finished(folder: Path) -> int:
         return 0
 
 
+@pytest.mark.slow
 def test_processes_that_search_end_with_their_parent_killed_or_stopped(
     in_bench: Path,  # noqa: F811
     trained_cache: Path,  # noqa: F811
