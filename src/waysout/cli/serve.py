@@ -321,8 +321,8 @@ def _adopt(service: Service, name: str, adopted: Adopted) -> str:
 
 
 def _tell(subject: _Subject, site: _Site, url: str) -> None:
+    from waysout.llm.connect import is_simulated
     from waysout.serve.hosts import is_loopback
-    from waysout.serve.live import is_simulated
 
     llm = subject.llm
     stand_in = " (simulated: a stand-in, not a language model)" if is_simulated(llm) else ""

@@ -21,6 +21,7 @@ from waysout.experiments.stats import Paired, Setting, best_setting, halves, pai
 from waysout.experiments.tables_base import Sample, View, title_of
 from waysout.experiments.tables_budget import llm_budget_row
 from waysout.experiments.tables_pruning import sweep_row
+from waysout.llm.connect import is_simulated
 
 Word = Literal["supported", "not supported", "undecided", "mixed", "not run"]
 How = Literal["more", "less", "no less", "twice", "about", "shown"]
@@ -301,11 +302,6 @@ def _share_of(counts: tuple[int, int]) -> float:
 def known_plan(name: str) -> Plan:
     """Return a plan of ours, which is read once: it takes longer than to judge by it."""
     return load_plan(name)
-
-
-def is_simulated(llm: str) -> bool:
-    """Whether an LLM is the simulated one."""
-    return llm.startswith("simulated")
 
 
 def _named(datasets: Iterable[str]) -> str:

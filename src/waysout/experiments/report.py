@@ -24,7 +24,7 @@ from waysout.experiments import paper, plots
 from waysout.experiments.arms import Plan
 from waysout.experiments.cell import Cell, Cells
 from waysout.experiments.claims import judge_all
-from waysout.experiments.judge import NEVER, RULES, Outcome, Verdict, is_simulated, known_plan
+from waysout.experiments.judge import NEVER, RULES, Outcome, Verdict, known_plan
 from waysout.experiments.plan import plan_names
 from waysout.experiments.render import escape_markdown, render
 from waysout.experiments.table import Table
@@ -43,6 +43,7 @@ from waysout.experiments.tables_base import (
     title_of,
 )
 from waysout.experiments.tables_budget import llm_budget_row
+from waysout.llm.connect import is_simulated
 
 LONG = 48
 """Tables with more lines are folded."""

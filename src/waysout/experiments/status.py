@@ -11,7 +11,8 @@ from waysout.errors import WaysoutError
 from waysout.experiments.arms import Arm, Plan
 from waysout.experiments.cell import Cells
 from waysout.experiments.results import Failure
-from waysout.experiments.work import NO_LLM, SIMULATED, Llm
+from waysout.experiments.work import NO_LLM, Llm
+from waysout.llm.connect import is_simulated
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,6 @@ def _status(plan: Plan, arm: Arm, llm: str, cells: Cells, failures: Sequence[Fai
         done=len(done),
         wanted=len(wanted),
         calls=calls,
-        paid=0 if llm.startswith(SIMULATED) else calls - from_file,
+        paid=0 if is_simulated(llm) else calls - from_file,
         failures=dict(Counter(failure.reason for failure in failed)),
     )

@@ -16,6 +16,7 @@ from waysout.experiments.arms import Arm, Plan
 from waysout.experiments.cell import Cell, Cells
 from waysout.experiments.stats import Paired, non_empty_mean, paired, zeros
 from waysout.experiments.table import NOT_DEFINED, NOT_RUN, Figure, Line, Number, Table
+from waysout.llm.connect import is_simulated
 
 Mean = Callable[[Iterable[float | None]], float | None]
 Find = Callable[[Arm], paper.PaperRow]
@@ -224,7 +225,7 @@ def llm_words(llm: str) -> str:
     >>> llm_words("simulated:1"), llm_words("openai:gemma@http://localhost:80")
     ('simulated:1 (simulated: no language model)', 'openai:gemma')
     """
-    if llm.startswith("simulated"):
+    if is_simulated(llm):
         return f"{llm} (simulated: no language model)"
     return llm.partition("@")[0]
 

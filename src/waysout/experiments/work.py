@@ -9,10 +9,9 @@ from waysout.datasets.queries import queries as stored_queries
 from waysout.experiments.arms import Arm, Plan
 from waysout.experiments.cell import Key
 from waysout.llm.base import Backend
-from waysout.llm.connect import connect
+from waysout.llm.connect import connect, is_simulated
 
 NO_LLM = ""
-SIMULATED = "simulated:"
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Llm:
     @property
     def is_simulated(self) -> bool:
         """Whether it is no LLM at all: it costs nothing, and any process can have its own."""
-        return isinstance(self.reached, str) and self.reached.startswith(SIMULATED)
+        return isinstance(self.reached, str) and is_simulated(self.reached)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,11 @@ def connect(name: str) -> Backend:
     return made
 
 
+def is_simulated(llm: str | None) -> bool:
+    """Whether a name or a connection string is that of the simulated LLM."""
+    return llm is not None and llm.startswith("simulated:")
+
+
 def _is_model(name: str) -> bool:
     from waysout.llm.models import MODELS
 

@@ -17,6 +17,7 @@ from waysout.domain.memory import Memory, Past
 from waysout.domain.result import Option, Outcome, OutcomeKind
 from waysout.domain.schema import Row
 from waysout.errors import InputError, WaysoutError
+from waysout.llm.connect import is_simulated
 from waysout.report.result import Result
 from waysout.report.text import sentence
 from waysout.report.wording import Wording
@@ -410,11 +411,6 @@ def _doubt(option: Option) -> bool:
 def _said(result: Result) -> str:
     """Say how a search ended, in the words of the card."""
     return sentence(result, Wording.of(result).lines)
-
-
-def is_simulated(llm: str | None) -> bool:
-    """Whether an LLM's name is that of the simulated one."""
-    return llm is not None and llm.startswith("simulated")
 
 
 def _total(what: str, given: int | None, usual: int, spent: int, most: int) -> int:

@@ -13,14 +13,14 @@ from pydantic import ValidationError
 from waysout import __version__
 from waysout.errors import InputError, IntegrityError, WaysoutError, shown, unknown
 from waysout.llm.base import Backend
-from waysout.llm.connect import connect
+from waysout.llm.connect import connect, is_simulated
 from waysout.methods import DEFAULT as DEFAULT_METHOD
 from waysout.methods import make_method, method_class
 from waysout.serve.adopted import Adopted
 from waysout.serve.errors import Full, NotFound, TooMany
 from waysout.serve.forms import method_forms, problem_form, problem_line
 from waysout.serve.limits import Limits
-from waysout.serve.live import House, LiveSearch, Watcher, is_simulated
+from waysout.serve.live import House, LiveSearch, Watcher
 from waysout.serve.models import ContinueRequest, Locks, SearchRequest
 from waysout.serve.pace import PacedThreads, SharedLLM, Turns
 from waysout.serve.served import Served
