@@ -15,8 +15,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A change is judged on its own merits, not on the luck of a draw; everywhere else draws are fresh,
 # and `HYPOTHESIS_PROFILE=thorough` looks much longer.
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
-settings.register_profile("here", deadline=None, max_examples=60)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("here", deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=3000)
 _usual = "ci" if os.environ.get("CI") else "here"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _usual))

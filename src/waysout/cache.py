@@ -41,7 +41,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        hidden = path.name if path.name.startswith("_") else f".{path.name}"
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{hidden}.")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)

@@ -17,6 +17,7 @@ traceback and leaves with the class's exit code.
     ├── IntegrityError (6)        a file is not the one it should be
     ├── BudgetSpent (7)           one more call or row would pass a hard limit
     └── LLMError (8)              the LLM cannot be asked as it is set up
+        ├── LLMRefused            it refuses this very request, and may well answer others
         ├── LLMFailure            no reply came this time: worth another attempt
         └── LLMUnreachable (9)    nothing answers any more: a run stops, and can be resumed
 
@@ -126,6 +127,10 @@ class MissingExtra(UnavailableError):
         self.package = package
         self.extra = extra
 
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
+        """Be made anew from what it was made of: it may come from another process."""
+        return type(self), (self.package, self.extra)
+
 
 class DataUnavailable(UnavailableError):
     """A data set is neither here nor fetchable."""
@@ -161,6 +166,10 @@ class LLMFailure(LLMError):
         super().__init__(reason)
         self.alive = alive or retry_after is not None
         self.retry_after = retry_after
+
+
+class LLMRefused(LLMError):
+    """The server refuses this very request, as one that is too long; others may be answered."""
 
 
 class LLMUnreachable(LLMError):

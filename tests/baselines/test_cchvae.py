@@ -30,6 +30,7 @@ PEOPLE = Table(
 )  # fmt: skip
 
 
+@pytest.mark.slow  # with its usual settings, all methods are checked by default
 def test_it_keeps_the_protocol() -> None:
     check_method(Cchvae(steps=30, rings=3))
 

@@ -13,8 +13,9 @@ import pytest
 from cli_world import FIND, ROW, cut_off, in_world, world  # noqa: F401
 
 from conftest import CommandLine
-from waysout.cli.sources import Source, Sourced, Trust, open_source
+from waysout.cli.sources import Sourced, open_source
 from waysout.report.words import date_text
+from waysout.run.source import Source, Trust
 from waysout.store import Store, list_runs, new_run_path, runs_dir, tables
 
 pytestmark = pytest.mark.usefixtures("in_world")

@@ -78,6 +78,7 @@ class ScriptedServer:
         self.script = script
         self.seen: list[Exchange] = []
         self.connections = 0
+        self.looks = 0
         self._refusals = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -119,6 +120,10 @@ class ScriptedServer:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head[1:])}
+        if head[0].startswith("GET "):
+            self.looks += 1
+            await raw(b'{"data": []}')(Exchange(0, headers, {}, writer))
+            return
         body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))))
         answer = self._next(body)
         exchange = Exchange(self.requests, headers | {"": head[0]}, body, writer)

@@ -35,12 +35,12 @@ from scripted_server import (
 )
 
 from waysout.domain.budget import Budget, Ledger, Spent
-from waysout.errors import LLMError, LLMFailure, LLMUnreachable
+from waysout.errors import LLMError, LLMFailure, LLMRefused, LLMUnreachable
 from waysout.llm.base import Limits, Message, Reply, Request
 from waysout.llm.call import Breaker, Caller, Retry
 from waysout.llm.openai import OpenAIBackend
 
-QUICK = Limits(connect=2.0, silence=0.8, seconds=2.5, bytes=1000)
+QUICK = Limits(connect=2.0, silence=0.8, seconds=1.5, bytes=1000)
 CALLS = 30
 FAULTS: dict[str, Answer] = {
     "429": status(429),
@@ -314,7 +314,7 @@ def test_what_no_retry_can_help_is_tried_once(code: int) -> None:
             await asker.call(question(0), ledger)
             with pytest.raises(LLMError) as caught:
                 await asker.call(question(1), ledger)
-            assert type(caught.value) is LLMError
+            assert type(caught.value) is (LLMRefused if code == 400 else LLMError)
             return ledger, server.seen
 
     ledger, seen = run(go())

@@ -40,7 +40,7 @@ from scripted_server import (
     unless,
 )
 
-from waysout.errors import InputError, LLMError, LLMFailure, MissingExtra
+from waysout.errors import InputError, LLMError, LLMFailure, LLMRefused, MissingExtra
 from waysout.llm.base import Constraint, Limits, Message, Reply, Request, Usage
 from waysout.llm.check import check_backend
 from waysout.llm.openai import OpenAIBackend, connect
@@ -50,7 +50,7 @@ SECRET = "sk-very-secret-0123456789"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 REQUEST = Request((Message("system", "be brief"), Message("user", "hi")), max_tokens=50)
 HELD = replace(REQUEST, constraint=Constraint(grammar="root ::= x", json_schema=SCHEMA))
-QUICK = Limits(connect=2.0, silence=0.8, seconds=2.5, bytes=1000)
+QUICK = Limits(connect=2.0, silence=0.8, seconds=1.5, bytes=1000)
 
 
 @pytest.fixture(autouse=True)
@@ -278,7 +278,7 @@ async def _drip(exchange: Exchange) -> None:
         pytest.param(cut("a text of some length", rudely=False), "cut in the middle", id="ended"),
         pytest.param(stream(), "cut in the middle", id="no-events"),
         pytest.param(endless_head, "failed", id="endless-head"),
-        pytest.param(_drip, "failed|no answer in 2.5 s", id="dripping-head"),
+        pytest.param(_drip, "failed|no answer in 1.5 s", id="dripping-head"),
         pytest.param(raw(b"x", content_encoding="gzip"), "compresses", id="compressed"),
         pytest.param(
             stream(delta("some"), event({"error": {"message": "out of\nmemory"}})),
@@ -355,11 +355,37 @@ def test_a_server_may_ask_to_wait(headers: dict[str, str], least: float, most: f
     assert least <= caught.value.retry_after <= most
 
 
-@pytest.mark.parametrize("value", ["soon", "-3", "nan", "inf", "9" * 400, "32 Foo 2026"])
+_FAR = f"1 Jan 2026 {'9' * 30}:00:00 GMT"
+
+
+@pytest.mark.parametrize("value", ["soon", "-3", "nan", "inf", "9" * 400, "32 Foo 2026", _FAR])
 def test_a_wait_that_is_none_is_ignored(value: str) -> None:
     with pytest.raises(LLMFailure) as caught:
         ask(status(503, retry_after=value))
     assert caught.value.retry_after is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        status(400),
+        status(413),
+        raw(b"{}", code=422),
+        status(400, "maximum context length is 10 tokens"),
+    ],
+    ids=["400", "413", "422", "too-long"],
+)
+def test_a_request_that_is_refused_says_nothing_of_others(answer: Answer) -> None:
+    with pytest.raises(LLMRefused, match="refuses the request") as caught:
+        ask(answer)
+    assert caught.value.exit_code == LLMError.exit_code
+
+
+@pytest.mark.parametrize("code", [401, 404, 307])
+def test_what_would_meet_every_request_is_no_refusal(code: int) -> None:
+    with pytest.raises(LLMError) as caught:
+        ask(status(code))
+    assert not isinstance(caught.value, LLMRefused)
 
 
 @pytest.mark.parametrize(
@@ -775,10 +801,10 @@ def test_a_connection_string_makes_a_backend() -> None:
     assert backend.form == "json_schema"
 
 
-def test_without_the_sdk_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
+def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(MissingExtra, match=r"waysout\[openai\]"):
-        run(OpenAIBackend("m", dead_url()).complete(REQUEST))
+        run(OpenAIBackend("m", "https://127.0.0.1:1/v1").complete(REQUEST))
 
 
 def test_making_a_backend_loads_nothing() -> None:

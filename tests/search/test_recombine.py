@@ -48,6 +48,17 @@ def prompts(played: Played) -> list[str]:
     return [request.messages[0].content for request in played.requests]
 
 
+def asked_before_calls(played: Played) -> tuple[list[int], int]:
+    """Return how many rows were asked before each call, and in all."""
+    before, rows = [], 0
+    for work in played.works:
+        if isinstance(work, Propose):
+            before.append(rows)
+        else:
+            rows += len(work.rows)
+    return before, rows
+
+
 def reason_of(search: Search) -> str:
     assert search.ending is not None
     return search.ending.reason
@@ -220,13 +231,7 @@ def test_nothing_is_handed_out_while_an_answer_is_awaited() -> None:
 
 def test_calls_are_paced_with_rows() -> None:
     played = play(Recombine(), case(calls=3, rows=30), always_new())
-    before, rows = [], 0
-    for work in played.works:
-        if isinstance(work, Propose):
-            before.append(rows)
-        else:
-            rows += len(work.rows)
-    assert (before, rows) == ([0, 10, 20], 30)
+    assert asked_before_calls(played) == ([0, 10, 20], 30)
 
 
 def test_after_replies_in_vain_no_more_are_asked_for() -> None:
@@ -241,6 +246,61 @@ def test_something_new_makes_patient_again() -> None:
     replies = [reply("a=5"), reply("a=5"), reply("b=5"), reply("a=5"), reply("b=5"), reply("c=y")]
     played = play(Recombine(patience=2), case(calls=30, rows=80), replies)
     assert len(played.requests) == 5
+
+
+def hopeless(calls: int | None, rows: int) -> Case:
+    """Return a case that no row is a way out of."""
+    schema = numbers(4)
+    made = make_problem(schema, Says(lambda row: 0.1), bins=deciles(schema))
+    return make_case(made, (0.0,) * 4, calls=calls, rows=rows)
+
+
+def test_calls_are_held_back_while_options_come() -> None:
+    played = play(Recombine(ask="stuck"), case(calls=3, rows=30), always_new())
+    assert asked_before_calls(played) == ([], 30)
+    assert unique(played.search) > 10
+
+
+@pytest.mark.parametrize("calls", [1, 3, 5])
+def test_whoever_is_stuck_spends_all_calls_and_has_rows_for_the_last(calls: int) -> None:
+    replies = (reply(f"n0={value}") for value in range(11, 99, 10))
+    played = play(Recombine(ask="stuck"), hopeless(calls, 60), replies)
+    due = [60 * (i + 1) / (calls + 1) for i in range(calls)]
+    before, rows = asked_before_calls(played)
+    assert rows == 60
+    # A batch is of five rows: it may be under way when the time has come.
+    assert [0 <= b - d < 5 * (i + 1) for i, (b, d) in enumerate(zip(before, due, strict=True))] == (
+        [True] * calls
+    )
+
+
+def test_an_option_gives_new_hope() -> None:
+    # Only n1 leads out, and only from 90 on: what was tried before is in vain, then no longer.
+    schema = numbers(2)
+    oracle = Says(lambda row: 0.9 if number(row[1]) >= 90 else 0.1)
+    made = make_case(
+        make_problem(schema, oracle, bins=deciles(schema)), (0.0, 0.0), calls=9, rows=60
+    )
+    played = play(Recombine(ask="stuck", own_edits=False, surrogate="none", batch=1), made, [
+        reply("n0=15", "n0=25", "n0=35", "n0=45", "n0=55", "n0=65"), reply("n1=95"),
+        *(reply("n0=75") for _ in range(9)),
+    ])  # fmt: skip
+    before, _ = asked_before_calls(played)
+    # At once where nothing is known, after 60 / (9 + 1) refusals, and not again while options come,
+    # which is until all is combined.
+    assert before[:3] == [0, 6, 13]
+
+
+def test_nothing_to_combine_is_stuck_too() -> None:
+    played = play(replace(PLAIN, ask="stuck"), case(calls=2), [reply("a=5", "b=4"), reply("a=6")])
+    assert asked_before_calls(played)[0] == [0, 3]
+
+
+def test_without_a_limit_of_calls_each_barren_batch_is_followed_by_one() -> None:
+    replies = (reply(f"n{i % 4}={value}") for i, value in enumerate(range(11, 99, 2)))
+    played = play(Recombine(ask="stuck"), hopeless(None, 30), replies)
+    before, rows = asked_before_calls(played)
+    assert (before, rows) == ([5, 10, 15, 20, 25], 30)
 
 
 def test_an_ending_without_vain_calls_speaks_of_none() -> None:
@@ -440,7 +500,7 @@ def test_every_surrogate_searches(kind: str, draws: int) -> None:
 @pytest.mark.parametrize(
     ("setting", "value"),
     [("edits", 0), ("patience", 0), ("draws", -1), ("batch", 0), ("surrogate", "magic"),
-     ("ask_about", "me"), ("quality", -0.1)],
+     ("ask_about", "me"), ("ask", "often"), ("quality", -0.1)],
 )  # fmt: skip
 def test_settings_are_checked(setting: str, value: object) -> None:
     with pytest.raises(InputError, match=setting):

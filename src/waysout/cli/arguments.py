@@ -50,3 +50,73 @@ Rise = Annotated[
     ),
 ]
 MethodName = Annotated[str, typer.Option(help="See `waysout methods`.", rich_help_panel=SEARCH)]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A setting of the method, NAME=VALUE; may be repeated.",
+        rich_help_panel=SEARCH,
+    ),
+]
+LlmName = Annotated[
+    str,
+    typer.Option(
+        help="Who proposes: llamacpp:NAME, llamacpp:FILE.gguf, openai:MODEL@URL[,URL…], "
+        "replay:FILE or simulated:SEED.",
+        rich_help_panel=SEARCH,
+    ),
+]
+Calls = Annotated[
+    int, typer.Option(help="At most so many LLM calls.", min=0, rich_help_panel=SEARCH)
+]
+EditsPerCall = Annotated[
+    int,
+    typer.Option(
+        "--k",
+        "-k",
+        help="Edits that a call of a tree search asks for.",
+        min=1,
+        max=50,
+        rich_help_panel=SEARCH,
+    ),
+]
+OracleRows = Annotated[
+    int | None,
+    typer.Option(
+        help="At most so many rows for the model; the default: K × calls, for recombine at least "
+        "K × 30.",
+        min=0,
+        rich_help_panel=SEARCH,
+    ),
+]
+Polish = Annotated[
+    int,
+    typer.Option(
+        help="Of those rows, keep so many to make the options leaner at the end: needless changes "
+        "are dropped, numbers walked back. Try a fifth.",
+        min=0,
+        rich_help_panel=SEARCH,
+    ),
+]
+Seconds = Annotated[
+    float | None, typer.Option(help="At most so long.", min=0, rich_help_panel=SEARCH)
+]
+Tokens = Annotated[
+    int | None, typer.Option(help="At most so many tokens.", min=0, rich_help_panel=SEARCH)
+]
+Money = Annotated[
+    float | None,
+    typer.Option(help="At most so much money (needs --price).", min=0, rich_help_panel=SEARCH),
+]
+Prices = Annotated[
+    str,
+    typer.Option(help="Token prices per million, IN/OUT or IN/OUT/CACHED.", rich_help_panel=SEARCH),
+]
+Seed = Annotated[int, typer.Option(min=0, rich_help_panel=SEARCH)]
+PaperPrompt = Annotated[
+    bool, typer.Option("--paper", help="Use the paper's prompt.", rich_help_panel=SEARCH)
+]
+FreeForm = Annotated[
+    bool,
+    typer.Option("--free", help="Do not hold the LLM to the format.", rich_help_panel=SEARCH),
+]

@@ -83,11 +83,7 @@ def _words(pace: Pace, failed: int) -> str:
 
 
 def _left(pace: Pace) -> str:
-    """Say how long the rest will take, as finely as can be known."""
+    from waysout.report.words import duration
+
     seconds = pace.seconds_left
-    if not seconds:
-        return ""
-    if seconds < 90:
-        return f", {seconds:.0f} s left"
-    minutes = seconds / 60
-    return f", {minutes:.0f} min left" if minutes < 90 else f", {minutes / 60:.1f} h left"
+    return f", {duration(seconds)} left" if seconds else ""

@@ -54,8 +54,9 @@ def certify(
 
     Try: waysout certify --data loan --row 401
     """
-    from waysout.cli.sources import Source, Trust, check_chosen, find_row, open_source
+    from waysout.cli.sources import check_chosen, find_row, open_source
     from waysout.oracles.certify import certify as prove
+    from waysout.run.source import Source, Trust
 
     check_chosen(row, where, json_row)
     source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)

@@ -11,15 +11,27 @@ from waysout.cli.arguments import (
     DEFAULT_METHOD,
     MODEL,
     OUTPUT,
-    SEARCH,
     AtLeast,
+    Calls,
     CardFile,
+    EditsPerCall,
+    FreeForm,
     Inputs,
+    LlmName,
     MethodName,
     ModelFile,
+    Money,
+    OracleRows,
+    PaperPrompt,
+    Polish,
     PositiveClass,
+    Prices,
     Rise,
     RuleSetName,
+    Seconds,
+    Seed,
+    Settings,
+    Tokens,
 )
 from waysout.cli.output import (
     JsonFlag,
@@ -69,57 +81,19 @@ def find(
     at_least: AtLeast = None,
     rise: Rise = None,
     method: MethodName = DEFAULT_METHOD,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting of the method, NAME=VALUE; may be repeated.",
-                     rich_help_panel=SEARCH),
-    ] = None,
-    llm: Annotated[
-        str,
-        typer.Option(help="Who proposes: llamacpp:NAME, llamacpp:FILE.gguf, openai:MODEL@URL, "
-                     "replay:FILE or simulated:SEED.", rich_help_panel=SEARCH),
-    ] = DEFAULT_LLM,
-    calls: Annotated[
-        int, typer.Option(help="At most so many LLM calls.", min=0, rich_help_panel=SEARCH)
-    ] = 30,
-    k: Annotated[
-        int, typer.Option("--k", "-k", min=1, max=50, rich_help_panel=SEARCH,
-                          help="Edits that a call of a tree search asks for."),
-    ] = 5,
-    oracle_rows: Annotated[
-        int | None,
-        typer.Option(help="At most so many rows for the model; the default: K × calls, for "
-                     "recombine at least K × 30.", min=0, rich_help_panel=SEARCH),
-    ] = None,
-    polish: Annotated[
-        int,
-        typer.Option(help="Of those rows, keep so many to make the options leaner at the end: "
-                     "needless changes are dropped, numbers walked back. Try a fifth.", min=0,
-                     rich_help_panel=SEARCH),
-    ] = 0,
-    seconds: Annotated[
-        float | None, typer.Option(help="At most so long.", min=0, rich_help_panel=SEARCH)
-    ] = None,
-    tokens: Annotated[
-        int | None, typer.Option(help="At most so many tokens.", min=0, rich_help_panel=SEARCH)
-    ] = None,
-    money: Annotated[
-        float | None,
-        typer.Option(help="At most so much money (needs --price).", min=0, rich_help_panel=SEARCH),
-    ] = None,
-    price: Annotated[
-        str,
-        typer.Option(help="Token prices per million, IN/OUT or IN/OUT/CACHED.",
-                     rich_help_panel=SEARCH),
-    ] = "",
-    seed: Annotated[int, typer.Option(min=0, rich_help_panel=SEARCH)] = 0,
-    paper: Annotated[
-        bool, typer.Option("--paper", help="Use the paper's prompt.", rich_help_panel=SEARCH)
-    ] = False,
-    free: Annotated[
-        bool,
-        typer.Option("--free", help="Do not hold the LLM to the format.", rich_help_panel=SEARCH),
-    ] = False,
+    setting: Settings = None,
+    llm: LlmName = DEFAULT_LLM,
+    calls: Calls = 30,
+    k: EditsPerCall = 5,
+    oracle_rows: OracleRows = None,
+    polish: Polish = 0,
+    seconds: Seconds = None,
+    tokens: Tokens = None,
+    money: Money = None,
+    price: Prices = "",
+    seed: Seed = 0,
+    paper: PaperPrompt = False,
+    free: FreeForm = False,
     show: Annotated[
         int, typer.Option(help="How many options to print.", min=1, rich_help_panel=OUTPUT)
     ] = 5,
@@ -160,8 +134,9 @@ def find(
     from waysout.cli.kept import check_unchanged
     from waysout.cli.places import check_places
     from waysout.cli.signals import Signals
-    from waysout.cli.sources import Source, Trust, check_chosen, find_row
+    from waysout.cli.sources import check_chosen, find_row
     from waysout.errors import InputError
+    from waysout.run.source import Source, Trust
     from waysout.store import new_run_path
 
     if no_run and run is not None:

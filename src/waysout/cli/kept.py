@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from waysout.cli.sources import Source
+from waysout.run.source import Source
 
 if TYPE_CHECKING:
     from waysout.run.find import Options

@@ -12,6 +12,8 @@ import typer
 
 from waysout import __version__
 from waysout.cli import (
+    audit,
+    batch,
     bench,
     card,
     certify,
@@ -41,6 +43,8 @@ app = typer.Typer(
 )
 app.command(name="demo")(demo.demo)
 app.command(name="find")(find.find)
+app.command(name="batch")(batch.batch)
+app.command(name="audit")(audit.audit)
 app.command(name="serve")(serve.serve)
 app.command(name="methods")(find.methods)
 app.command(name="certify")(certify.certify)

@@ -25,8 +25,8 @@ from waysout.cli.places import check_places, must_confirm, resume_hint
 
 if TYPE_CHECKING:
     from waysout.cli.kept import Kept
-    from waysout.cli.sources import Trust
     from waysout.report.result import Result
+    from waysout.run.source import Trust
     from waysout.store import RepairReport, Store
 
 app = typer.Typer(
@@ -159,8 +159,8 @@ def resume(
     from waysout.cli import search
     from waysout.cli.kept import check_is_of_find, check_unchanged, read_kept
     from waysout.cli.signals import Signals
-    from waysout.cli.sources import Trust
     from waysout.report.result import Result
+    from waysout.run.source import Trust
     from waysout.store import Store, find_run
 
     path = find_run(run)

@@ -19,7 +19,6 @@ from waysout.cli.places import resume_hint, run_name
 
 if TYPE_CHECKING:
     from waysout.cli.signals import Signals
-    from waysout.cli.sources import Source, Trust
     from waysout.datasets.table import Table
     from waysout.domain.problem import Problem
     from waysout.errors import LLMError
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from waysout.run.find import Options
     from waysout.run.plan import Plan
     from waysout.run.progress import Progress
+    from waysout.run.source import Source, Trust
 
 SHOWN = 5
 INTERRUPTED = 9

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from waysout.cli.sources import Source, Trust
     from waysout.run.find import Options
+    from waysout.run.source import Source, Trust
     from waysout.serve.adopted import Adopted
     from waysout.serve.hosts import Hosts
     from waysout.serve.limits import Limits
@@ -114,7 +114,7 @@ def serve(
     """
     _need_packages()
     from waysout.cli.signals import Signals
-    from waysout.cli.sources import Source, Trust
+    from waysout.run.source import Source, Trust
     from waysout.serve.hosts import Hosts
     from waysout.serve.limits import Limits
     from waysout.serve.server import open_socket
@@ -186,8 +186,8 @@ def _need_packages() -> None:
 
 
 def _subject(run: str, source: Source, trust: Trust, wish: _Wish) -> _Subject:
-    from waysout.cli.sources import Source
     from waysout.errors import InputError
+    from waysout.run.source import Source
 
     bare = source == Source("")
     if run and not bare:
@@ -203,8 +203,8 @@ def _subject(run: str, source: Source, trust: Trust, wish: _Wish) -> _Subject:
 
 def _of_demo(wish: _Wish) -> _Subject:
     from waysout.cli.demo import USUAL_APPLICANT, demo_problem, small_llm
-    from waysout.cli.sources import Source
     from waysout.datasets.queries import queries
+    from waysout.run.source import Source
     from waysout.serve.served import served
 
     llm = _proposer(wish, lambda: small_llm(wish.calls, quiet=False))

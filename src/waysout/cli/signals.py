@@ -6,16 +6,14 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock, Timer
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from waysout.cli.places import resume_hint, run_name
-
-if TYPE_CHECKING:
-    from waysout.run.office import Stop
 
 # How long a stopped search may take to hand over what it has; a model may be thinking.
 PATIENCE = 4.0
@@ -34,7 +32,7 @@ class Signals:
     json: bool
     run: Path | None = None
     llm: str = ""
-    stop: Stop | None = None
+    stop: Callable[[str], object] | None = None
     caught: int = 0
     _timer: Timer | None = None
     _over: bool = False

@@ -8,58 +8,18 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from waysout.cli.output import find_card, find_table, say
+from waysout.cli.output import find_table, say
 
 if TYPE_CHECKING:
     from waysout.datasets.table import Table
-    from waysout.domain.card import Card
     from waysout.domain.known import Known
-    from waysout.domain.oracle import Goal, Oracle
     from waysout.domain.problem import Problem
     from waysout.domain.schema import Row, Value
-
-
-@dataclass(frozen=True)
-class Trust:
-    """What the user has given their word for. It is never stored: a resumed run asks again."""
-
-    pickle: bool = False
-    types: tuple[str, ...] = ()
-    code: bool = False
-
-
-@dataclass(frozen=True)
-class Source:
-    """What a problem is made of, as text that a run can keep."""
-
-    data: str
-    card: str = ""
-    model: str = ""
-    rules: str = ""
-    positive_class: str = ""
-    inputs: str = "auto"
-    at_least: float | None = None
-    rise: float | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, with paths that hold wherever the run is resumed from."""
-        found = asdict(self)
-        for name in ("data", "card", "model"):
-            place = Path(found[name]) if found[name] else None
-            if place is not None and place.is_file():
-                found[name] = str(place.resolve())
-        return found
-
-    def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the files that answers depend on."""
-        from waysout.fetch import file_sha256
-
-        files = {"model": Path(self.model), "data": Path(self.data)}
-        return {name: file_sha256(file) for name, file in files.items() if file.is_file()}
+    from waysout.run.source import Source, Trust
 
 
 @dataclass(frozen=True)
@@ -78,9 +38,9 @@ class Sourced:
 def open_source(source: Source, trust: Trust) -> Sourced:
     """Read the card, the table and the model, and make a problem of them."""
     from waysout.datasets.load import labelled
-    from waysout.domain.problem import Problem
+    from waysout.run.source import card_of, problem_of
 
-    card = find_card(source.card or _own_card(source.data), trust_code=trust.code)
+    card = card_of(source, trust)
     table = find_table(source.data)
     known = labelled(card, table) if card.outcome.target in table.columns else None
     rows: Sequence[Row]
@@ -89,57 +49,7 @@ def open_source(source: Source, trust: Trust) -> Sourced:
         rows = card.schema.parse_many(table.records)
     else:
         rows = known.rows
-    oracle = _oracle(source, trust, card)
-    problem = Problem.from_card(
-        card, oracle, training=rows, rule_set=source.rules or None, goal=_goal(source)
-    )
-    return Sourced(problem, table, known)
-
-
-def _own_card(data: str) -> str:
-    from waysout.datasets import registry
-    from waysout.errors import InputError, unknown
-
-    if data in registry.DATASETS:
-        return data
-    if Path(data).exists():
-        raise InputError(
-            f"the table {data} needs its card: --card CARD.toml (waysout card infer makes one)"
-        )
-    raise InputError(
-        f"there is no file {data}, and no such data set: "
-        f"{unknown('data set', data, registry.DATASETS)}"
-    )
-
-
-def _oracle(source: Source, trust: Trust, card: Card) -> Oracle:
-    from waysout.datasets import registry
-    from waysout.datasets.manifest import load_oracle
-    from waysout.errors import InputError
-    from waysout.oracles.adapt import as_oracle
-    from waysout.oracles.load import load_model
-
-    if not source.model:
-        if source.data not in registry.DATASETS:
-            raise InputError("name the model that decides: --model FILE")
-        return load_oracle(card)
-    loaded = load_model(Path(source.model), trust_pickle=trust.pickle, trusted_types=trust.types)
-    return as_oracle(
-        loaded,
-        card,
-        positive_class=source.positive_class or None,
-        inputs=source.inputs,  # type: ignore[arg-type]
-        name=Path(source.model).name,
-    )
-
-
-def _goal(source: Source) -> Goal:
-    from waysout.domain.oracle import Goal
-    from waysout.errors import InputError
-
-    if source.at_least is not None and source.rise is not None:
-        raise InputError("--at-least and --rise contradict each other")
-    return Goal(at_least=source.at_least, rise=source.rise)
+    return Sourced(problem_of(source, trust, card, rows), table, known)
 
 
 def check_chosen(row: int | None, where: str, json_row: Path | None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from waysout.errors import InputError, unknown
 from waysout.methods import make_method
 from waysout.prompts.propose import Style
-from waysout.run.plan import check_whole
+from waysout.run.plan import as_before, check_whole
 from waysout.search.base import Method
 
 ID_LENGTH = 12
@@ -58,7 +58,7 @@ class Arm:
             "data": self.data,
             "rules": self.rules,
             "method": self.method,
-            "settings": asdict(self.made),
+            "settings": as_before(asdict(self.made)),
             "k": self.k,
             "calls": self.calls if self.made.needs_llm else 0,
             "rows": self.rows,

@@ -27,7 +27,7 @@ from waysout.oracles.cache import CachedOracle
 from waysout.report.result import Result
 from waysout.run.find import Options
 from waysout.run.office import Stop
-from waysout.run.plan import describe, wording
+from waysout.run.plan import as_before, describe, wording
 from waysout.run.progress import Progress
 
 _UNFINISHED = (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
@@ -75,7 +75,7 @@ def made_of(arm: Arm, place: World) -> str:
     That is what the card says, the scales that the training rows give, and the encoder by name.
     """
     problem = place.problem(arm.rules)
-    told = [describe(problem), wording(problem.schema), arm.made.settings()]
+    told = [describe(problem), wording(problem.schema), as_before(arm.made.settings())]
     # On another machine the last digit of a scale may be another.
     rounded = json.loads(json.dumps(plain(told)), parse_float=lambda text: f"{float(text):.9g}")
     return digest(rounded)[:ID_LENGTH]

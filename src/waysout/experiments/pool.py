@@ -21,21 +21,14 @@ from waysout.experiments.progress import Outcome, Watch
 from waysout.experiments.replies import Tally
 from waysout.experiments.work import Lane, Todo
 from waysout.run.find import find
+from waysout.run.machine import one_thread_each
 from waysout.run.office import Stop
 from waysout.search.base import Method
 
 DIED = "the process that searched died: killed, or out of memory (try fewer --jobs)"
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _LOOK_SECONDS = 0.2
 
 Keep = Callable[[Todo, Outcome], None]
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    with suppress(AttributeError):  # not every system tells
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def reason(error: BaseException) -> str:
@@ -197,21 +190,15 @@ class _Worker:
 def _workers(jobs: int) -> Iterator[list[_Worker]]:
     """Have processes, which end with the block at the latest: also where this one is killed."""
     alive, ours = get_context("spawn").Pipe(duplex=False)
-    before = {name: os.environ.get(name) for name in _ONE_THREAD}
-    # Each process has a core of its own; libraries that take all of them would only wait.
-    os.environ |= _ONE_THREAD
-    workers = [_Worker(alive) for _ in range(jobs)]
-    try:
-        yield workers
-    finally:
-        ours.close()
-        for worker in workers:
-            worker.end()
-        alive.close()
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
+    with one_thread_each():
+        workers = [_Worker(alive) for _ in range(jobs)]
+        try:
+            yield workers
+        finally:
+            ours.close()
+            for worker in workers:
+                worker.end()
+            alive.close()
 
 
 def _begin_worker(alive: Connection) -> None:

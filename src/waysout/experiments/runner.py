@@ -13,13 +13,14 @@ from waysout.errors import IntegrityError, WaysoutError
 from waysout.experiments.arms import Plan
 from waysout.experiments.lane import LlmLane
 from waysout.experiments.measure import Measure, made_of, oracle_sha256, source_commit, world
-from waysout.experiments.pool import Pool, cores, reason
+from waysout.experiments.pool import Pool, reason
 from waysout.experiments.progress import Outcome, StopAll, Summary, Watch
 from waysout.experiments.replies import SharedReplies
 from waysout.experiments.results import Failure, Results
 from waysout.experiments.work import Lane, Llm, Todo, Work, work_of
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect
+from waysout.run.machine import cores
 
 
 def run_plan(

@@ -33,10 +33,11 @@ PROVIDERS: Mapping[str, Provider] = {
         ("slots", "threads", "context"),
     ),
     "openai": Provider(
-        "openai:connect",
-        "openai:MODEL@URL",
-        "any OpenAI-compatible server (vLLM, SGLang, llama.cpp, Ollama, a cloud)",
-        ("parallel", "seconds", "silence"),
+        "pool:connect",
+        "openai:MODEL@URL[,URL…]",
+        "any OpenAI-compatible server (vLLM, SGLang, llama.cpp, Ollama, a cloud), or several",
+        ("parallel", "seconds", "silence", "patience"),
+        ("stream",),
     ),
     "replay": Provider("replay:load", "replay:FILE", "answers from a recording"),
     "simulated": Provider(

@@ -2,7 +2,7 @@
 
 Replies are streamed, so that silence is told from slowness and the caps hold while a reply runs.
 What a server cannot do is found out on the first real requests and remembered; nothing is asked
-only to find out. The SDK's own retries are off, and of the environment it reads nothing is sent.
+only to find out.
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from math import isfinite
-from typing import TYPE_CHECKING
 
-from waysout.errors import LLMError, LLMFailure
-from waysout.llm.base import Backend, Form, Limits, Reply, Request
+from waysout.errors import InputError, LLMError, LLMFailure, LLMRefused, shown
+from waysout.llm.base import Backend, Constraint, Form, Limits, Reply, Request
 from waysout.llm.keys import (
     OPENAI_URL,
     check_key,
@@ -31,12 +27,8 @@ from waysout.llm.keys import (
     parse_target,
 )
 from waysout.llm.openai_dialect import Capabilities, Dialect, first_dialect
-from waysout.llm.openai_reading import Reading
-from waysout.llm.openai_wire import CUT, new_client, packages, sent, wire_errors
-
-if TYPE_CHECKING:
-    import httpx2
-    import openai
+from waysout.llm.openai_reading import Reading, retry_after, says
+from waysout.llm.openai_wire import Answer, NoConnection, Silence, Wire, WireError, new_wire
 
 __all__ = ["Capabilities", "OpenAIBackend", "connect"]
 
@@ -44,6 +36,7 @@ _USUAL = Limits()
 _WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
 _NEGOTIABLE = frozenset({400, 404, 422, 501})
 _TOO_LONG = re.compile(r"context.?(?:length|size|window)|maximum context|reduce the length", re.I)
+_LONGEST_COMPLAINT = 64 * 1024
 _DRAIN_SECONDS = 0.1
 _HEAR_SECONDS = 5.0
 
@@ -54,17 +47,23 @@ def connect(
     parallel: int = 16,
     seconds: float = _USUAL.seconds,
     silence: float = _USUAL.silence,
+    stream: str = "yes",
 ) -> OpenAIBackend:
     """Return the backend for ``MODEL@URL``; nothing is contacted yet."""
     model, url = parse_target(target)
+    if stream not in ("yes", "no"):
+        raise InputError(f"stream is yes or no, not {shown(stream)}")
     limits = replace(_USUAL, seconds=float(seconds), silence=float(silence))
-    return OpenAIBackend(model, url, limits=limits, parallel=parallel)
+    streamed = stream == "yes"
+    return OpenAIBackend(model, url, limits=limits, parallel=parallel, stream=streamed)
 
 
 class OpenAIBackend(Backend):
     """Asks a model behind an OpenAI-style address.
 
     ``key``: ``None`` looks for one in the environment and the keyring, ``""`` sends none.
+    ``stream``: whether replies are asked for piece by piece; all at once costs both sides far less
+    time, and then all of a reply must come within ``limits.silence``.
     Requests that wait at the same moment and differ in nothing but their draw share one HTTP
     request where the server can do that. One backend may be used in several event loops; `aclose`
     closes the connections of the running one.
@@ -78,12 +77,14 @@ class OpenAIBackend(Backend):
         limits: Limits = _USUAL,
         key: str | None = None,
         parallel: int = 16,
+        stream: bool = True,
     ) -> None:
         self.model = model
         self.url = check_url(url)
         self.name = f"openai:{model}@{self.url}"
         self.limits = limits
         self.parallel = parallel
+        self.stream = stream
         self._given_key = key
         self._key = key or ""
         self._dialect: Dialect | None = None
@@ -105,28 +106,40 @@ class OpenAIBackend(Backend):
 
     @property
     def _spoken(self) -> Dialect:
-        return self._dialect or first_dialect(is_openai(self.url))
+        if self._dialect is None:
+            self._dialect = first_dialect(is_openai(self.url), stream=self.stream)
+        return self._dialect
 
     async def complete(self, request: Request) -> Reply:
         """Answer one request; see `Backend.complete`."""
         wire = self._wire()
-        alike = replace(request, draw=0).key(self.model)
-        group = wire.groups.get(alike)
-        if group is None or group.abandoned:
-            group = wire.groups[alike] = _Group()
-            group.task = asyncio.create_task(self._answer(wire, alike, group))
+        group = wire.group_of(request)
+        if group.task is None:
+            group.task = asyncio.create_task(self._answer(wire, group))
         return await group.reply_to(request)
+
+    async def is_there(self, seconds: float) -> bool:
+        """Whether a server answers, if only to say that it does not know what we ask.
+
+        A proxy that stands in front of nobody says so with a status of its own.
+        """
+        try:
+            async with asyncio.timeout(seconds), self._wire().to.ask("/models", None) as answer:
+                return answer.status not in (502, 503, 504)
+        except (TimeoutError, WireError, LLMError):
+            return False
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
         wire = self._wires.pop(asyncio.get_running_loop(), None)
         if wire is not None:
-            await wire.client.close()
+            await wire.to.aclose()
 
     def _wire(self) -> _Wire:
         loop = asyncio.get_running_loop()
-        for old in [old for old in self._wires if old.is_closed()]:
-            del self._wires[old]
+        for old in [*self._wires]:  # a copy: another thread may have its own loop here
+            if old.is_closed():
+                self._wires.pop(old, None)
         if loop not in self._wires:
             self._wires[loop] = self._connect()
         return self._wires[loop]
@@ -136,17 +149,19 @@ class OpenAIBackend(Backend):
             self._key = find_key(self.url) or ""
         elif self._key:
             check_key(self._key, self.url)
-        return _Wire(new_client(self.url, self._key, self.limits))
+        return _Wire(new_wire(self.url, self._key, self.limits))
 
-    async def _answer(self, wire: _Wire, alike: str, group: _Group) -> list[Reply | BaseException]:
+    async def _answer(self, wire: _Wire, group: _Group) -> list[Reply | BaseException]:
         """Answer all who ask the same: together where the server can, the rest one by one."""
         await asyncio.sleep(0)  # whoever asks the same at this moment joins
-        del wire.groups[alike]
+        wire.close(group)
+        if len(group.members) == 1:
+            return [(await self._ask(wire, group.members[0], 1))[0]]
         order = sorted(range(len(group.members)), key=lambda i: group.members[i].draw)
         asked = [group.members[i] for i in order]
         together: list[Reply] = []
         # The likeliest reply several times over is something that servers refuse to give.
-        if len(asked) > 1 and asked[0].temperature > 0 and "n" not in self._spoken.refused:
+        if asked[0].temperature > 0 and "n" not in self._spoken.refused:
             together = await self._ask(wire, asked[0], len(asked))
         alone = (self._ask(wire, request, 1) for request in asked[len(together) :])
         singly = await asyncio.gather(*alone, return_exceptions=True)
@@ -176,8 +191,9 @@ class OpenAIBackend(Backend):
         """
         dialect, first = self._spoken, None
         while True:
+            asked = _Asked(request, n, dialect, dialect.parts(request, n), heard)
             try:
-                return await self._exchange(wire, _Asked(request, n, dialect, heard))
+                return await self._exchange(wire, asked)
             except _Refusal as error:
                 refusal = error
             first = first or refusal
@@ -194,47 +210,50 @@ class OpenAIBackend(Backend):
         started = time.monotonic()
         reading = Reading(asked.request, asked.n, self.limits.bytes)
         problem: Exception | None = None
-        body = asked.dialect.body(self.model, asked.request, asked.n)
+        body = asked.dialect.body(self.model, asked.request, asked.n, asked.parts)
         try:
-            async with asyncio.timeout(self.limits.seconds), sent(wire.client, body) as response:
+            async with (
+                asyncio.timeout(self.limits.seconds),
+                wire.to.ask("/chat/completions", json.dumps(body).encode()) as answer,
+            ):
+                await self._check_status(answer, asked)
                 self._heard(asked)
-                await self._read(response, reading)
+                await self._read(answer, reading)
         except TimeoutError:
             problem = LLMFailure(f"no answer in {self.limits.seconds:g} s")
             reading.stop("time")
-        except wire_errors() as error:
-            problem = self._explained(error, asked)
-        # Raised here and not above: the SDK's errors hold the request, and with it the key.
+        except WireError as error:
+            problem = self._explained(error)
         if problem is not None and not reading.complete:
             raise problem
         self._note(asked, reading)
         replies = reading.replies(time.monotonic() - started, self.model)
-        return [replace(r, text=self._hidden(r.text), model=self._hidden(r.model)) for r in replies]
+        return [self._without_key(reply) for reply in replies]
 
-    async def _read(self, response: httpx2.Response, reading: Reading) -> None:
-        kind = response.headers.get("content-type", "").lower()
+    async def _read(self, answer: Answer, reading: Reading) -> None:
+        kind = answer.headers.get("content-type", "").lower()
         if "text/html" in kind:
             raise LLMError(
                 f"{self.url} answers with a web page: is it the address of the API (…/v1)?"
             )
         reading.begin(streamed="text/event-stream" in kind)
-        async with aclosing(response.aiter_raw()) as chunks:
-            async for chunk in chunks:
-                reading.feed(chunk)
-                if reading.enough:
-                    break
-            await _let_end(chunks, reading)
-        if CUT in response.extensions:
+        while not reading.enough and (piece := await answer.more()):
+            reading.feed(piece)
+        if reading.done:
+            await _let_end(answer)
+        if answer.cut:
             reading.stop("bytes")
         reading.end()
         if reading.error is not None:
-            said = self._quiet(_says(reading.error)[0])
+            said = self._quiet(says(reading.error)[0])
             raise LLMFailure(f"the server broke off: {said}", alive=True)
         if not reading.complete:
             raise LLMFailure("the connection was cut in the middle of the reply", alive=True)
 
     def _heard(self, asked: _Asked) -> None:
-        self._dialect = self._spoken.learn(asked.dialect, asked.parts)
+        spoken = self._spoken
+        if not (spoken.taken.issuperset(asked.parts) and asked.dialect is spoken):
+            self._dialect = spoken.learn(asked.dialect, asked.parts)
         if asked.heard is not None:
             asked.heard.set()
 
@@ -247,28 +266,27 @@ class OpenAIBackend(Backend):
         if len(reading.choices) < asked.n:
             self._dialect = self._spoken.without("n")
 
-    def _explained(self, error: Exception, asked: _Asked) -> Exception:
-        openai, httpx2 = packages()
-        if isinstance(error, openai.APIStatusError):
-            return self._status_problem(error, asked)
-        # The SDK wraps what happens before the answer begins; after that it comes as it is.
-        cause = error.__cause__ if isinstance(error, openai.OpenAIError) else error
-        if isinstance(cause, httpx2.ConnectTimeout):
+    def _explained(self, error: WireError) -> LLMFailure:
+        if isinstance(error, NoConnection):
             return LLMFailure(f"no connection to {self.url} in {self.limits.connect:g} s")
-        if isinstance(cause, httpx2.TimeoutException):
+        if isinstance(error, Silence):
             return LLMFailure(f"no sign of life for {self.limits.silence:g} s")
-        reason = self._quiet(str(cause)) or type(cause).__name__
-        return LLMFailure(f"the connection to {self.url} failed ({reason})")
+        return LLMFailure(f"the connection to {self.url} failed ({self._quiet(str(error))})")
 
-    def _status_problem(self, error: openai.APIStatusError, asked: _Asked) -> Exception:
-        status = error.status_code
-        reason, param, code = _says(error.body)
-        problem = self._problem(status, code, self._quiet(reason), error.response.headers)
-        if status not in _NEGOTIABLE or _TOO_LONG.search(reason):
-            return problem
+    async def _check_status(self, answer: Answer, asked: _Asked) -> None:
+        """Raise what a server's answer means that is no reply."""
+        if answer.headers.get("content-encoding", "identity") != "identity":
+            # It could unfold to any size.
+            raise WireError("it compresses its answers, though asked not to")
+        if 200 <= answer.status < 300:
+            return
+        reason, param, code = says(await _complaint(answer))
+        problem = self._problem(answer.status, code, self._quiet(reason), answer.headers)
+        if answer.status not in _NEGOTIABLE or _TOO_LONG.search(reason):
+            raise problem
         # An unknown model or address is a 404 as well, and far more often.
-        part = asked.dialect.blame(asked.parts, param, reason, guess=status != 404)
-        return _Refusal(problem, part)
+        guess = answer.status != 404
+        raise _Refusal(problem, asked.dialect.blame(asked.parts, param, reason, guess=guess))
 
     def _problem(self, status: int, code: str, reason: str, headers: Mapping[str, str]) -> LLMError:
         said = f"{status}: {reason}" if reason else str(status)
@@ -284,16 +302,21 @@ class OpenAIBackend(Backend):
         if "insufficient_quota" in code:
             return LLMError(f"the account at {self.url} has no quota left ({said})")
         if status in _WORTH_ANOTHER_TRY or status >= 500:
-            later = _retry_after(headers)
+            later = retry_after(headers)
             return LLMFailure(f"the server answers {said}", alive=True, retry_after=later)
         if status < 400:
             to = self._quiet(headers.get("location", ""))
             return LLMError(f"{self.url} sends us on to {to or 'nowhere'}: give that address")
-        return LLMError(f"{self.name} refuses the request ({said})")
+        return LLMRefused(f"{self.name} refuses the request ({said})")
 
     def _hidden(self, text: str) -> str:
         """Take the key out of what a server says: some repeat the request."""
         return text.replace(self._key, "***") if self._key else text
+
+    def _without_key(self, reply: Reply) -> Reply:
+        if not self._key:
+            return reply
+        return replace(reply, text=self._hidden(reply.text), model=self._hidden(reply.model))
 
     def _quiet(self, text: str) -> str:
         """Return what a server said, fit for a message: without the key, in one short line."""
@@ -309,17 +332,16 @@ class _Asked:
     request: Request
     n: int
     dialect: Dialect
+    parts: tuple[str, ...]
     heard: asyncio.Event | None
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return self.dialect.parts(self.request, self.n)
 
 
 @dataclass(eq=False)
 class _Group:
     """Requests that differ in nothing but their draw, and the task that answers them all."""
 
+    alike: Hashable
+    holds: Constraint | None
     members: list[Request] = field(default_factory=list)
     waiting: int = 0
     abandoned: bool = False
@@ -347,9 +369,24 @@ class _Group:
 class _Wire:
     """What belongs to one event loop: the connections, and who waits for what."""
 
-    client: openai.AsyncOpenAI
-    groups: dict[str, _Group] = field(default_factory=dict)
+    to: Wire
+    groups: dict[Hashable, _Group] = field(default_factory=dict)
     heard: dict[tuple[bool, bool], asyncio.Event] = field(default_factory=dict)
+
+    def group_of(self, request: Request) -> _Group:
+        """Return those who ask the same at this moment, or a new group."""
+        # A digest of everything would cost more than sending the request.
+        alike = (request.messages, request.k, request.temperature, request.seed, request.max_tokens)
+        group = self.groups.get(alike)
+        joins = group and not group.abandoned and group.holds == request.constraint
+        if group is None or not joins:
+            group = self.groups[alike] = _Group(alike, request.constraint)
+        return group
+
+    def close(self, group: _Group) -> None:
+        """Let nobody join any more."""
+        if self.groups.get(group.alike) is group:
+            del self.groups[group.alike]
 
 
 class _Refusal(Exception):
@@ -361,37 +398,20 @@ class _Refusal(Exception):
         self.part = part
 
 
-async def _let_end(chunks: AsyncIterator[bytes], reading: Reading) -> None:
+async def _let_end(answer: Answer) -> None:
     """Read what little follows the last event, so that the connection can be used again."""
-    if reading.done:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN_SECONDS):
-                async for _ in chunks:
-                    pass
+    with suppress(TimeoutError, WireError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            while await answer.more():
+                pass
 
 
-def _says(body: object) -> tuple[str, str, str]:
-    """Return the message, the parameter and the code in an error, whatever its form."""
-    if isinstance(body, list) and len(body) == 1:
-        return _says(body[0])
-    if not isinstance(body, dict):
-        return (body if isinstance(body, str) else json.dumps(body)), "", ""
-    if isinstance(body.get("error"), dict):
-        return _says(body["error"])
-    message = body.get("message") or body.get("detail") or body.get("error") or body
-    text = message if isinstance(message, str) else json.dumps(message)
-    code = f"{body.get('code', '')} {body.get('type', '')}"
-    return text, str(body.get("param") or ""), code
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds a server asks us to wait, given in any of the three usual ways."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        with suppress(ValueError):
-            seconds = float(headers.get(name, "")) * unit
-            return seconds if isfinite(seconds) and seconds >= 0 else None
-    with suppress(ValueError, TypeError):
-        when = parsedate_to_datetime(headers.get("retry-after", ""))
-        when = when if when.tzinfo else when.replace(tzinfo=UTC)
-        return max(0.0, (when - datetime.now(UTC)).total_seconds())
-    return None
+async def _complaint(answer: Answer) -> object:
+    """Return the body of an answer that is no reply, as JSON where it is."""
+    text = b""
+    while len(text) < _LONGEST_COMPLAINT and (piece := await answer.more()):
+        text += piece
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text.decode(errors="replace").strip()

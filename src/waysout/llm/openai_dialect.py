@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from waysout.llm.base import Request
@@ -19,6 +19,7 @@ PARTS = ("n", "max_length", "json_schema", "json_object", "stream_options", "see
          "max_completion_tokens", "temperature", "stream")  # fmt: skip
 
 _LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
+_FORMATS = frozenset({"json_schema", "json_object"})
 
 _FORMAT = "response_format|json_schema|json_object|guided|grammar|structured.?output"
 _LIMIT = "max_(?:completion_)?tokens"
@@ -64,30 +65,33 @@ class Dialect:
 
     def parts(self, request: Request, n: int = 1) -> tuple[str, ...]:
         """Return the optional parts of a request that this server gets."""
-        wanted = {"seed", "temperature", "stream", "stream_options"} | ({"n"} if n > 1 else set())
-        formats = ("json_schema", "json_object") if _schema(request) is not None else ()
-        for rivals in (formats, ("max_tokens", "max_completion_tokens")):
-            wanted |= set([part for part in rivals if part not in self.refused][:1])
         schema = _schema(request)
-        if "json_schema" in wanted and _without_lengths(schema) != schema:
-            wanted.add("max_length")
-        wanted -= self.refused
-        if "stream" not in wanted:
-            wanted.discard("stream_options")
-        return tuple(part for part in PARTS if part in wanted)
+        left_out = set(self.refused) | (set() if n > 1 else {"n"})
+        if schema is None:
+            left_out |= _FORMATS
+        for rivals in (("json_schema", "json_object"), ("max_tokens", "max_completion_tokens")):
+            if rivals[0] not in left_out:
+                left_out.add(rivals[1])
+        if "json_schema" in left_out or ("max_length" not in left_out and not _has_length(schema)):
+            left_out.add("max_length")
+        if "stream" in left_out:
+            left_out.add("stream_options")
+        return tuple(part for part in PARTS if part not in left_out)
 
-    def body(self, model: str, request: Request, n: int = 1) -> dict[str, Any]:
+    def body(
+        self, model: str, request: Request, n: int = 1, parts: tuple[str, ...] | None = None
+    ) -> dict[str, Any]:
         """Return the body of a request, as JSON has it."""
         messages = [{"role": m.role, "content": m.content} for m in request.messages]
         body: dict[str, Any] = {"model": model, "messages": messages}
-        parts = self.parts(request, n)
+        parts = self.parts(request, n) if parts is None else parts
         for part in parts:
-            body |= _fragment(part, request, n, lengths="max_length" in parts)
+            body |= _fragment(part, request, n, parts)
         return body
 
     def without(self, part: str) -> Dialect:
         """Return the dialect that leaves a part out."""
-        return replace(self, refused=self.refused | {part})
+        return Dialect(self.refused | {part}, self.taken - {part})
 
     def learn(self, tried: Dialect, parts: tuple[str, ...]) -> Dialect:
         """Take over what a request showed that was answered with these parts."""
@@ -118,17 +122,26 @@ class Dialect:
         return Capabilities(**known, max_tokens_name=limits[0] if limits else None)
 
 
-def first_dialect(openai: bool) -> Dialect:
+def first_dialect(openai: bool, *, stream: bool = True) -> Dialect:
     """Return what to begin with.
 
     Small servers ignore ``max_completion_tokens`` in silence, and then nothing bounds a reply;
     OpenAI's own models refuse ``max_tokens``, and some of them the length of a text in a schema.
     """
-    return Dialect(frozenset({"max_tokens", "max_length"} if openai else ()))
+    refused = {"max_tokens", "max_length"} if openai else set()
+    return Dialect(frozenset(refused if stream else refused | {"stream"}))
 
 
 def _schema(request: Request) -> Mapping[str, Any] | None:
     return request.constraint.json_schema if request.constraint else None
+
+
+def _has_length(schema: Any) -> bool:
+    if isinstance(schema, dict):
+        return "maxLength" in schema or any(map(_has_length, schema.values()))
+    if isinstance(schema, list):
+        return any(map(_has_length, schema))
+    return isinstance(schema, Mapping) and _has_length(dict(schema))
 
 
 def _without_lengths(schema: Any) -> Any:
@@ -137,19 +150,29 @@ def _without_lengths(schema: Any) -> Any:
     return [_without_lengths(item) for item in schema] if isinstance(schema, list) else schema
 
 
-def _fragment(part: str, request: Request, n: int, *, lengths: bool) -> dict[str, Any]:
-    wanted = _schema(request) if lengths else _without_lengths(_schema(request))
-    schema = {"name": "candidates", "strict": True, "schema": wanted}
-    fragments: dict[str, dict[str, Any]] = {
-        "n": {"n": n},
-        "max_length": {},  # within the schema
-        "json_schema": {"response_format": {"type": "json_schema", "json_schema": schema}},
-        "json_object": {"response_format": {"type": "json_object"}},
-        "stream_options": {"stream_options": {"include_usage": True}},
-        "seed": {"seed": request.sampling_seed},
-        "max_tokens": {"max_tokens": request.max_tokens},
-        "max_completion_tokens": {"max_completion_tokens": request.max_tokens},
-        "temperature": {"temperature": request.temperature},
-        "stream": {"stream": True},
+def _fragment(part: str, request: Request, n: int, parts: tuple[str, ...]) -> dict[str, Any]:
+    match part:
+        case "max_length":
+            return {}  # within the schema
+        case "json_schema":
+            return {"response_format": {"type": part, part: _named_schema(request, parts)}}
+        case "json_object":
+            return {"response_format": {"type": part}}
+        case "stream_options":
+            return {part: {"include_usage": True}}
+        case "max_tokens" | "max_completion_tokens":
+            return {part: request.max_tokens}
+    values = {
+        "n": n,
+        "seed": request.sampling_seed,
+        "temperature": request.temperature,
+        "stream": True,
     }
-    return fragments[part]
+    return {part: values[part]}
+
+
+def _named_schema(request: Request, parts: tuple[str, ...]) -> dict[str, Any]:
+    schema = _schema(request)
+    if "max_length" not in parts and _has_length(schema):
+        schema = _without_lengths(schema)
+    return {"name": "candidates", "strict": True, "schema": schema}

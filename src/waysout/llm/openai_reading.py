@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
 from typing import Any
 
 from waysout.llm.base import Finish, Reply, Request, Usage
@@ -29,12 +33,12 @@ class Choice:
     def add(self, delta: Mapping[str, Any]) -> None:
         """Take in the next piece; what does not fit is dropped, and nothing is kept after it."""
         thought = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
-        self.unseen += len(_bytes(thought))
+        self.unseen += _size(thought)
         self._keep(_text(delta.get("content")) or _text(delta.get("refusal")))
 
     def _keep(self, piece: str) -> None:
-        size = len(_bytes(piece))
         if self.cut is None:
+            size = _size(piece)
             self.pieces.append(_within(piece, self.room))
             self.cut = "bytes" if size > self.room else None
             self.room -= size
@@ -156,13 +160,13 @@ class Reading:
         return _count(told)
 
     def _line(self, line: bytes) -> None:
-        name, _, value = line.strip().partition(b":")
-        if name != b"data" or self.done:
+        line = line.strip()
+        if self.done or not line.startswith(b"data:"):
             return
-        if value.strip() == b"[DONE]":
+        if line[5:].strip() == b"[DONE]":
             self.done = True
         else:
-            self._event(_json(value))
+            self._event(_json(line[5:]))
 
     def _event(self, event: object) -> None:
         if not isinstance(event, dict):
@@ -186,7 +190,36 @@ class Reading:
         choice.finish = _text(part.get("finish_reason")) or choice.finish
 
     def _choice(self, index: int) -> Choice:
-        return self.choices.setdefault(index, Choice(self.cap))
+        if index not in self.choices:
+            self.choices[index] = Choice(self.cap)
+        return self.choices[index]
+
+
+def says(body: object) -> tuple[str, str, str]:
+    """Return the message, the parameter and the code in an error, whatever its form."""
+    if isinstance(body, list) and len(body) == 1:
+        return says(body[0])
+    if not isinstance(body, dict):
+        return (body if isinstance(body, str) else json.dumps(body)), "", ""
+    if isinstance(body.get("error"), dict):
+        return says(body["error"])
+    message = body.get("message") or body.get("detail") or body.get("error") or body
+    text = message if isinstance(message, str) else json.dumps(message)
+    code = f"{body.get('code', '')} {body.get('type', '')}"
+    return text, str(body.get("param") or ""), code
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds a server asks us to wait, given in any of the three usual ways."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        with suppress(ValueError):
+            seconds = float(headers.get(name, "")) * unit
+            return seconds if isfinite(seconds) and seconds >= 0 else None
+    with suppress(ValueError, TypeError, OverflowError):
+        when = parsedate_to_datetime(headers.get("retry-after", ""))
+        when = when if when.tzinfo else when.replace(tzinfo=UTC)
+        return max(0.0, (when - datetime.now(UTC)).total_seconds())
+    return None
 
 
 def _json(text: bytes) -> object:
@@ -214,14 +247,17 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(_bytes(text))
+
+
 def _within(text: str, most: int) -> str:
     """Return as much of the beginning of a text as fits into so many bytes.
 
     >>> _within("añb", 2), _within("añb", 3)
     ('a', 'añ')
     """
-    raw = _bytes(text)
-    return text if len(raw) <= most else raw[:most].decode("utf-8", "ignore")
+    return text if _size(text) <= most else _bytes(text)[:most].decode("utf-8", "ignore")
 
 
 def _repaired(text: str) -> str:

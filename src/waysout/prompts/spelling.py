@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from waysout.domain.schema import Feature, Schema, Value
 
@@ -23,6 +23,8 @@ _BRACKET = re.compile(r"((?<!\S)[<>](?==?[\s\d.]))|[<>\[\]＜＞﹤﹥［］]")
 _TAME = str.maketrans("<>[]＜＞﹤﹥［］", "‹›()‹›‹›()")
 
 
+# A table's names and values come in every prompt.
+@lru_cache(maxsize=4096)
 def neutral(text: str, longest: int = LONGEST) -> str:
     """Return untrusted text as one short line that no chat template obeys.
 

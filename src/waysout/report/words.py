@@ -108,6 +108,18 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def duration(seconds: float) -> str:
+    """Say how long something takes, as finely as a guess allows.
+
+    >>> duration(42), duration(400), duration(9000)
+    ('42 s', '7 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
 def change_lines(changes: Mapping[str, tuple[Value, Value]]) -> list[str]:
     """Write what changes, one line for each feature.
 

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from waysout.domain.known import need_known
 from waysout.domain.problem import Problem
 from waysout.domain.result import plain
-from waysout.errors import InputError, LLMError
+from waysout.errors import LLMError
 from waysout.llm.call import Caller, Price
 from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 from waysout.llm.connect import connect
@@ -21,7 +21,7 @@ from waysout.run.learn import learn
 from waysout.run.many import read_row, results
 from waysout.run.office import Office
 from waysout.run.options import Options, check_people, check_problem, checked, make_plan
-from waysout.run.plan import Plan, differences, manifest
+from waysout.run.plan import Plan, check_same_run, manifest
 from waysout.run.portal import iterate
 from waysout.store import Store
 
@@ -170,14 +170,7 @@ def _old_run(stack: AsyncExitStack, job: _Job, llm: str | None) -> Store | None:
     if run is None or not Path(run).exists():
         return None
     store = stack.enter_context(Store.open(Path(run)))
-    wanted = plain(manifest(job.problem, job.plan, llm))
-    del wanted["version"]  # another may go on if it asks the same, which the replay shows
-    found = differences(store.manifest, {**store.manifest, **wanted})
-    if found:
-        raise InputError(
-            f"{run} holds another run ({'; '.join(found[:5])}): give the same settings to go on "
-            "with it, or another file"
-        )
+    check_same_run(store, manifest(job.problem, job.plan, llm))
     if job.people is not None:
         store.expect(job.people)
     return store

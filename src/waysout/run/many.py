@@ -29,7 +29,7 @@ async def results(office: Office, rows: Iterable[Any]) -> AsyncGenerator[Result]
     try:
         while True:
             while len(running) < _at_once(office) and (person := source.next()) is not None:
-                task = asyncio.create_task(_one(office, *person))
+                task = asyncio.create_task(one(office, *person))
                 task.add_done_callback(_heard)
                 running.add(task)
             if not running:
@@ -98,7 +98,8 @@ class _Source:
         return None
 
 
-async def _one(office: Office, index: int, raw: Any) -> Result:
+async def one(office: Office, index: int, raw: Any) -> Result:
+    """Search for one person, who has this number among all; whoever is on file is not searched."""
     store = office.store
     try:
         query = read_row(office.problem, raw)

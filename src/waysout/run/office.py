@@ -27,7 +27,7 @@ from waysout.prompts.render import Topic
 from waysout.run.desk import Desk
 from waysout.run.plan import Plan, describe, wording
 from waysout.run.progress import OnProgress
-from waysout.store import Store
+from waysout.store import PartStores, Store
 
 # Rows come back within one search and among people who are alike; more would fill the memory.
 REMEMBERED_ROWS = 100_000
@@ -45,10 +45,18 @@ class Office:
         caller: Caller | None = None,
         known: Known | None = None,
         memory: Memory | None = None,
-        store: Store | None = None,
+        store: Store | PartStores | None = None,
         in_flight: int | None = None,
         progress: OnProgress | None = None,
+        steady: bool | None = None,
+        isolate: bool = False,
     ) -> None:
+        """Store what is given.
+
+        ``steady`` is what trying the oracle has shown, where somebody has tried it already. With
+        ``isolate``, a search that ends in an error nobody foresaw, or whose request the LLM
+        refuses, is that person's failure; else it ends the run.
+        """
         self.problem = problem
         self.plan = plan
         self.caller = caller
@@ -56,6 +64,7 @@ class Office:
         self.memory = memory
         self.store = store
         self.progress = progress
+        self.isolate = isolate
         parallel = caller.backend.parallel if caller else 1
         self.most_in_flight = in_flight or parallel
         self.in_flight = asyncio.Semaphore(self.most_in_flight)
@@ -74,8 +83,10 @@ class Office:
         self.steady = all(event.detail.get("stable", True) for event in on_file)
         """Whether the oracle says the same of a row each time, as far as was tried."""
         self._probed = bool(on_file)
-        if memory is not None and memory.steady is not None:  # the model was tried then
-            self._probed, self.steady = True, self.steady and memory.steady
+        if steady is None and memory is not None:
+            steady = memory.steady
+        if steady is not None:  # the model was tried then
+            self._probed, self.steady = True, self.steady and steady
         self._probing = asyncio.Lock()
         self._refusal: Exception | None = None
         self._tasks: set[asyncio.Task[Any]] = set()

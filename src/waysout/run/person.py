@@ -19,6 +19,7 @@ from waysout.errors import (
     IntegrityError,
     LLMError,
     LLMFailure,
+    LLMRefused,
     OracleError,
     RuleError,
     WaysoutError,
@@ -94,6 +95,8 @@ class Person:
             return Ending(OutcomeKind.FAILED, str(error))
         if isinstance(error, LLMFailure):
             return Ending(OutcomeKind.INTERRUPTED, str(error))
+        if office.isolate and isinstance(error, Exception) and _concerns_one(error):
+            return Ending(OutcomeKind.FAILED, _told(error))
         if isinstance(error, Exception) and _concerns_all(error):
             office.fail(error)
         elif not (stopped and office.stopped):
@@ -415,6 +418,16 @@ def _concerns_all(error: Exception) -> bool:
     to be written to it.
     """
     return isinstance(error, LLMError) or not isinstance(error, WaysoutError)
+
+
+def _concerns_one(error: Exception) -> bool:
+    """Whether an error may well meet nobody else: a refused request, or a bug that a row shows."""
+    return isinstance(error, LLMRefused) or not isinstance(error, WaysoutError)
+
+
+def _told(error: Exception) -> str:
+    named = isinstance(error, WaysoutError)
+    return str(error) if named else f"unexpected {type(error).__name__}: {error}"
 
 
 def metrics_of(office: Office, archive: Archive | None = None, calls_saved: int = 0) -> Metrics:

@@ -11,13 +11,16 @@ from waysout.domain.budget import Budget
 from waysout.domain.known import Known
 from waysout.domain.memory import Past
 from waysout.domain.problem import Problem
+from waysout.domain.result import plain
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, shown
 from waysout.prompts.propose import Proposer, Style
 from waysout.search.base import Case, Method, Search
 from waysout.search.polish import Polishing, without_set_aside
+from waysout.store import Store
 
 MOST_K = 50
+_LATER = (("ask", "throughout"),)
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Plan:
         """Return the plan as it stands in results and runs."""
         return {
             "method": self.name,
-            "method_settings": self.method.settings(),
+            "method_settings": as_before(self.method.settings()),
             "llm": llm,
             "style": asdict(self.style) if self.asks_llm else None,
             "k": self.k,
@@ -90,6 +93,15 @@ class Plan:
             raise InputError(f"{self.name!r}: start() returns a Search, not {shown(search)}")
         # What is known from before is in the search's archive, which polishing goes on with.
         return Polishing(replace(case, past=None), search, self.polish) if self.polish else search
+
+
+def as_before(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a method's settings as what is on file has them.
+
+    One that came with a later release is left out where it changes nothing: a run of an earlier one
+    is the same run.
+    """
+    return {name: value for name, value in settings.items() if (name, value) not in _LATER}
 
 
 def check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
@@ -145,6 +157,18 @@ def manifest(problem: Problem, plan: Plan, llm: str | None) -> dict[str, Any]:
         "plan": plan.as_dict(llm),
         "problem": describe(problem),
     }
+
+
+def check_same_run(store: Store, wanted: Mapping[str, Any]) -> None:
+    """Raise `InputError` unless a run on file is the one that such a manifest describes."""
+    same = plain(wanted)
+    del same["version"]  # another may go on if it asks the same, which the replay shows
+    found = differences(store.manifest, {**store.manifest, **same})
+    if found:
+        raise InputError(
+            f"{store.path} holds another run ({'; '.join(found[:5])}): give the same settings to "
+            "go on with it, or another file"
+        )
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], at: str = "") -> list[str]:

@@ -48,6 +48,7 @@ class Archive:
         self.rejections: Counter[str] = Counter()
         self._found: dict[str, Found] = {}
         self._misses: dict[str, Found] = {}
+        self._options: list[Option] = []  # made once: whoever files them asks for them, too
         self._unique = Neighbours(problem.distance)
 
     def is_valid(self, row: Row, approved: bool) -> bool:
@@ -125,7 +126,8 @@ class Archive:
 
     def options(self, start: int = 0) -> list[Option]:
         """Return the options in the order they were found, from one on."""
-        return [self._option(found) for found in self.found(start)]
+        self._options += [self._option(found) for found in self.found(len(self._options))]
+        return self._options[start:]
 
     def near_misses(self, most: int = NEAR_MISSES) -> list[Option]:
         """Return the rows that came nearest to a yes, and break no rule."""

@@ -31,6 +31,7 @@ from waysout.search.surrogate import Guess, Kind, surrogate
 from waysout.search.work import Propose, Work
 
 Pruning = Literal["none", "gzip", "rlbwt", "repair"]
+Ask = Literal["throughout", "stuck"]
 AskAbout = Literal["query", "promising", "both"]
 
 _PARENTS = 12
@@ -46,8 +47,12 @@ class Recombine(Method):
 
     ``edits`` is how many edits an LLM call asks for. Calls end when ``patience`` of them in a row
     brought nothing new. ``own_edits`` adds edits that nobody named, one for each bin of each
-    feature. ``ask_about`` says of which row the LLM is asked: the query, the most promising row so
-    far, or both in turn; ``remind`` tells it what it has named already.
+    feature. ``ask`` says when the LLM is asked: ``"throughout"``, at the pace of the rows; or only
+    when ``"stuck"``: with B calls and N rows, when N ÷ (B + 1) rows in a row, since the last option
+    and the last reply, were all refused, and when there is nothing left to combine. A search that
+    never finds anything spends its calls all the same. ``ask_about`` says of which row the LLM is
+    asked: the query, the most promising row so far, or both in turn; ``remind`` tells it what it
+    has named already.
 
     ``surrogate`` guesses what the oracle will say, as the mean of ``draws`` guesses (0: its best
     guess alone). With ``thompson``, every second batch until the first option follows a single
@@ -65,6 +70,7 @@ class Recombine(Method):
     edits: int = within(1, 50, 10)
     patience: int = least(1, 2)
     own_edits: bool = True
+    ask: Ask = "throughout"
     ask_about: AskAbout = "query"
     remind: bool = True
     temperature: float = least(0, 0.7)
@@ -112,6 +118,7 @@ class RecombineSearch(Search):
         self._scale = Scale(case)
         self._named: dict[str, Edit] = {}  # by the key of the query so edited
         self._replies = self._in_vain = self._batches = 0
+        self._barren = 0  # rows asked since the last option and the last reply
         self._refused = False
         self._answered: list[_Trial] = []
         self._logits: list[float] = []
@@ -203,13 +210,18 @@ class RecombineSearch(Search):
         return not barred and self.calls_left >= 1
 
     def _is_time_to_ask(self) -> bool:
-        """Whether the rows are as far spent as the calls: edits that come late want rows too."""
+        """Whether the rows are as far spent as the calls: edits that come late want rows too.
+
+        Or, as ``ask`` may say, whether the rows of late were all asked in vain.
+        """
         if not self._may_ask():
             return False
         rows, calls = self._rows + self.rows_left, self._replies + self.calls_left
         if math.isinf(calls):
             # An LLM that never repeats itself would be asked for ever: one call for each batch.
             calls = max(1.0, rows / self.method.batch)
+        if self.method.ask == "stuck":
+            return self._barren >= rows / (calls + 1)
         return self._rows / rows >= self._replies / calls
 
     def _request(self, row: Row) -> Request | None:
@@ -238,6 +250,7 @@ class RecombineSearch(Search):
         proposer = self.case.proposer
         assert proposer is not None
         self._replies += 1
+        self._barren = 0
         proposal = proposer.read(reply, self.case.query, row, k=self.method.edits)
         self.archive.generated += len(proposal.edits) + len(proposal.rejections)
         self.archive.rejections.update(proposal.counts())
@@ -358,7 +371,9 @@ class RecombineSearch(Search):
 
     def _on_answers(self, trials: Sequence[_Trial], rows: Sequence[Row], answers: Answers) -> None:
         self._heed(trials, answers)
-        said = zip(answers.probability.tolist(), self._valid[-len(trials) :], strict=True)
+        valid_now = self._valid[-len(trials) :]
+        self._barren = 0 if any(valid_now) else self._barren + len(trials)
+        said = zip(answers.probability.tolist(), valid_now, strict=True)
         for trial, (chance, valid) in zip(trials, said, strict=True):
             self.archive.take(trial.row, trial.key, chance, valid, self._reasons(trial))
 

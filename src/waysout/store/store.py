@@ -278,9 +278,10 @@ class Store:
         for row in self._walk("results", "query"):
             yield Result.from_json(cells.as_text(row["body"]))
 
-    def events(self) -> Iterator[Event]:
-        """Walk through what happened, in order."""
-        for row in self._walk("events", "id"):
+    def events(self, index: int | None = None) -> Iterator[Event]:
+        """Walk through what happened, in order; with an index, to that query alone."""
+        of = () if index is None else (index,)
+        for row in self._walk("events", "id", 0, "query = ? AND" if of else "", *of):
             yield Event(moment(row["at"]), row["kind"], cells.unpack(row["body"]), row["query"])
 
     def summary(self) -> RunSummary:

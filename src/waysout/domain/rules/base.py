@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -64,7 +65,7 @@ def on_grid(start: float, step: float, value: float) -> bool:
     return abs(steps - round(steps)) <= ROUNDING * max(1.0, abs(steps))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lever:
     """The values one feature of one query may be set to, as far as single-feature rules tell.
 
@@ -136,7 +137,7 @@ class Lever:
             return None
         return tuple(v for v in self.values if self._allows(v))
 
-    @property
+    @cached_property
     def is_open(self) -> bool:
         """Whether there is at least one value to move to."""
         # The present value and those barred by name may be among the points: look at more.

@@ -1,0 +1,131 @@
+"""What the actors of a Ray crew do, each in a process of its own on some node."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Self
+
+from waysout.batch.floor import Floor
+from waysout.batch.job import Job, PartReport, PartTask, Tally
+from waysout.errors import LLMError, LLMFailure, LLMUnreachable, UnavailableError, WaysoutError
+from waysout.llm.base import Backend, Form, Reply, Request
+from waysout.llm.connect import connect
+from waysout.llm.hub import Raised
+
+
+class Worker:
+    """What an actor does: runs parts on its floor, several at once."""
+
+    _floor: Floor
+
+    async def begin(self, given: tuple[Any, type[Floor], Any]) -> Raised | None:
+        """Make the floor; an error that keeps it from being made is the answer.
+
+        Given are a reference to the job, what floor to make, and who holds the LLM if anybody does.
+        """
+        sent, floor, llm = given
+        try:
+            job: Job = await sent
+        except Exception as error:
+            return Raised(UnavailableError, (cannot_begin(last_line(error)),))
+        try:
+            backend = await ActorBackend.of(llm) if llm is not None else None
+            self._floor = floor(job, backend)
+        except Exception as error:
+            return Raised.of(error, WaysoutError)
+        return None
+
+    async def run(self, task: PartTask) -> tuple[PartReport, Tally] | Raised:
+        """Do a part; the answer says, too, how far the others are by then."""
+        try:
+            report = await self._floor.run(task)
+        except Exception as error:
+            return Raised.of(error, WaysoutError)
+        return report, self._floor.tally()
+
+    async def tally(self) -> Tally:
+        """Return the people of parts under way who have their result."""
+        return self._floor.tally()
+
+    async def stop(self, reason: str) -> None:
+        """End every search with what it has."""
+        self._floor.stop(reason)
+
+
+class HeldLLM:
+    """An actor that holds an LLM which lives in memory, for all workers."""
+
+    def __init__(self, llm: str) -> None:
+        self._name = llm
+        self._backend: Backend | None = None
+
+    async def about(self) -> tuple[str, Form, int] | Raised:
+        """Connect, and say what the backend says of itself."""
+        try:
+            self._backend = self._backend or connect(self._name)
+        except Exception as error:
+            return Raised.of(error, LLMError)
+        return self._backend.name, self._backend.form, self._backend.parallel
+
+    async def complete(self, request: Request) -> Reply | Raised:
+        """Answer one request; an error is an answer, too, and keeps its class."""
+        try:
+            self._backend = self._backend or connect(self._name)
+            return await self._backend.complete(request)
+        except Exception as error:
+            return Raised.of(error, LLMError)
+
+    async def aclose(self) -> None:
+        """Let go of what the backend holds."""
+        if self._backend is not None:
+            await self._backend.aclose()
+
+
+class ActorBackend(Backend):
+    """An LLM that another actor holds; see `HeldLLM`."""
+
+    def __init__(self, llm: Any, name: str, form: Form, parallel: int) -> None:
+        self._llm = llm
+        self.name, self.form, self.parallel = name, form, parallel
+
+    @classmethod
+    async def of(cls, llm: Any) -> Self:
+        """Return the backend that an actor holds, as it describes itself."""
+        return cls(llm, *await _answer(llm.about.remote()))
+
+    async def complete(self, request: Request) -> Reply:
+        """Have the actor answer one request; a cancelled one is cancelled there, too."""
+        reply: Reply = await _answer(self._llm.complete.remote(request))
+        return reply
+
+
+async def _answer(ref: Any) -> Any:
+    """Wait for what the actor of an LLM says; an actor that is gone is an LLM out of reach."""
+    import ray
+    from ray.exceptions import ActorUnavailableError, RayError
+
+    try:
+        said = await ref
+    except asyncio.CancelledError:
+        ray.cancel(ref)
+        raise
+    except ActorUnavailableError:
+        raise LLMFailure("the actor of the LLM died, and is being started again") from None
+    except RayError as error:
+        raise LLMUnreachable(f"the actor of the LLM is gone: {last_line(error)}") from None
+    if isinstance(said, Raised):
+        raise said.again()
+    return said
+
+
+def last_line(error: object) -> str:
+    """Return the end of what an error of Ray says: the rest is how it came there."""
+    return str(error).strip().rpartition("\n")[2].strip()
+
+
+def cannot_begin(why: str) -> str:
+    """Say that a worker cannot begin where it is."""
+    return (
+        f"a worker cannot begin on its node: {why}. Waysout must be installed on every node of the "
+        "cluster, in this version and with what the model needs"
+    )

@@ -1,0 +1,83 @@
+"""A batch's folder with people whose outcomes are made up, so that every figure is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from waysout.batch.job import PartTask
+from waysout.batch.tables import write_part
+from waysout.domain.budget import Spent
+from waysout.domain.result import Option, Outcome, OutcomeKind, Result
+from waysout.domain.rules import Violation
+from waysout.domain.schema import Feature, Schema
+
+LEVERS = ("income", "debt", "savings")
+SCHEMA = Schema(tuple(Feature(name, "integer") for name in LEVERS))
+NOTES: dict[str, Any] = {
+    "llm": "simulated:1",
+    "method": "recombine",
+    "rows": 12,
+    "problem": {"title": "Loans", "yes": "approved", "no": "refused"},
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A person: the row of the input, how the search ended, and the options as (cost, levers)."""
+
+    row: dict[str, Any] = field(default_factory=dict)
+    kind: OutcomeKind = OutcomeKind.FOUND
+    options: tuple[tuple[float, tuple[str, ...]], ...] = ()
+    binding: tuple[str, ...] = ()
+    calls: int = 2
+    chance: float = 0.25
+
+
+def found(cost: float = 1.0, *levers: str, **row: Any) -> Made:
+    """Return a person with one option, by these levers."""
+    return Made(row, options=((cost, levers or ("income",)),))
+
+
+def ended(kind: str, *binding: str, **row: Any) -> Made:
+    """Return a person without an option."""
+    return Made(row, OutcomeKind(kind), binding=binding)
+
+
+def write_batch(out: Path, people: Sequence[Made], part_rows: int = 4, **notes: Any) -> Path:
+    """Write people as a batch would have."""
+    columns = list(dict.fromkeys(name for made in people for name in made.row))
+    for part, first in enumerate(range(0, len(people), part_rows)):
+        here = people[first : first + part_rows]
+        task = PartTask(part, first, [made.row for made in here])
+        results = [_result(first + i, made) for i, made in enumerate(here)]
+        write_part(out, task, SCHEMA, columns, results)
+    if notes:
+        (out / "_manifest.json").write_text(json.dumps(notes), "utf-8")
+    return out
+
+
+def _result(index: int, made: Made) -> Result:
+    binding = tuple(Violation(rule, (), "") for rule in made.binding)
+    return Result(
+        query=dict.fromkeys(LEVERS, 0),
+        outcome=Outcome(made.kind, binding=binding),
+        options=[_option(cost, levers) for cost, levers in made.options],
+        ledger=Spent(llm_calls=made.calls),
+        settings={"query_probability": made.chance},
+        index=index,
+    )
+
+
+def _option(cost: float, levers: Sequence[str]) -> Option:
+    return Option(
+        row=dict.fromkeys(LEVERS, 0) | dict.fromkeys(levers, 1),
+        changes=dict.fromkeys(levers, (0, 1)),
+        probability=0.75,
+        proximity=1 / (1 + cost),
+        sparsity=len(levers),
+        key=f"{cost} {levers}",
+    )

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from waysout.batch import summary as module
+from waysout.batch.job import PartTask, Tally
+from waysout.batch.summary import summarize, write_summary
+from waysout.batch.tables import write_part
+from waysout.domain.budget import Spent
+from waysout.domain.result import Option, Outcome, OutcomeKind, Result
+from waysout.domain.schema import Feature, Schema
+
+SCHEMA = Schema((Feature("income", "integer"),))
+FOUND, FAILED = OutcomeKind.FOUND, OutcomeKind.FAILED
+WAY_OUT = Option({"income": 2}, {"income": (1, 2)}, 0.9, 0.5, 1, key="k")
+
+
+def person(index: int, kind: OutcomeKind, reason: str = "") -> Result:
+    found = (WAY_OUT,) if kind is FOUND else ()
+    return Result({}, Outcome(kind, reason), options=found, ledger=Spent(llm_calls=2), index=index)
+
+
+def write(out: Path, *results: Result, part_rows: int = 2) -> None:
+    for first in range(0, len(results), part_rows):
+        some = results[first : first + part_rows]
+        task = PartTask(first // part_rows, first, [{"income": "1"}] * len(some))
+        write_part(out, task, SCHEMA, ["income"], some)
+
+
+def test_the_figures_add_up_over_all_parts(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        person(0, FOUND),
+        person(1, OutcomeKind.ALREADY_APPROVED),
+        person(2, FAILED, "row 2, column 'income': no number"),
+        person(3, FAILED, "=1+1"),
+        person(4, OutcomeKind.BUDGET_SPENT, "all spent"),
+    )
+    summary = summarize(tmp_path, 9, Tally(llm_calls=7))
+    found = summary.as_dict()
+    assert (found["rows"], found["done"], found["already_approved"]) == (9, 5, 1)
+    assert (found["searched"], found["found"], found["empty"], found["failed"]) == (2, 1, 1, 2)
+    assert (found["options"], found["llm_calls"], found["pilots"]["llm_calls"]) == (1, 10, 7)
+    assert found["why_empty"] == {"budget-spent: all spent": 1}
+    assert found["why_failed"] == {"column 'income': no number": 1, "=1+1": 1}
+    lines = [*csv.reader((tmp_path / "_failed.csv").open(encoding="utf-8", newline=""))]
+    assert lines[1:] == [["2", "row 2, column 'income': no number"], ["3", "'=1+1"]]
+    summary.llm = "simulated:1"
+    write_summary(tmp_path, summary)
+    assert json.loads((tmp_path / "_summary.json").read_text("utf-8"))["llm"] == "simulated:1"
+
+
+def test_rows_beyond_a_smaller_limit_count_and_reasons_do_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_DIFFERENT", 2)
+    write(
+        tmp_path,
+        *(person(i, FAILED, why) for i, why in enumerate(["row 0: a", "b", "c", "d", "a"])),
+    )
+    summary = summarize(tmp_path, 3)
+    assert summary.rows == 5
+    assert summary.failed == {"a": 2, "b": 1, "another reason": 2}

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from waysout.batch.driver import HOPELESS, MOST_DEATHS, Driver, Pace, cut
+from waysout.batch.job import BEGUN, PartReport, PartTask, Tally
+from waysout.batch.tables import people_done, store_path, write_part
+from waysout.domain.result import Outcome, OutcomeKind, Result
+from waysout.domain.schema import Feature, Schema
+from waysout.errors import IntegrityError
+from waysout.store import Store
+
+SCHEMA = Schema((Feature("income", "integer"),))
+Reply = Callable[[PartTask], PartReport]
+
+
+def written(out: Path, task: PartTask, kind: OutcomeKind = OutcomeKind.EXHAUSTED) -> PartReport:
+    """Do a part as a worker does: its files, then its report."""
+    indices = range(task.first, task.first + len(task))
+    results = [Result({}, Outcome(kind), index=i) for i in indices]
+    write_part(out, task, SCHEMA, ["income"], results)
+    return PartReport(task.part, sum(map(Tally.of, results), Tally()), done=True)
+
+
+class FakeCrew:
+    """Answers as it is told, one part at a time, and remembers what it was given."""
+
+    def __init__(self, answer: Reply, room: int = 2) -> None:
+        self.answer = answer
+        self.most = room
+        self.given: list[PartTask] = []
+        self.waiting: list[PartTask] = []
+        self.stopped = ""
+        self.closed = False
+
+    @property
+    def room(self) -> int:
+        return self.most - len(self.waiting)
+
+    def submit(self, task: PartTask) -> None:
+        self.given.append(task)
+        self.waiting.append(task)
+
+    def wait(self, seconds: float) -> Sequence[PartReport]:
+        task = self.waiting.pop(0)
+        return [self.answer(task)]
+
+    def tally(self) -> Tally:
+        return Tally()
+
+    def stop(self, reason: str) -> None:
+        self.stopped = reason
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def tasks(rows: int = 7, part_rows: int = 2, limit: int | None = None) -> list[PartTask]:
+    found = [{"income": str(i)} for i in range(rows)]
+    return [*cut(found, part_rows, limit=limit, total=rows)]
+
+
+def test_parts_are_cut_as_rows_come(tmp_path: Path) -> None:
+    def rows() -> object:
+        yield {"income": "1"}
+        yield {"income": "2"}
+        raise AssertionError("read too far")
+
+    first = next(cut(rows(), 2, total=100))  # type: ignore[arg-type]
+    assert (first.part, first.first, len(first)) == (0, 0, 2)
+    assert [(t.part, t.first, len(t)) for t in tasks(5, 2)] == [(0, 0, 2), (1, 2, 2), (2, 4, 1)]
+
+
+def test_all_parts_are_done_once_and_counted(tmp_path: Path) -> None:
+    crew = FakeCrew(lambda task: written(tmp_path, task))
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: crew)
+    assert [task.part for task in crew.given] == [0, 1, 2, 3]
+    assert (ended.rows, ended.left, ended.stopped, crew.closed) == (7, 0, "", True)
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    for task in tasks()[:2]:
+        written(tmp_path, task)
+    crew = FakeCrew(lambda task: written(tmp_path, task))
+    driver = Driver(tmp_path, tasks(), 7)
+    ended = driver.run(lambda: crew)
+    assert [task.part for task in crew.given] == [2, 3]
+    assert (ended.rows, driver.pace.before, driver.pace.done) == (3, 4, 7)
+
+
+def test_a_part_that_a_limit_cut_is_done_again_when_more_rows_come(tmp_path: Path) -> None:
+    for task in tasks(limit=3):
+        written(tmp_path, task)
+    crew = FakeCrew(lambda task: written(tmp_path, task))
+    Driver(tmp_path, tasks(limit=6), 6).run(lambda: crew)
+    assert [task.part for task in crew.given] == [1, 2]
+    assert people_done(tmp_path, 1) == 2
+    fewer = FakeCrew(lambda task: written(tmp_path, task))
+    Driver(tmp_path, tasks(limit=3), 3).run(lambda: fewer)
+    assert fewer.given == []
+
+
+def test_a_lost_part_goes_out_again_then_with_care(tmp_path: Path) -> None:
+    deaths = iter([True, True, True, False])
+
+    def answer(task: PartTask) -> PartReport:
+        if task.part == 1 and next(deaths):
+            return PartReport(1, lost=True)
+        return written(tmp_path, task)
+
+    crew = FakeCrew(answer)
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: crew)
+    assert [task.careful for task in crew.given if task.part == 1] == [False, False, True, True]
+    assert (ended.left, ended.rows) == (0, 7)
+
+
+def note(out: Path, part: int, *begun: int) -> None:
+    """File who was begun, as a floor does that takes care."""
+    place = store_path(out, part)
+    with Store.open(place) if place.exists() else Store.create(place, {}) as store:
+        for index in begun:
+            store.event(BEGUN, {}, index)
+
+
+def test_whoever_kills_their_worker_each_time_is_left_out(tmp_path: Path) -> None:
+    # A worker may be killed for another reason: once, row 2 was there by chance.
+    begun = iter([(2,), (2, 3), (2, 3)])
+
+    def answer(task: PartTask) -> PartReport:
+        if task.part != 1 or 3 in task.skip:
+            return written(tmp_path, task)
+        if task.careful:
+            note(tmp_path, 1, *next(begun))
+        return PartReport(1, lost=True)
+
+    crew = FakeCrew(answer)
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: crew)
+    skipped = [task.skip for task in crew.given if task.part == 1]
+    assert skipped == [(), (), (), (), (), (3,)]
+    assert (ended.left, ended.rows) == (0, 7)
+
+
+def test_a_part_where_many_kill_their_worker_is_done_without_them(tmp_path: Path) -> None:
+    killers = [1, 2, 4, 7, 9]
+
+    def answer(task: PartTask) -> PartReport:
+        left = [row for row in killers if row not in task.skip]
+        if not left:
+            return written(tmp_path, task)
+        if task.careful:
+            note(tmp_path, 0, *range(left[0] + 1))
+        return PartReport(0, lost=True)
+
+    crew = FakeCrew(answer)
+    ended = Driver(tmp_path, tasks(10, 10), 10).run(lambda: crew)
+    assert (ended.left, [*crew.given[-1].skip]) == (0, killers)
+
+
+def test_deaths_do_not_add_up_while_parts_are_done(tmp_path: Path) -> None:
+    def answer(task: PartTask) -> PartReport:
+        if task.skip:
+            return written(tmp_path, task)
+        if task.careful:
+            note(tmp_path, task.part, task.first)
+        return PartReport(task.part, lost=True)
+
+    crew = FakeCrew(answer)
+    ended = Driver(tmp_path, tasks(MOST_DEATHS, 1), MOST_DEATHS).run(lambda: crew)
+    assert (ended.left, ended.rows) == (0, MOST_DEATHS)
+
+
+def test_where_everybody_kills_their_worker_the_batch_ends(tmp_path: Path) -> None:
+    def answer(task: PartTask) -> PartReport:
+        if task.careful:
+            note(tmp_path, 0, len(task.skip))
+        return PartReport(0, lost=True)
+
+    ended = Driver(tmp_path, tasks(200, 200), 200).run(lambda: FakeCrew(answer))
+    assert f"workers died {MOST_DEATHS} times in a row" in ended.stopped
+    assert (ended.exit_code, ended.left) == (5, 1)
+
+
+def test_a_table_that_has_lost_rows_is_noticed() -> None:
+    for rows in (5, 6):
+        with pytest.raises(IntegrityError, match="had 7 rows, and has fewer now"):
+            [*cut([{}] * rows, 2, total=7)]
+
+
+def test_whoever_failed_is_tried_again_but_no_part_shrinks(tmp_path: Path) -> None:
+    for task in tasks(6):
+        written(tmp_path, task, OutcomeKind.FAILED if task.part != 1 else OutcomeKind.EXHAUSTED)
+    crew = FakeCrew(lambda task: written(tmp_path, task))
+    ended = Driver(tmp_path, tasks(6, limit=5), 5, retry_failed=True).run(lambda: crew)
+    assert ([task.part for task in crew.given], ended.left) == ([0], 0)
+    assert people_done(tmp_path, 2) == 2
+
+
+def test_a_wish_before_anything_has_begun_is_told(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, tasks(), 7)
+    driver.stop("enough")
+    crew = FakeCrew(lambda task: written(tmp_path, task))
+    ended = driver.run(lambda: crew)
+    assert (crew.given, ended.stopped, ended.left) == ([], "enough", 4)
+
+
+def test_a_part_that_only_ever_dies_ends_the_batch(tmp_path: Path) -> None:
+    crew = FakeCrew(lambda task: PartReport(task.part, lost=True))
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: crew)
+    assert "rows 0 to 1 died each time" in ended.stopped
+    assert (ended.exit_code, ended.left) == (5, 4)
+
+
+def test_interrupted_people_are_tried_again_and_then_left(tmp_path: Path) -> None:
+    def answer(task: PartTask) -> PartReport:
+        return PartReport(2) if task.part == 2 else written(tmp_path, task)
+
+    crew = FakeCrew(answer)
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: crew)
+    assert (ended.left, ended.stopped, ended.rows) == (1, "", 5)
+    assert 1 < sum(task.part == 2 for task in crew.given) < 10
+
+
+def test_what_meets_everybody_ends_the_batch_with_its_code(tmp_path: Path) -> None:
+    gone = PartReport(0, stopped="the LLM is gone", exit_code=9)
+    crew = FakeCrew(lambda task: gone if task.part == 0 else PartReport(task.part, stopped="so"))
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: crew)
+    assert (ended.stopped, ended.exit_code, crew.stopped) == (
+        "the LLM is gone",
+        9,
+        "the LLM is gone",
+    )
+    assert (len(crew.given), ended.left) == (2, 4)
+
+
+def test_a_wish_ends_the_batch_and_what_comes_back_counts(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, tasks(), 7, watch=lambda pace: driver.stop("enough"))
+    crew = FakeCrew(lambda task: written(tmp_path, task))
+    ended = driver.run(lambda: crew)
+    assert (crew.stopped, ended.stopped, ended.exit_code) == ("enough", "enough", 0)
+    assert (ended.rows, ended.left) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "hopeless"),
+    [
+        (OutcomeKind.FAILED, True),
+        (OutcomeKind.ALREADY_APPROVED, True),
+        (OutcomeKind.EXHAUSTED, False),
+    ],
+)
+def test_a_batch_of_nothing_but_failures_ends_early(
+    tmp_path: Path, first: OutcomeKind, hopeless: bool
+) -> None:
+    many = tasks(2 * HOPELESS, 20)
+    crew = FakeCrew(lambda t: written(tmp_path, t, OutcomeKind.FAILED if t.part else first))
+    ended = Driver(tmp_path, many, 2 * HOPELESS).run(lambda: crew)
+    assert (ended.exit_code, ended.left > 0) == ((4, True) if hopeless else (0, False))
+
+
+def test_the_rest_takes_as_long_as_what_was_done_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    pace = Pace(100, before=40, began=0.0)
+    monkeypatch.setattr("time.monotonic", lambda: 6.0)
+    assert pace.seconds_left is None
+    later = replace(pace, tally=Tally({"found": 20}))
+    assert (later.done, later.seconds_left) == (60, 12.0)

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from cli_world import APPROVED, REFUSED, in_world, world  # noqa: F401
+from inline_crew import InlineCrew
+
+from conftest import CommandLine
+from waysout.batch.tables import people
+from waysout.cli.batch import BatchSignals
+from waysout.errors import LLMUnreachable
+from waysout.llm.base import Reply, Request
+from waysout.llm.simulated import Simulated
+
+pytestmark = pytest.mark.usefixtures("in_world", "inline")
+
+FILES = ("--model", "model.txt", "--data", "loans.csv", "--card", "loans.toml")
+QUICK = ("--llm", "simulated:1", "--calls", "2", "--oracle-rows", "15")
+LONGEST = 2.0  # less than a stopped search is given
+BATCH = ("batch", *FILES, *QUICK, "--limit", "20", "--part-rows", "8", "--workers", "1")
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("waysout.batch.local.LocalCrew", InlineCrew)
+    InlineCrew.made.clear()
+    yield
+    InlineCrew.made.clear()
+
+
+def given() -> list[int]:
+    """Return the parts that the last crew was given."""
+    return [task.part for task in InlineCrew.made[-1].given]
+
+
+def told(out: Path) -> list[dict[str, Any]]:
+    return [person for table in people(out) for person in table.to_pylist()]
+
+
+def test_a_folder_of_parts_comes_out_that_reads_as_one_table(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    out = tmp_path / "ways"
+    code, said, err = waysout(*BATCH, "--out", str(out))
+    assert code == 0, err
+    assert "rejected people have a way out" in said
+    assert "of simulated:1, a simulated LLM" in said
+    assert "20 rows, recombine: at most 40 LLM calls, 300 oracle rows" in err
+    frame = pd.read_parquet(out)
+    assert {"row_id", "key", "changes", "probability", "proximity", "sparsity"} <= set(frame)
+    assert set(frame["row_id"]) <= set(range(20))
+    assert REFUSED in set(frame["row_id"])
+    assert APPROVED not in set(frame["row_id"])
+    assert not frame.duplicated(["row_id", "key"]).any()
+    ours = [path.name for path in out.iterdir() if not path.name.startswith("_")]
+    assert sorted(ours) == [f"part-{i:06d}.parquet" for i in range(3)]
+
+
+def test_the_document_says_all_that_the_screen_says(waysout: CommandLine, tmp_path: Path) -> None:
+    out = tmp_path / "ways"
+    code, said, _ = waysout(*BATCH, "--out", str(out), "--json")
+    found = json.loads(said)
+    rows = told(out)
+    assert (code, found["rows"], found["done"], found["simulated"]) == (0, 20, 20, True)
+    kinds = [person["outcome"] for person in rows]
+    assert found["already_approved"] == kinds.count("already-approved") > 0
+    assert found["found"] == kinds.count("found") > 0
+    assert found["searched"] == found["found"] + found["empty"]
+    assert found["llm_calls"] == sum(person["llm_calls"] for person in rows) > 0
+    assert found["options"] == len(pd.read_parquet(out))
+    assert found["this_sitting"]["rows"] == 20
+    summary = json.loads((out / "_summary.json").read_text("utf-8"))
+    assert summary["found"] == found["found"]
+
+
+def test_the_same_command_goes_on_and_a_greater_limit_goes_further(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    out = str(tmp_path / "ways")
+    waysout(*BATCH, "--out", out)
+    before = told(tmp_path / "ways")
+    torn = tmp_path / "ways" / "_part-000007.parquet.0a1b2c3d"
+    torn.touch()
+    moved = tmp_path / "moved.csv"
+    moved.write_bytes(Path("loans.csv").read_bytes())
+    elsewhere = ("--data", str(moved), "--part-rows", "5")
+    code, _, err = waysout(*BATCH, *elsewhere, "--out", out, "--json")
+    assert (code, told(tmp_path / "ways")) == (0, before), err
+    assert len(InlineCrew.made) == 1  # nobody is called together for nothing
+    assert not torn.exists()
+    code, said, _ = waysout(*BATCH, "--limit", "30", "--out", out, "--json")
+    after = told(tmp_path / "ways")
+    assert (code, given()) == (0, [2, 3])
+    assert [person["row_id"] for person in after] == [*range(30)]
+    apart = ("setup_rows", "seconds")
+    for old, new in zip(before, after, strict=False):
+        assert {k: v for k, v in old.items() if k not in apart} == {
+            k: v for k, v in new.items() if k not in apart
+        }
+    assert json.loads(said)["this_sitting"]["rows"] < 14  # four of part 2 were on file
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        (("--calls", "3"), "plan.budget.llm_calls: 2 → 3"),
+        (("--seed", "1"), "plan.seed: 0 → 1"),
+        (("--llm", "simulated:2"), "llm: 'simulated:1' → 'simulated:2'"),
+        (("--rules", "stuck"), "problem.rules"),
+        (("--share", "4"), "share: 0 → 4"),
+    ],
+)
+def test_another_batch_in_the_folder_is_refused(
+    waysout: CommandLine, tmp_path: Path, changed: tuple[str, ...], named: str
+) -> None:
+    out = str(tmp_path / "ways")
+    waysout(*BATCH, "--limit", "2", "--out", out)
+    code, _, err = waysout(*BATCH, *changed, "--out", out)
+    assert (code, "holds another batch" in err, named in err) == (3, True, True), err
+
+
+def test_another_table_or_model_is_another_batch(waysout: CommandLine, tmp_path: Path) -> None:
+    out = str(tmp_path / "ways")
+    waysout(*BATCH, "--limit", "2", "--out", out)
+    lines = Path("loans.csv").read_text("utf-8").splitlines(keepends=True)
+    other = tmp_path / "other.csv"
+    other.write_text("".join(lines[:-1]), "utf-8")
+    code, _, err = waysout(*BATCH, "--limit", "2", "--data", str(other), "--out", out)
+    assert (code, "digests.data" in err) == (3, True), err
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    thesis = tmp_path / "thesis.tex"
+    thesis.write_text("years of work", "utf-8")
+    code, _, err = waysout(*BATCH, "--out", str(tmp_path))
+    assert (code, "thesis.tex" in err) == (3, True)
+    code, _, err = waysout(*BATCH, "--out", str(thesis))
+    assert (code, "is a file: name a folder" in err) == (3, True)
+    assert thesis.read_text("utf-8") == "years of work"
+
+
+def test_no_more_workers_than_searches_are_called_together(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    few = ("--workers", "4", "--in-flight", "2", "--limit", "2")
+    code, said, _ = waysout(*BATCH, *few, "--method", "random", "--out", str(tmp_path), "--json")
+    crew = InlineCrew.made[-1]
+    assert (code, crew.workers, crew.job.trees) == (0, 2, 1)
+    assert (json.loads(said)["llm"], json.loads(said)["simulated"]) == (None, False)
+
+
+def test_a_beginning_that_was_killed_is_no_hindrance(waysout: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "_batch.lock").touch()
+    (tmp_path / "_manifest.json.x1y2").touch()
+    assert waysout(*BATCH, "--limit", "2", "--out", str(tmp_path))[0] == 0
+
+
+def test_a_table_that_nobody_can_read_says_why(waysout: CommandLine, tmp_path: Path) -> None:
+    lines = Path("loans.csv").read_text("utf-8").splitlines()
+    for name, text, why in [
+        ("other", "\n".join(["other", "1", "2"]), "row 0, column 'age'"),
+        ("empty", lines[0], "it is empty"),
+    ]:
+        table = tmp_path / f"{name}.csv"
+        table.write_text(text, "utf-8")
+        code, _, err = waysout(*BATCH, "--data", str(table), "--out", str(tmp_path / "ways"))
+        assert (code, "no row that the card can read" in err, why in err) == (3, True, True), err
+
+
+def test_rows_that_cannot_be_read_are_listed_and_may_be_tried_again(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    lines = Path("loans.csv").read_text("utf-8").splitlines()
+    header = lines[0].split(",")
+    cells = lines[3].split(",")
+    cells[header.index("income")] = "=plenty"
+    table = tmp_path / "loans.csv"
+    table.write_text("\n".join([*lines[:3], ",".join(cells), *lines[4:]]), "utf-8")
+    out = tmp_path / "ways"
+    code, said, err = waysout(*BATCH, "--data", str(table), "--out", str(out), "--json")
+    found = json.loads(said)
+    assert (code, found["failed"]) == (0, 1)
+    assert "1 row failed; each with its reason" in err
+    (failed,) = csv.DictReader((out / "_failed.csv").open(encoding="utf-8", newline=""))
+    assert failed["row_id"] == "2"
+    assert "income" in failed["reason"]
+    again = waysout(*BATCH, "--data", str(table), "--out", str(out), "--retry-failed", "--json")
+    assert (given(), json.loads(again[1])["failed"]) == ([0], 1)
+
+
+def test_an_llm_that_goes_leaves_a_batch_to_go_on_with(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, real, replies = tmp_path / "ways", Simulated.complete, 0
+
+    async def dies(self: Simulated, request: Request) -> Reply:
+        nonlocal replies
+        replies += 1
+        if replies > 5:
+            raise LLMUnreachable("nobody there")
+        return await real(self, request)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Simulated, "complete", dies)
+        code, said, err = waysout(*BATCH, "--out", str(out), "--json")
+    error = json.loads(said)["error"]
+    assert (code, error["code"], "nobody there" in error["message"]) == (9, 9, True)
+    assert "go on with: waysout batch" in err
+    whole = tmp_path / "whole"
+    waysout(*BATCH, "--out", str(whole))
+    code, said, _ = waysout(*BATCH, "--out", str(out), "--json")
+    assert (code, json.loads(said)["done"]) == (0, 20)
+    assert pd.read_parquet(out).equals(pd.read_parquet(whole))
+
+
+def test_after_a_signal_what_was_found_may_be_counted_in_peace() -> None:
+    wishes: list[str] = []
+    with BatchSignals(json=False, stop=wishes.append) as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signals.wait()
+        assert signals._timer is not None
+        signals._timer.join(LONGEST)
+        assert not signals._timer.is_alive()  # else it would end the process
+    assert wishes == ["stopped by SIGTERM"]
+
+
+def test_nothing_is_spent_on_a_table_that_breaks_off(waysout: CommandLine, tmp_path: Path) -> None:
+    text = Path("loans.csv").read_text("utf-8")
+    torn = tmp_path / "torn.csv"
+    torn.write_text(f"{text.rstrip()}\n1,2\n", "utf-8")
+    code, _, err = waysout(*BATCH, "--data", str(torn), "--out", str(tmp_path / "ways"))
+    assert (code, "has 2 cells where the header has" in err) == (3, True)
+    assert InlineCrew.made == []
+
+
+def test_a_shared_library_is_built_once_and_counted(waysout: CommandLine, tmp_path: Path) -> None:
+    out = tmp_path / "ways"
+    share = ("--share", "3", "--calls", "3")
+    code, said, err = waysout(*BATCH, *share, "--out", str(out), "--json")
+    found = json.loads(said)
+    assert code == 0, err
+    assert "20 rows and 3 pilots, recombine: at most 69 LLM calls" in err
+    assert found["pilots"]["llm_calls"] > 0
+    assert (out / "_library.json").exists()
+    stamp = (out / "_library.json").stat().st_mtime_ns
+    code, said, _ = waysout(*BATCH, *share, "--limit", "24", "--out", str(out), "--json")
+    assert (out / "_library.json").stat().st_mtime_ns == stamp
+    assert json.loads(said)["pilots"] == found["pilots"]
