@@ -153,7 +153,7 @@ def batch(
     keep_stores: Annotated[
         bool,
         typer.Option("--keep-stores", help="Keep every answer of the LLM and of the model, some "
-                     "100 kB a person.", rich_help_panel=OUTPUT),
+                     "400 kB a person.", rich_help_panel=OUTPUT),
     ] = False,
     retry_failed: Annotated[
         bool,
