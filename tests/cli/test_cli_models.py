@@ -134,7 +134,7 @@ def test_doctor_knows_models_and_their_packages(waysout: CommandLine) -> None:
     assert code == 0
     assert "waysout models pull qwen2.5-1.5b" in out
     report = json.loads(waysout("doctor", "--json")[1])
-    assert {"xllamacpp", "openai", "huggingface_hub", "keyring"} <= {
+    assert {"xllamacpp", "httpx2", "huggingface_hub", "keyring"} <= {
         p["name"] for p in report["packages"]
     }
     assert {m["name"]: m["here"] for m in report["models"]}[DEFAULT]
