@@ -61,8 +61,8 @@ Settings = Annotated[
 LlmName = Annotated[
     str,
     typer.Option(
-        help="Who proposes: llamacpp:NAME, llamacpp:FILE.gguf, openai:MODEL@URL[,URL…], "
-        "replay:FILE or simulated:SEED.",
+        help="Who proposes: llamacpp:NAME, llamacpp:FILE.gguf, transformers:NAME, "
+        "openai:MODEL@URL[,URL…], replay:FILE or simulated:SEED.",
         rich_help_panel=SEARCH,
     ),
 ]
@@ -112,7 +112,9 @@ Prices = Annotated[
     str,
     typer.Option(help="Token prices per million, IN/OUT or IN/OUT/CACHED.", rich_help_panel=SEARCH),
 ]
-Seed = Annotated[int, typer.Option(min=0, rich_help_panel=SEARCH)]
+Seed = Annotated[
+    int, typer.Option(help="The same seed, the same search.", min=0, rich_help_panel=SEARCH)
+]
 PaperPrompt = Annotated[
     bool, typer.Option("--paper", help="Use the paper's prompt.", rich_help_panel=SEARCH)
 ]

@@ -94,7 +94,7 @@ def batch(
     ] = "",
     limit: Annotated[
         int | None,
-        typer.Option(help="Only the first so many rows of the table.", min=1,
+        typer.Option(help="Only the first so many rows of the table; may grow later.", min=1,
                      rich_help_panel=MODEL),
     ] = None,
     rules: RuleSetName = "",
@@ -166,7 +166,8 @@ def batch(
 
     The folder then holds one Parquet data set, part-*.parquet: a row for each option, with the
     number of the person's row, what changes, and how good it is. Whatever stops it, the same
-    command goes on: no row is done twice, and no answer on file is asked again.
+    command goes on: no row is done twice, and no answer on file is asked again. Limits such as
+    --calls, --tokens and --money are for each person, not for the batch.
 
     Try: waysout batch --data synthetic --llm simulated:1 --limit 100 --out ways
 
@@ -324,6 +325,8 @@ def _tell(summary: Summary, ended: Ended) -> None:
     from waysout.report.words import counted, duration
 
     tally, people = summary.tally, max(1, summary.searched)
+    if ended.left:
+        tell("Of the parts that are done; what the others have spent is on file, not counted here:")
     skipped = counted(summary.approved, "row was", "rows were")
     tell(
         f"{summary.found:,} of {summary.searched:,} rejected people have a way out, "
