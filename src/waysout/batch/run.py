@@ -124,7 +124,6 @@ class Opened:
     problem: Problem
     known: Known | None
     steady: bool
-    tried: int
 
     @property
     def rows(self) -> int:
@@ -191,7 +190,7 @@ def open_batch(wanted: Wanted, heard: Listener) -> Opened:
     elif known is not None:
         known = _thinned(known, COMPARED)
     wait_for(learn(plan.method, problem, known, tell=heard.reads))
-    return Opened(wanted, plan, stream, seen, made, problem, known, tried.stable, tried.rows_asked)
+    return Opened(wanted, plan, stream, seen, made, problem, known, tried.stable)
 
 
 def _surveyed(stream: RowStream, heard: Listener) -> Survey:
