@@ -32,10 +32,10 @@ from typing import Any
 from paired import DATASETS, UNFINISHED, Line, read_lines, show
 from yields import load, parse_arm
 
+from waysout.bench import paper
 from waysout.datasets.load import Dataset
 from waysout.datasets.queries import queries as stored_queries
 from waysout.domain.problem import Problem
-from waysout.experiments import paper
 from waysout.methods import make_method
 from waysout.report.result import Result
 from waysout.run.find import find

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from paired import DATASETS
 
-from waysout.baselines.learned.coding import Matrix
-from waysout.baselines.learned.diffusion import DiffusionRecipe
-from waysout.baselines.learned.kept import MANIFEST_FILE, Recipe, learned, learned_dir
-from waysout.baselines.learned.table import TrainingTable, training_table
-from waysout.baselines.learned.vae import Vae, VaeRecipe
+from waysout.bench.methods.learned.coding import Matrix
+from waysout.bench.methods.learned.diffusion import DiffusionRecipe
+from waysout.bench.methods.learned.kept import MANIFEST_FILE, Recipe, learned, learned_dir
+from waysout.bench.methods.learned.table import TrainingTable, training_table
+from waysout.bench.methods.learned.vae import Vae, VaeRecipe
 from waysout.datasets.load import Dataset, load_dataset
 from waysout.datasets.split import split
 from waysout.domain.distance import Distance

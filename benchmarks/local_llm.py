@@ -36,7 +36,7 @@ _MOST_READ = 5000
 
 def steps(backend: Transformers, rows: tuple[int, ...]) -> None:
     """Show how many steps a second plain `generate` makes, and this engine."""
-    from waysout.llm.local.work import Engine
+    from waysout.llm.local.engine import Engine
 
     engine = Engine(backend._setup())
     print(f"{backend.name} {engine.loaded.about}\n")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from waysout.experiments.stats import Paired, paired
+from waysout.bench.stats import Paired, paired
 
 Line = dict[str, Any]
 DATASETS = ("loan", "adult", "credit", "heloc")

@@ -27,19 +27,19 @@ import numpy as np
 from paired import Line, llm_words, read_lines, show
 from yields import load
 
-from waysout.batch.shared import Library, SharedEdits, library_in, sharing
+from waysout.batch.shared_edits import Library, SharedEdits, library_in, sharing
+from waysout.bench.stats import paired
 from waysout.datasets.load import Dataset
 from waysout.datasets.split import split
 from waysout.domain.edit import Edit
 from waysout.domain.memory import Memory, Past
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
-from waysout.experiments.stats import paired
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect
 from waysout.report.result import Result
 from waysout.run.find import Options, find_many
-from waysout.run.portal import wait_for
+from waysout.run.sync import wait_for
 
 DATA = "adult"
 BASE = "throughout"

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
 from bench_cells import figures_of, made_cell
-from waysout.experiments.arms import Arm
-from waysout.experiments.cell import Cell, Cells
-from waysout.experiments.judge import known_plan
+
+from waysout.bench.arms import Arm
+from waysout.bench.cell import Cell, Cells
+from waysout.bench.judge import known_plan
 
 LLM = "openai:some-model@http://localhost:8000/v1"
 SIMULATED = "simulated:1"

@@ -27,7 +27,8 @@ from hypothesis import strategies as st
 
 from waysout import fetch
 from waysout.errors import IntegrityError, UnavailableError
-from waysout.fetch import Wheel, download, fetch_file, file_sha256, is_sha256, locked
+from waysout.fetch import Wheel, download, fetch_file
+from waysout.files import file_sha256, is_sha256, locked
 
 PAYLOAD = bytes(range(256)) * 4000
 # The media type of a package index in JSON (PEP 691).

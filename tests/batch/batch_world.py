@@ -1,4 +1,4 @@
-"""A batch of the small world: people as a table has them, and jobs for a floor."""
+"""A batch of the small world: people as a table has them, and jobs for a worker."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 from batch_world import job, record, told
-from inline_crew import InlineCrew
+from inline_executor import InlineExecutor
 from scripted_server import Exchange, ScriptedServer, ok, serving_apart
 
 from waysout.batch.driver import Driver, Ended, Pace, Watch, cut
-from waysout.batch.local import LocalCrew
+from waysout.batch.local_executor import LocalExecutor
 from waysout.batch.tables import STORES, options
 from waysout.llm.base import Reply
 from waysout.store import Store
@@ -51,17 +51,19 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
         yield running
 
 
-def batch(out: str | Path, url: str, crew: Any = LocalCrew, watch: Watch | None = None) -> Ended:
+def batch(
+    out: str | Path, url: str, executor: Any = LocalExecutor, watch: Watch | None = None
+) -> Ended:
     """Do all that is left of a batch, with processes or without."""
     asked = job(Path(out), llm=f"openai:m@{url}", calls=CALLS, trees=TREES)
     tasks = cut(PEOPLE, PART_ROWS, total=len(PEOPLE))
     driver = Driver(asked.out, tasks, len(PEOPLE), watch)
-    return driver.run(lambda: crew(asked, workers=WORKERS, part_rows=PART_ROWS))
+    return driver.run(lambda: executor(asked, workers=WORKERS, part_rows=PART_ROWS))
 
 
 def undisturbed(out: Path, url: str) -> tuple[Any, Any]:
     """Return what a batch finds that nobody kills."""
-    assert not batch(out, url, InlineCrew).left
+    assert not batch(out, url, InlineExecutor).left
     return found(out)
 
 
@@ -125,7 +127,7 @@ def test_a_killed_driver_goes_on_where_it_was(tmp_path: Path, server: ScriptedSe
     wait_for_workers(out)
     kept, before = on_file(out), server.requests
     assert 0 < kept < whole
-    ended = batch(out, server.url, InlineCrew)
+    ended = batch(out, server.url, InlineExecutor)
     assert (ended.left, ended.stopped) == (0, "")
     assert server.requests - before == whole - kept  # nothing on file was asked again
     assert found(out) == expected

@@ -1,4 +1,4 @@
-"""Two servers for one floor, of which one dies half-way and returns: nobody and nothing is lost."""
+"""Two servers for one worker, of which one dies half-way and returns: nothing is lost."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 from batch_world import job, record, task, told
 from scripted_server import Answer, Exchange, ScriptedServer, ok, run
 
-from waysout.batch.floor import Floor
 from waysout.batch.job import PartReport
-from waysout.llm import pool
+from waysout.batch.worker import Worker
 from waysout.llm.base import Reply, Request
-from waysout.llm.openai import OpenAIBackend
+from waysout.llm.openai import pool
+from waysout.llm.openai.backend import OpenAIBackend
 
 PEOPLE = [record(i % 5, i // 5, "xyz"[i % 3]) for i in range(25)]
 CALLS = 4
@@ -93,11 +93,11 @@ async def when(happened: Callable[[], bool]) -> None:
 
 async def searched(out: Path, *servers: Server) -> PartReport:
     urls = ",".join(server.url for server in servers)
-    floor = Floor(job(out, llm=f"openai:m@{urls}", calls=CALLS, trees=6))
+    worker = Worker(job(out, llm=f"openai:m@{urls}", calls=CALLS, trees=6))
     try:
-        return await floor.run(task(PEOPLE))
+        return await worker.run(task(PEOPLE))
     finally:
-        await floor.aclose()
+        await worker.aclose()
 
 
 def spent(out: Path) -> dict[str, int]:

@@ -26,7 +26,7 @@ def written(out: Path, task: PartTask, kind: OutcomeKind = OutcomeKind.EXHAUSTED
     return PartReport(task.part, sum(map(Tally.of, results), Tally()), done=True)
 
 
-class FakeCrew:
+class FakeExecutor:
     """Answers as it is told, one part at a time, and remembers what it was given."""
 
     def __init__(self, answer: Reply, room: int = 2) -> None:
@@ -76,30 +76,30 @@ def test_parts_are_cut_as_rows_come(tmp_path: Path) -> None:
 
 
 def test_all_parts_are_done_once_and_counted(tmp_path: Path) -> None:
-    crew = FakeCrew(lambda task: written(tmp_path, task))
-    ended = Driver(tmp_path, tasks(), 7).run(lambda: crew)
-    assert [task.part for task in crew.given] == [0, 1, 2, 3]
-    assert (ended.rows, ended.left, ended.stopped, crew.closed) == (7, 0, "", True)
+    executor = FakeExecutor(lambda task: written(tmp_path, task))
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)
+    assert [task.part for task in executor.given] == [0, 1, 2, 3]
+    assert (ended.rows, ended.left, ended.stopped, executor.closed) == (7, 0, "", True)
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     for task in tasks()[:2]:
         written(tmp_path, task)
-    crew = FakeCrew(lambda task: written(tmp_path, task))
+    executor = FakeExecutor(lambda task: written(tmp_path, task))
     driver = Driver(tmp_path, tasks(), 7)
-    ended = driver.run(lambda: crew)
-    assert [task.part for task in crew.given] == [2, 3]
+    ended = driver.run(lambda: executor)
+    assert [task.part for task in executor.given] == [2, 3]
     assert (ended.rows, driver.pace.before, driver.pace.done) == (3, 4, 7)
 
 
 def test_a_part_that_a_limit_cut_is_done_again_when_more_rows_come(tmp_path: Path) -> None:
     for task in tasks(limit=3):
         written(tmp_path, task)
-    crew = FakeCrew(lambda task: written(tmp_path, task))
-    Driver(tmp_path, tasks(limit=6), 6).run(lambda: crew)
-    assert [task.part for task in crew.given] == [1, 2]
+    executor = FakeExecutor(lambda task: written(tmp_path, task))
+    Driver(tmp_path, tasks(limit=6), 6).run(lambda: executor)
+    assert [task.part for task in executor.given] == [1, 2]
     assert people_done(tmp_path, 1) == 2
-    fewer = FakeCrew(lambda task: written(tmp_path, task))
+    fewer = FakeExecutor(lambda task: written(tmp_path, task))
     Driver(tmp_path, tasks(limit=3), 3).run(lambda: fewer)
     assert fewer.given == []
 
@@ -112,14 +112,14 @@ def test_a_lost_part_goes_out_again_then_with_care(tmp_path: Path) -> None:
             return PartReport(1, lost=True)
         return written(tmp_path, task)
 
-    crew = FakeCrew(answer)
-    ended = Driver(tmp_path, tasks(), 7).run(lambda: crew)
-    assert [task.careful for task in crew.given if task.part == 1] == [False, False, True, True]
+    executor = FakeExecutor(answer)
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)
+    assert [task.careful for task in executor.given if task.part == 1] == [False, False, True, True]
     assert (ended.left, ended.rows) == (0, 7)
 
 
 def note(out: Path, part: int, *begun: int) -> None:
-    """File who was begun, as a floor does that takes care."""
+    """File who was begun, as a worker does that takes care."""
     place = store_path(out, part)
     with Store.open(place) if place.exists() else Store.create(place, {}) as store:
         for index in begun:
@@ -137,9 +137,9 @@ def test_whoever_kills_their_worker_each_time_is_left_out(tmp_path: Path) -> Non
             note(tmp_path, 1, *next(begun))
         return PartReport(1, lost=True)
 
-    crew = FakeCrew(answer)
-    ended = Driver(tmp_path, tasks(), 7).run(lambda: crew)
-    skipped = [task.skip for task in crew.given if task.part == 1]
+    executor = FakeExecutor(answer)
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)
+    skipped = [task.skip for task in executor.given if task.part == 1]
     assert skipped == [(), (), (), (), (), (3,)]
     assert (ended.left, ended.rows) == (0, 7)
 
@@ -155,9 +155,9 @@ def test_a_part_where_many_kill_their_worker_is_done_without_them(tmp_path: Path
             note(tmp_path, 0, *range(left[0] + 1))
         return PartReport(0, lost=True)
 
-    crew = FakeCrew(answer)
-    ended = Driver(tmp_path, tasks(10, 10), 10).run(lambda: crew)
-    assert (ended.left, [*crew.given[-1].skip]) == (0, killers)
+    executor = FakeExecutor(answer)
+    ended = Driver(tmp_path, tasks(10, 10), 10).run(lambda: executor)
+    assert (ended.left, [*executor.given[-1].skip]) == (0, killers)
 
 
 def test_deaths_do_not_add_up_while_parts_are_done(tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def test_deaths_do_not_add_up_while_parts_are_done(tmp_path: Path) -> None:
             note(tmp_path, task.part, task.first)
         return PartReport(task.part, lost=True)
 
-    crew = FakeCrew(answer)
-    ended = Driver(tmp_path, tasks(MOST_DEATHS, 1), MOST_DEATHS).run(lambda: crew)
+    executor = FakeExecutor(answer)
+    ended = Driver(tmp_path, tasks(MOST_DEATHS, 1), MOST_DEATHS).run(lambda: executor)
     assert (ended.left, ended.rows) == (0, MOST_DEATHS)
 
 
@@ -179,7 +179,7 @@ def test_where_everybody_kills_their_worker_the_batch_ends(tmp_path: Path) -> No
             note(tmp_path, 0, len(task.skip))
         return PartReport(0, lost=True)
 
-    ended = Driver(tmp_path, tasks(200, 200), 200).run(lambda: FakeCrew(answer))
+    ended = Driver(tmp_path, tasks(200, 200), 200).run(lambda: FakeExecutor(answer))
     assert f"workers died {MOST_DEATHS} times in a row" in ended.stopped
     assert (ended.exit_code, ended.left) == (5, 1)
 
@@ -193,23 +193,23 @@ def test_a_table_that_has_lost_rows_is_noticed() -> None:
 def test_whoever_failed_is_tried_again_but_no_part_shrinks(tmp_path: Path) -> None:
     for task in tasks(6):
         written(tmp_path, task, OutcomeKind.FAILED if task.part != 1 else OutcomeKind.EXHAUSTED)
-    crew = FakeCrew(lambda task: written(tmp_path, task))
-    ended = Driver(tmp_path, tasks(6, limit=5), 5, retry_failed=True).run(lambda: crew)
-    assert ([task.part for task in crew.given], ended.left) == ([0], 0)
+    executor = FakeExecutor(lambda task: written(tmp_path, task))
+    ended = Driver(tmp_path, tasks(6, limit=5), 5, retry_failed=True).run(lambda: executor)
+    assert ([task.part for task in executor.given], ended.left) == ([0], 0)
     assert people_done(tmp_path, 2) == 2
 
 
 def test_a_wish_before_anything_has_begun_is_told(tmp_path: Path) -> None:
     driver = Driver(tmp_path, tasks(), 7)
     driver.stop("enough")
-    crew = FakeCrew(lambda task: written(tmp_path, task))
-    ended = driver.run(lambda: crew)
-    assert (crew.given, ended.stopped, ended.left) == ([], "enough", 4)
+    executor = FakeExecutor(lambda task: written(tmp_path, task))
+    ended = driver.run(lambda: executor)
+    assert (executor.given, ended.stopped, ended.left) == ([], "enough", 4)
 
 
 def test_a_part_that_only_ever_dies_ends_the_batch(tmp_path: Path) -> None:
-    crew = FakeCrew(lambda task: PartReport(task.part, lost=True))
-    ended = Driver(tmp_path, tasks(), 7).run(lambda: crew)
+    executor = FakeExecutor(lambda task: PartReport(task.part, lost=True))
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)
     assert "rows 0 to 1 died each time" in ended.stopped
     assert (ended.exit_code, ended.left) == (5, 4)
 
@@ -218,29 +218,31 @@ def test_interrupted_people_are_tried_again_and_then_left(tmp_path: Path) -> Non
     def answer(task: PartTask) -> PartReport:
         return PartReport(2) if task.part == 2 else written(tmp_path, task)
 
-    crew = FakeCrew(answer)
-    ended = Driver(tmp_path, tasks(), 7).run(lambda: crew)
+    executor = FakeExecutor(answer)
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)
     assert (ended.left, ended.stopped, ended.rows) == (1, "", 5)
-    assert 1 < sum(task.part == 2 for task in crew.given) < 10
+    assert 1 < sum(task.part == 2 for task in executor.given) < 10
 
 
 def test_what_meets_everybody_ends_the_batch_with_its_code(tmp_path: Path) -> None:
     gone = PartReport(0, stopped="the LLM is gone", exit_code=9)
-    crew = FakeCrew(lambda task: gone if task.part == 0 else PartReport(task.part, stopped="so"))
-    ended = Driver(tmp_path, tasks(), 7).run(lambda: crew)
-    assert (ended.stopped, ended.exit_code, crew.stopped) == (
+    executor = FakeExecutor(
+        lambda task: gone if task.part == 0 else PartReport(task.part, stopped="so")
+    )
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)
+    assert (ended.stopped, ended.exit_code, executor.stopped) == (
         "the LLM is gone",
         9,
         "the LLM is gone",
     )
-    assert (len(crew.given), ended.left) == (2, 4)
+    assert (len(executor.given), ended.left) == (2, 4)
 
 
 def test_a_wish_ends_the_batch_and_what_comes_back_counts(tmp_path: Path) -> None:
     driver = Driver(tmp_path, tasks(), 7, watch=lambda pace: driver.stop("enough"))
-    crew = FakeCrew(lambda task: written(tmp_path, task))
-    ended = driver.run(lambda: crew)
-    assert (crew.stopped, ended.stopped, ended.exit_code) == ("enough", "enough", 0)
+    executor = FakeExecutor(lambda task: written(tmp_path, task))
+    ended = driver.run(lambda: executor)
+    assert (executor.stopped, ended.stopped, ended.exit_code) == ("enough", "enough", 0)
     assert (ended.rows, ended.left) == (4, 2)
 
 
@@ -256,8 +258,8 @@ def test_a_batch_of_nothing_but_failures_ends_early(
     tmp_path: Path, first: OutcomeKind, hopeless: bool
 ) -> None:
     many = tasks(2 * HOPELESS, 20)
-    crew = FakeCrew(lambda t: written(tmp_path, t, OutcomeKind.FAILED if t.part else first))
-    ended = Driver(tmp_path, many, 2 * HOPELESS).run(lambda: crew)
+    executor = FakeExecutor(lambda t: written(tmp_path, t, OutcomeKind.FAILED if t.part else first))
+    ended = Driver(tmp_path, many, 2 * HOPELESS).run(lambda: executor)
     assert (ended.exit_code, ended.left > 0) == ((4, True) if hopeless else (0, False))
 
 

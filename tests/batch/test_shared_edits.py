@@ -14,7 +14,7 @@ from run_world import PEOPLE, SCHEMA, Adder, Watched, no_waiting, person, proble
 
 import waysout
 from waysout.batch.job import Tally
-from waysout.batch.shared import (
+from waysout.batch.shared_edits import (
     LIBRARY,
     PILOTS,
     Library,

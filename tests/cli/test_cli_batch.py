@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from cli_world import APPROVED, REFUSED, in_world, world  # noqa: F401
-from inline_crew import InlineCrew
+from inline_executor import InlineExecutor
 
 from conftest import CommandLine
 from waysout.batch.tables import people
@@ -30,15 +30,15 @@ BATCH = ("batch", *FILES, *QUICK, "--limit", "20", "--part-rows", "8", "--worker
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("waysout.batch.local.LocalCrew", InlineCrew)
-    InlineCrew.made.clear()
+    monkeypatch.setattr("waysout.batch.local_executor.LocalExecutor", InlineExecutor)
+    InlineExecutor.made.clear()
     yield
-    InlineCrew.made.clear()
+    InlineExecutor.made.clear()
 
 
 def given() -> list[int]:
-    """Return the parts that the last crew was given."""
-    return [task.part for task in InlineCrew.made[-1].given]
+    """Return the parts that the last executor was given."""
+    return [task.part for task in InlineExecutor.made[-1].given]
 
 
 def told(out: Path) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def test_the_same_command_goes_on_and_a_greater_limit_goes_further(
     elsewhere = ("--data", str(moved), "--part-rows", "5")
     code, _, err = waysout(*BATCH, *elsewhere, "--out", out, "--json")
     assert (code, told(tmp_path / "ways")) == (0, before), err
-    assert len(InlineCrew.made) == 1  # nobody is called together for nothing
+    assert len(InlineExecutor.made) == 1  # nobody is called together for nothing
     assert not torn.exists()
     code, said, _ = waysout(*BATCH, "--limit", "30", "--out", out, "--json")
     after = told(tmp_path / "ways")
@@ -154,8 +154,8 @@ def test_no_more_workers_than_searches_are_called_together(
 ) -> None:
     few = ("--workers", "4", "--in-flight", "2", "--limit", "2")
     code, said, _ = waysout(*BATCH, *few, "--method", "random", "--out", str(tmp_path), "--json")
-    crew = InlineCrew.made[-1]
-    assert (code, crew.workers, crew.job.trees) == (0, 2, 1)
+    executor = InlineExecutor.made[-1]
+    assert (code, executor.workers, executor.job.trees) == (0, 2, 1)
     assert (json.loads(said)["llm"], json.loads(said)["simulated"]) == (None, False)
 
 
@@ -240,7 +240,7 @@ def test_nothing_is_spent_on_a_table_that_breaks_off(waysout: CommandLine, tmp_p
     torn.write_text(f"{text.rstrip()}\n1,2\n", "utf-8")
     code, _, err = waysout(*BATCH, "--data", str(torn), "--out", str(tmp_path / "ways"))
     assert (code, "has 2 cells where the header has" in err) == (3, True)
-    assert InlineCrew.made == []
+    assert InlineExecutor.made == []
 
 
 def test_a_shared_library_is_built_once_and_counted(waysout: CommandLine, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from waysout.errors import LLMError
 from waysout.llm import connect
 from waysout.llm.base import Reply, Request
 from waysout.llm.simulated import Simulated
-from waysout.methods import DEFAULT, METHODS
+from waysout.methods import DEFAULT, all_methods
 from waysout.oracles.adapt import ModelOracle
 from waysout.report.result import Result
 from waysout.store import list_runs, runs_dir
@@ -69,7 +69,7 @@ def test_json_keeps_the_contract(waysout: CommandLine) -> None:
         assert "age" not in option["changes"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", all_methods())
 def test_every_method_keeps_to_its_budget(waysout: CommandLine, method: str) -> None:
     needs_llm = ready(method).needs_llm
     little = {"cchvae": ["--set=steps=20"], "tabular-diffusion": ["--set=training_steps=20"]}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from waysout.cache import data_dir
 from waysout.datasets import registry
+from waysout.files import data_dir
 
 REAL = ("loan", "adult", "credit", "heloc")
 

@@ -21,7 +21,7 @@ from waysout.datasets import table as table_module
 from waysout.datasets.stream import open_stream, survey
 from waysout.datasets.table import DELIMITERS, Table, read_table
 from waysout.errors import TableError
-from waysout.fetch import file_sha256
+from waysout.files import file_sha256
 
 cells = st.text(
     st.characters(codec="utf-8", exclude_characters="\0") | st.sampled_from('",;\t\n\r \ufeff'),

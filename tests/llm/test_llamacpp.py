@@ -157,7 +157,7 @@ def test_a_cancelled_request_frees_its_slot(backend: LlamaCpp) -> None:
 def test_the_openai_backend_talks_to_a_real_llama_cpp_server(gguf: str) -> None:
     import xllamacpp
 
-    from waysout.llm.openai import OpenAIBackend
+    from waysout.llm.openai.backend import OpenAIBackend
 
     params = xllamacpp.CommonParams()
     params.model.path, params.n_ctx, params.n_parallel = gguf, 2048, 2

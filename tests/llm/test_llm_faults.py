@@ -38,7 +38,7 @@ from waysout.domain.budget import Budget, Ledger, Spent
 from waysout.errors import LLMError, LLMFailure, LLMRefused, LLMUnreachable
 from waysout.llm.base import Limits, Message, Reply, Request
 from waysout.llm.call import Breaker, Caller, Retry
-from waysout.llm.openai import OpenAIBackend
+from waysout.llm.openai.backend import OpenAIBackend
 
 QUICK = Limits(connect=2.0, silence=0.8, seconds=1.5, bytes=1000)
 CALLS = 30

@@ -32,13 +32,13 @@ from scripted_server import (
 
 from waysout.domain.budget import Budget, Ledger, Spent
 from waysout.errors import InputError, LLMError, LLMFailure, LLMRefused, LLMUnreachable
-from waysout.llm import pool as pool_module
 from waysout.llm.base import Constraint, Limits, Message, Reply, Request
 from waysout.llm.call import Breaker, Caller
 from waysout.llm.check import check_backend
 from waysout.llm.connect import connect
-from waysout.llm.openai import OpenAIBackend
-from waysout.llm.pool import Pool, pooled
+from waysout.llm.openai import pool as pool_module
+from waysout.llm.openai.backend import OpenAIBackend
+from waysout.llm.openai.pool import Pool, pooled
 from waysout.llm.simulated import Simulated
 
 QUICK = Limits(connect=2.0, silence=0.8, seconds=2.5, bytes=1000)

@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waysout.errors import InputError, IntegrityError, MissingExtra, UnavailableError
-from waysout.fetch import Progress, Wheel, file_sha256, is_sha256
+from waysout.fetch import Progress, Wheel
+from waysout.files import file_sha256, is_sha256
 from waysout.llm import models
 from waysout.llm.models import DEFAULT, MODELS, HubFile, ModelInfo
 

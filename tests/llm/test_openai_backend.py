@@ -43,8 +43,8 @@ from scripted_server import (
 from waysout.errors import InputError, LLMError, LLMFailure, LLMRefused, MissingExtra
 from waysout.llm.base import Constraint, Limits, Message, Reply, Request, Usage
 from waysout.llm.check import check_backend
-from waysout.llm.openai import OpenAIBackend, connect
-from waysout.llm.openai_reading import Reading
+from waysout.llm.openai.backend import OpenAIBackend, connect
+from waysout.llm.openai.replies import Reading
 
 SECRET = "sk-very-secret-0123456789"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -809,7 +809,7 @@ def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_making_a_backend_loads_nothing() -> None:
     code = (
-        "import sys; from waysout.llm.openai import connect; connect('m@http://localhost:1');"
+        "import sys; from waysout.llm.openai.backend import connect; connect('m@http://localhost:1');"
         "assert not {'openai', 'httpx2', 'keyring'} & set(sys.modules)"
     )
 

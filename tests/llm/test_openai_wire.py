@@ -29,12 +29,12 @@ from scripted_server import (
 )
 
 from waysout.errors import LLMError, LLMFailure, LLMRefused
-from waysout.llm import openai_wire
 from waysout.llm.base import Limits, Message, Reply, Request
 from waysout.llm.check import check_backend
-from waysout.llm.openai import OpenAIBackend
-from waysout.llm.openai_direct import Direct
-from waysout.llm.openai_wire import _headers, new_wire
+from waysout.llm.openai import wire as openai_wire
+from waysout.llm.openai.backend import OpenAIBackend
+from waysout.llm.openai.http1 import Direct
+from waysout.llm.openai.wire import _headers, new_wire
 
 SECRET = "sk-very-secret-0123456789"
 REQUEST = Request((Message("user", "hi"),), max_tokens=50)

@@ -333,8 +333,8 @@ def gguf() -> str:
 def test_a_gguf_file_writes_what_transformers_does(gguf: str) -> None:
     import torch
 
+    from waysout.llm.local.engine import Engine
     from waysout.llm.local.wire import Ask, Setup
-    from waysout.llm.local.work import Engine
 
     engine = Engine(Setup("real", gguf, "gguf", "cpu", slots=2, context=512))
     asked = ["What is the capital of France?", "Name three colours.", "Count to ten."]

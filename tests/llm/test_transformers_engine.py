@@ -27,10 +27,10 @@ from waysout.llm.local import load as loading  # noqa: E402
 from waysout.llm.local import slots as slots_module  # noqa: E402
 from waysout.llm.local.attention import BY_NAME  # noqa: E402
 from waysout.llm.local.chat import Chat  # noqa: E402
+from waysout.llm.local.engine import Engine, _broken  # noqa: E402
 from waysout.llm.local.sampling import chances, sample  # noqa: E402
 from waysout.llm.local.slots import Job, Settings, Slots  # noqa: E402
 from waysout.llm.local.wire import Ask, Broken, Setup  # noqa: E402
-from waysout.llm.local.work import Engine, _broken  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -19,14 +19,14 @@ from waysout.domain.rules import MaxChanges
 from waysout.domain.schema import Row
 from waysout.errors import InputError
 from waysout.llm.base import Reply
-from waysout.methods import METHODS, make_method
+from waysout.methods import all_methods, make_method
 from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats
 from waysout.search.work import Answer, Work
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", all_methods())
 def test_ours_keep_the_protocol(name: str) -> None:
     made = ready(name)
     waysout.check_method(name)

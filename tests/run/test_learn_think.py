@@ -18,7 +18,7 @@ from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
 from waysout.errors import InputError
-from waysout.run.office import Stop
+from waysout.run.context import Stop
 from waysout.search.base import Case, Method, Search, Tell
 from waysout.search.work import Work
 

@@ -34,7 +34,7 @@ from waysout.domain.result import OutcomeKind, Result
 from waysout.errors import InputError, LLMError, LLMFailure, LLMUnreachable
 from waysout.llm.base import Request
 from waysout.llm.call import Price
-from waysout.run.office import Stop
+from waysout.run.context import Stop
 from waysout.run.progress import Progress
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats

@@ -20,8 +20,8 @@ from waysout.domain.schema import Row
 from waysout.errors import IntegrityError, LLMError, LLMFailure, LLMUnreachable, OracleError
 from waysout.llm.base import Request
 from waysout.run import options as options_module
-from waysout.run.desk import Desk
-from waysout.run.office import Stop
+from waysout.run.batcher import OracleBatcher
+from waysout.run.context import Stop
 from waysout.run.progress import Progress
 from waysout.store import Store
 
@@ -362,17 +362,17 @@ def test_no_sitting_takes_anything_back(tmp_path: Path) -> None:
     assert whole.ledger.money > 0
 
 
-# The desk ---------------------------------------------------------------------------------------
+# The batcher --------------------------------------------------------------------------------------
 
 
 def test_batches_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waysout.run.desk.MOST_ROWS", 10)
+    monkeypatch.setattr("waysout.run.batcher.MOST_ROWS", 10)
     oracle = Adder()
 
     async def ask() -> list[Answers]:
-        desk = Desk(oracle.ask, asyncio.Lock())
+        batcher = OracleBatcher(oracle.ask, asyncio.Lock())
         parts = [PEOPLE[:4], PEOPLE[4:8], PEOPLE[8:], PEOPLE]
-        return list(await asyncio.gather(*(desk.ask(part) for part in parts)))
+        return list(await asyncio.gather(*(batcher.ask(part) for part in parts)))
 
     answers = asyncio.run(ask())
     assert [len(batch) for batch in oracle.batches] == [8, 4, 12]  # one who asks for more gets it

@@ -16,7 +16,7 @@ import waysout
 from waysout.domain.result import OutcomeKind
 from waysout.errors import InputError, RowError, UnavailableError
 from waysout.methods import make_method
-from waysout.run.office import Stop
+from waysout.run.context import Stop
 from waysout.run.options import make_plan
 from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS

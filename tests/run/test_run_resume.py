@@ -30,7 +30,7 @@ from waysout.errors import (
 )
 from waysout.llm.base import Request
 from waysout.llm.simulated import Simulated
-from waysout.run.office import Stop
+from waysout.run.context import Stop
 from waysout.run.progress import Progress
 from waysout.search.lats import Lats
 from waysout.store import Store

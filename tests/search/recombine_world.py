@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 from small_world import drive
 
-from waysout.baselines.random import RandomEdits
 from waysout.domain.budget import Budget
 from waysout.domain.distance import Distance
 from waysout.domain.key import Key
@@ -23,6 +22,7 @@ from waysout.prompts.propose import Proposer, Style
 from waysout.prompts.render import Topic
 from waysout.search.base import Case, Method, Search
 from waysout.search.library import Library
+from waysout.search.random import RandomEdits
 from waysout.search.recombine import Recombine, RecombineSearch
 
 Talk = Callable[[Request], Reply]

@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from recombine_world import Says, make_case, make_problem, number, numbers
 from small_world import QUERY, SCHEMA, Adder, case
 
-from waysout.baselines.nearest import NearestRows
-from waysout.baselines.random import RandomEdits
 from waysout.domain.distance import Distance
 from waysout.domain.key import Key
 from waysout.domain.oracle import Answers
@@ -30,7 +28,9 @@ from waysout.llm.simulated import Simulated
 from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats
+from waysout.search.nearest import NearestRows
 from waysout.search.polish import BATCH, Polishing, without_set_aside
+from waysout.search.random import RandomEdits
 from waysout.search.recombine import Recombine
 from waysout.search.work import Evaluate, Propose, Work
 

@@ -23,13 +23,13 @@ from recombine_world import (
     yields,
 )
 
-from waysout.baselines.random import RandomEdits
 from waysout.domain.oracle import Goal
 from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import Linear, MaxChanges, Rule
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.llm.base import Reply, Request
 from waysout.search.base import Case
+from waysout.search.random import RandomEdits
 
 SCHEMA = numbers(6)
 NOUGHT: Row = (0.0,) * 6

@@ -9,8 +9,8 @@ from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
 from waysout.errors import IntegrityError
 from waysout.report.result import Result
+from waysout.run.context import Stop
 from waysout.run.find import find
-from waysout.run.office import Stop
 from waysout.run.progress import Progress
 from waysout.serve.adopted import Adopted, read_run
 from waysout.store import Store

@@ -366,7 +366,7 @@ def test_learning_is_told_from_its_thread(monkeypatch: pytest.MonkeyPatch) -> No
         tell("fitting", 0.25)
         tell("fitting", 1)
 
-    monkeypatch.setattr("waysout.baselines.random.RandomEdits.learn", learn)
+    monkeypatch.setattr("waysout.search.random.RandomEdits.learn", learn)
 
     async def story() -> None:
         async with make_service() as service:

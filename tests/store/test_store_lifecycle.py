@@ -29,7 +29,7 @@ from store_samples import (
 
 from waysout.domain.result import OutcomeKind
 from waysout.errors import InputError, IntegrityError, UnavailableError
-from waysout.fetch import try_lock
+from waysout.files import try_lock
 from waysout.store import Store, list_runs, repair, tables
 from waysout.store.lock import is_locked, lock_path
 

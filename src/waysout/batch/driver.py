@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from waysout.batch.crew import Crew
+from waysout.batch.executor import Executor
 from waysout.batch.job import BEGUN, PartReport, PartTask, Tally
 from waysout.batch.tables import has_failed, people_done, store_path
 from waysout.domain.result import OutcomeKind
@@ -96,7 +96,7 @@ def cut(
 
 
 class Driver:
-    """Hands the parts of a batch to a crew until all are done, or somebody or something stops it.
+    """Hands the parts of a batch to an executor until all are done or it is stopped.
 
     With ``retry_failed``, parts in which somebody failed are not done. `stop` may be called from
     anywhere, a signal's handler too.
@@ -131,22 +131,22 @@ class Driver:
         """End the batch, with what it has."""
         self._wish = self._wish or reason
 
-    def run(self, muster: Callable[[], Crew]) -> Ended:
-        """Run to the end; a crew is only called together where something is to be done."""
+    def run(self, muster: Callable[[], Executor]) -> Ended:
+        """Run to the end; an executor is only called together where something is to be done."""
         first = next(self._open_tasks(), None)
         if first is None:
             return Ended(0, self.pace.seconds)
         self._again.append(first)
-        with closing(muster()) as crew:
+        with closing(muster()) as executor:
             while True:
-                self._fill(crew)
+                self._fill(executor)
                 if not self._under_way:
                     break
                 if self._wish and not self._stopped:
-                    self._end(crew, self._wish)
-                for report in crew.wait(_LOOK_SECONDS):
-                    self._heed(crew, report)
-                self.pace.tally = self._done + crew.tally()
+                    self._end(executor, self._wish)
+                for report in executor.wait(_LOOK_SECONDS):
+                    self._heed(executor, report)
+                self.pace.tally = self._done + executor.tally()
                 self._watch(self.pace)
         rows, seconds = self._done.people - self._on_file, self.pace.seconds
         self.pace.over = True
@@ -154,13 +154,13 @@ class Driver:
         left = self._left + len(self._again) + sum(1 for _ in self._open_tasks())
         return Ended(rows, seconds, left, self._stopped or self._wish, self._exit_code)
 
-    def _fill(self, crew: Crew) -> None:
-        while not (self._stopped or self._wish) and crew.room > 0:
+    def _fill(self, executor: Executor) -> None:
+        while not (self._stopped or self._wish) and executor.room > 0:
             task = self._again.popleft() if self._again else next(self._open_tasks(), None)
             if task is None:
                 return
             self._under_way[task.part] = task
-            crew.submit(task)
+            executor.submit(task)
 
     def _open_tasks(self) -> Iterator[PartTask]:
         """Go on through the parts, past those that are done."""
@@ -178,34 +178,34 @@ class Driver:
 
     # Reports -----------------------------------------------------------------------------------
 
-    def _heed(self, crew: Crew, report: PartReport) -> None:
+    def _heed(self, executor: Executor, report: PartReport) -> None:
         task = self._under_way.pop(report.part)
         if report.done:
             self._done += report.tally
             self._on_file += report.on_file
             self._careful_deaths = 0
-            self._check_hope(crew)
+            self._check_hope(executor)
             return
         if report.stopped:
-            self._end(crew, report.stopped, report.exit_code)
+            self._end(executor, report.stopped, report.exit_code)
         if self._stopped:
             self._left += 1
         elif report.lost:
-            self._send_again(crew, self._with_care(task))
+            self._send_again(executor, self._with_care(task))
         else:
-            self._send_again(crew, task)
+            self._send_again(executor, task)
 
-    def _send_again(self, crew: Crew, task: PartTask) -> None:
+    def _send_again(self, executor: Executor, task: PartTask) -> None:
         self._tries[task.part] += 1
         if self._tries[task.part] < MOST_TRIES + BLAMED_AFTER * len(task.skip):
             self._again.append(task)
             if self._careful_deaths >= MOST_DEATHS:
-                self._end(crew, f"workers died {MOST_DEATHS} times in a row: out of memory?", 5)
+                self._end(executor, f"workers died {MOST_DEATHS} times in a row: out of memory?", 5)
             return
         self._left += 1
         rows = f"rows {task.first} to {task.first + len(task) - 1}"
         if self._deaths[task.part]:
-            self._end(crew, f"whoever searched for {rows} died each time: out of memory?", 5)
+            self._end(executor, f"whoever searched for {rows} died each time: out of memory?", 5)
 
     def _with_care(self, task: PartTask) -> PartTask:
         """Return a part that was lost as it is to be tried again."""
@@ -229,14 +229,14 @@ class Driver:
             return None
         return begun[-1] if begun and begun[-1] not in task.skip else None
 
-    def _check_hope(self, crew: Crew) -> None:
+    def _check_hope(self, executor: Executor) -> None:
         outcomes = Counter(self._done.outcomes)
         failed = outcomes.pop(str(OutcomeKind.FAILED), 0)
         del outcomes[str(OutcomeKind.ALREADY_APPROVED)]
         if failed >= HOPELESS and not outcomes.total():
-            self._end(crew, f"all of the first {failed} searches failed; see the reasons", 4)
+            self._end(executor, f"all of the first {failed} searches failed; see the reasons", 4)
 
-    def _end(self, crew: Crew, reason: str, exit_code: int = 0) -> None:
+    def _end(self, executor: Executor, reason: str, exit_code: int = 0) -> None:
         if not self._stopped:
             self._stopped, self._exit_code = reason, exit_code
-            crew.stop(reason)
+            executor.stop(reason)

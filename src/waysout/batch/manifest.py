@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from waysout.cache import write_atomically
 from waysout.domain.result import plain
 from waysout.errors import InputError, IntegrityError
+from waysout.files import write_atomically
 from waysout.run.plan import differences
 
 MANIFEST = "_manifest.json"

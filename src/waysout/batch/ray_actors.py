@@ -1,36 +1,36 @@
-"""What the actors of a Ray crew do, each in a process of its own on some node."""
+"""What the actors of a Ray executor do, each in a process of its own on some node."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, Self
 
-from waysout.batch.floor import Floor
 from waysout.batch.job import Job, PartReport, PartTask, Tally
+from waysout.batch.worker import Worker
 from waysout.errors import LLMError, LLMFailure, LLMUnreachable, UnavailableError, WaysoutError
 from waysout.llm.base import Backend, Form, Reply, Request
 from waysout.llm.connect import connect
-from waysout.llm.hub import Raised
+from waysout.llm.shared import Raised
 
 
-class Worker:
-    """What an actor does: runs parts on its floor, several at once."""
+class WorkerActor:
+    """What an actor does: runs parts on its worker, several at once."""
 
-    _floor: Floor
+    _worker: Worker
 
-    async def begin(self, given: tuple[Any, type[Floor], Any]) -> Raised | None:
-        """Make the floor; an error that keeps it from being made is the answer.
+    async def begin(self, given: tuple[Any, type[Worker], Any]) -> Raised | None:
+        """Make the worker; an error that keeps it from being made is the answer.
 
-        Given are a reference to the job, what floor to make, and who holds the LLM if anybody does.
+        Given are a reference to the job, the class of worker, and the actor that holds the LLM.
         """
-        sent, floor, llm = given
+        sent, worker, llm = given
         try:
             job: Job = await sent
         except Exception as error:
             return Raised(UnavailableError, (cannot_begin(last_line(error)),))
         try:
             backend = await ActorBackend.of(llm) if llm is not None else None
-            self._floor = floor(job, backend)
+            self._worker = worker(job, backend)
         except Exception as error:
             return Raised.of(error, WaysoutError)
         return None
@@ -38,18 +38,18 @@ class Worker:
     async def run(self, task: PartTask) -> tuple[PartReport, Tally] | Raised:
         """Do a part; the answer says, too, how far the others are by then."""
         try:
-            report = await self._floor.run(task)
+            report = await self._worker.run(task)
         except Exception as error:
             return Raised.of(error, WaysoutError)
-        return report, self._floor.tally()
+        return report, self._worker.tally()
 
     async def tally(self) -> Tally:
         """Return the people of parts under way who have their result."""
-        return self._floor.tally()
+        return self._worker.tally()
 
     async def stop(self, reason: str) -> None:
         """End every search with what it has."""
-        self._floor.stop(reason)
+        self._worker.stop(reason)
 
 
 class HeldLLM:

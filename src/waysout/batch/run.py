@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from waysout import __version__
-from waysout.batch.crew import Crew
 from waysout.batch.driver import Driver, Ended, Watch, cut
+from waysout.batch.executor import Executor
 from waysout.batch.job import Job
 from waysout.batch.manifest import begin
-from waysout.batch.shared import Library, SharedEdits, library_in, sharing
+from waysout.batch.shared_edits import Library, SharedEdits, library_in, sharing
 from waysout.batch.summary import Summary, summarize, write_summary
 from waysout.batch.tables import sweep
 from waysout.datasets import registry
@@ -24,18 +24,18 @@ from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.errors import InputError, RowError
-from waysout.fetch import file_sha256
+from waysout.files import file_sha256
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect
-from waysout.llm.pool import pooled
+from waysout.llm.openai.pool import pooled
 from waysout.oracles.probe import probe
 from waysout.report.words import counted
 from waysout.run.learn import learn
 from waysout.run.machine import cores
 from waysout.run.options import Options, make_plan
 from waysout.run.plan import Plan, manifest
-from waysout.run.portal import wait_for
 from waysout.run.source import Source, Trust, card_of, problem_of
+from waysout.run.sync import wait_for
 from waysout.store.lock import WriterLock
 
 Cluster = Literal["local", "ray"]
@@ -157,7 +157,7 @@ def run_batch(wanted: Wanted, listener: Listener | None = None) -> tuple[Summary
         driver = Driver(wanted.out, tasks, opened.rows, heard.goes(), retry_failed=retry)
         heard.begins(most_cost(opened), driver)
         try:
-            ended = driver.run(lambda: _crew(opened, job, part_rows, backend))
+            ended = driver.run(lambda: _executor(opened, job, part_rows, backend))
         finally:
             summary = summarize(wanted.out, opened.rows, library.tally if library else None)
             summary.llm = _llm_name(opened)
@@ -274,7 +274,7 @@ def _digests(opened: Opened) -> dict[str, str]:
     return {name: file_sha256(file) for name, file in files.items() if file.is_file()}
 
 
-# The LLM, the library and the crew -------------------------------------------------------------
+# The LLM, the library and the executor -----------------------------------------------------------
 
 
 def _llm_name(opened: Opened) -> str | None:
@@ -328,17 +328,17 @@ def _job(opened: Opened, library: Library | None, backend: Backend | None) -> Jo
     )
 
 
-def _crew(opened: Opened, job: Job, part_rows: int, backend: Backend | None) -> Crew:
+def _executor(opened: Opened, job: Job, part_rows: int, backend: Backend | None) -> Executor:
     wanted, workers = opened.wanted, opened.workers
     if wanted.cluster == "local":
-        from waysout.batch.local import LocalCrew
+        from waysout.batch.local_executor import LocalExecutor
 
-        return LocalCrew(job, workers=workers, part_rows=part_rows, backend=backend)
-    from waysout.batch.ray_crew import RayCrew
+        return LocalExecutor(job, workers=workers, part_rows=part_rows, backend=backend)
+    from waysout.batch.ray_executor import RayExecutor
 
     llm = wanted.options.get("llm")
     held = isinstance(llm, str) and llm.partition(":")[0] in _IN_MEMORY and opened.plan.asks_llm
-    return RayCrew(
+    return RayExecutor(
         job, workers=workers, part_rows=part_rows, address=wanted.address,
         backend=llm if held and isinstance(llm, str) else None,
     )  # fmt: skip

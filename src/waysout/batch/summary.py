@@ -14,8 +14,8 @@ from typing import Any
 
 from waysout.batch.job import Tally
 from waysout.batch.tables import people
-from waysout.cache import write_atomically
 from waysout.domain.result import OutcomeKind, plain
+from waysout.files import write_atomically
 from waysout.report.result import defused
 
 SUMMARY = "_summary.json"

@@ -14,7 +14,7 @@ from waysout.cli.output import JsonFlag, echo_json, print_table, printable, say,
 from waysout.cli.places import check_places
 
 if TYPE_CHECKING:
-    from waysout.batch.audit import Audit
+    from waysout.audit import Audit
 
 FORMATS = Literal["text", "markdown", "csv", "html", "json"]
 _SUFFIXES: dict[str, FORMATS] = {
@@ -55,12 +55,12 @@ def audit(
 
     Try: waysout audit results --by sex --by age --out audit.html
     """
-    from waysout.batch.audit import audit as count
+    from waysout.audit import audit as count
 
     check_places({"--out": out}, {"RESULTS": results})
     _check_outside(results, {"--out": out and out.parent, "--plots": plots})
     if plots is not None:
-        from waysout.batch.audit.plots import check_can_draw
+        from waysout.audit.plots import check_can_draw
 
         check_can_draw()  # before anything is read
     chosen = _format(format, out, json)
@@ -93,7 +93,7 @@ def _format(format: FORMATS | None, out: Path | None, json: bool) -> FORMATS:
 
 
 def _written(made: Audit, format: FORMATS, levers: int) -> str:
-    from waysout.batch.audit.render import render
+    from waysout.audit.render import render
 
     if format != "text":
         return render(made, format, levers)
@@ -104,7 +104,7 @@ def _written(made: Audit, format: FORMATS, levers: int) -> str:
 
 
 def _print(made: Audit, levers: int) -> None:
-    from waysout.batch.audit.words import (
+    from waysout.audit.words import (
         lead,
         notes,
         sections,
@@ -149,7 +149,7 @@ def _write(file: Path, data: bytes) -> None:
 
 
 def _draw(made: Audit, folder: Path, levers: int) -> None:
-    from waysout.batch.audit.plots import pictures
+    from waysout.audit.plots import pictures
     from waysout.errors import UnavailableError
 
     try:

@@ -35,11 +35,11 @@ def infer(
     """
     import re
 
-    from waysout.cache import write_atomically
     from waysout.cli.places import check_places
     from waysout.datasets.infer import infer_card
     from waysout.datasets.table import read_table
     from waysout.errors import InputError
+    from waysout.files import write_atomically
 
     if out is not None and out.exists() and not force:
         raise InputError(f"{out} exists; --force overwrites it")

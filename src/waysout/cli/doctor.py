@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json as json_module
+from contextlib import suppress
 from typing import Any
 
 import typer
@@ -93,7 +95,7 @@ def _version(package: str) -> str | None:
 
 
 def _folders() -> dict[str, str]:
-    from waysout.cache import cache_dir, data_dir
+    from waysout.files import cache_dir, data_dir
 
     return {"cache": str(cache_dir()), "data": str(data_dir() or "WAYSOUT_DATA is not set")}
 
@@ -105,9 +107,17 @@ def _data() -> list[dict[str, Any]]:
 
 
 def _learned() -> list[dict[str, Any]]:
-    from waysout.baselines.learned.kept import learned_manifests
+    """Return what methods that learn have kept; a manifest that cannot be read is left out."""
+    from waysout.files import cache_dir
 
-    return learned_manifests()
+    found = []
+    for path in sorted((cache_dir() / "learned").glob("*/manifest.json")):
+        with suppress(OSError, ValueError, RecursionError, AttributeError):
+            told = json_module.loads(path.read_text("utf-8"))
+            numbers = all(isinstance(told.get(name), (int, float)) for name in ("rows", "seconds"))
+            if numbers and all(isinstance(told.get(name), str) for name in ("name", "device")):
+                found.append({**told, "folder": str(path.parent)})
+    return found
 
 
 def _models() -> list[dict[str, Any]]:

@@ -40,6 +40,7 @@ from waysout.cli.output import (
     TrustTypes,
     print_json,
     print_table,
+    say,
 )
 from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 
@@ -203,12 +204,17 @@ def search_options(**given: Any) -> Options:
 
 def methods(json: JsonFlag = False) -> None:
     """List the ways to search, and their settings (--set NAME=VALUE) with what they are now."""
-    from waysout.methods import METHODS, make_method
+    from waysout.errors import UnavailableError
+    from waysout.methods import about, all_methods, make_method
 
-    found: dict[str, dict[str, Any]] = {
-        name: {"what": METHODS[name].what, "llm": made.needs_llm, "settings": made.settings()}
-        for name, made in ((name, make_method(name)) for name in METHODS)
-    }
+    found: dict[str, dict[str, Any]] = {}
+    for name in all_methods():
+        try:
+            made = make_method(name)
+        except UnavailableError as error:  # another package's, which must not hide the others
+            say(f"note: {error}")
+            continue
+        found[name] = {"what": about(name), "llm": made.needs_llm, "settings": made.settings()}
     if json:
         print_json(found)
         return

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
@@ -14,7 +15,6 @@ from waysout import __version__
 from waysout.cli import (
     audit,
     batch,
-    bench,
     card,
     certify,
     data,
@@ -49,13 +49,35 @@ app.command(name="serve")(serve.serve)
 app.command(name="methods")(find.methods)
 app.command(name="certify")(certify.certify)
 app.add_typer(runs.app, name="runs")
-app.add_typer(bench.app, name="bench")
 app.add_typer(card.app, name="card")
 app.add_typer(data.app, name="data")
 app.add_typer(models.app, name="models")
 app.add_typer(oracle.app, name="oracle")
 app.command(name="propose")(propose.propose)
 app.command(name="doctor")(doctor.doctor)
+
+
+def add_commands() -> None:
+    """Add the commands of installed packages: entry points of the group ``waysout.commands``.
+
+    Each is a `typer.Typer` (a group of commands) or a function (one). The laboratory's `bench` is
+    added the same way. One that cannot be loaded is skipped: it must not stop the others.
+    """
+    ours = {command.name for command in app.registered_commands}
+    ours |= {group.name for group in app.registered_groups}
+    for point in entry_points(group="waysout.commands"):
+        if point.name in ours:
+            continue
+        try:
+            command = point.load()
+        except Exception as error:
+            say(f"note: the command {point.name} ({point.value}) cannot be loaded: {error}")
+            continue
+        ours.add(point.name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=point.name)
+        else:
+            app.command(name=point.name)(command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -79,6 +101,7 @@ def main() -> None:
         # A terminal that cannot show a character shows its number instead.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    add_commands()
     try:
         app()
     except BrokenPipeError:

@@ -124,8 +124,8 @@ def search_source(
 def search(problem: Problem, row: Any, options: Options, signals: Signals) -> Ended:
     """Run one search with live progress."""
     from waysout.report.words import counted
+    from waysout.run.context import Stop
     from waysout.run.find import find_many, make_plan
-    from waysout.run.office import Stop
 
     plan, signals.stop = make_plan(options), Stop()
     asks, budget = plan.asks_llm, plan.budget

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from waysout.cache import cache_dir, sha256, write_atomically
 from waysout.datasets.encoding import level_codes
 from waysout.domain.card import Card
 from waysout.domain.schema import Scalar
 from waysout.errors import IntegrityError, OracleError, UnavailableError
+from waysout.files import cache_dir, sha256, write_atomically
 
 if TYPE_CHECKING:
     from waysout.oracles.adapt import ModelOracle

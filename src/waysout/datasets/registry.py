@@ -12,7 +12,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from waysout.cache import cache_dir, data_dir, sha256, write_atomically
 from waysout.datasets import normalise, synthetic
 from waysout.datasets.table import read_cells
 from waysout.domain.card import Card
@@ -25,6 +24,7 @@ from waysout.errors import (
     unknown,
 )
 from waysout.fetch import Wheel, fetch
+from waysout.files import cache_dir, data_dir, sha256, write_atomically
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from waysout.datasets.table import opened, read_records
 from waysout.errors import TableError
-from waysout.fetch import file_sha256
+from waysout.files import file_sha256
 
 _TELL_EVERY = 10_000
 

@@ -25,8 +25,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, cast
 
-from waysout.cache import sha256
 from waysout.errors import MissingExtra, TableError
+from waysout.files import sha256
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

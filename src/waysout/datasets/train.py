@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.cache import sha256
 from waysout.datasets.encoding import level_codes, model_matrix, positive_class
 from waysout.datasets.load import Dataset
 from waysout.datasets.manifest import Manifest, oracle_dir, save_oracle
 from waysout.datasets.split import HELD_OUT, SEED, Indices, indices_sha256, split
 from waysout.errors import InputError, MissingExtra
+from waysout.files import sha256
 from waysout.oracles.lightgbm import import_lightgbm
 
 TRIALS = 30

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from waysout.cache import cache_dir
 from waysout.errors import UnavailableError
-from waysout.fetch import Progress, download, file_sha256, ignore, locked
+from waysout.fetch import Progress, download, ignore
+from waysout.files import cache_dir, file_sha256, locked
 
 NAME = "all-MiniLM-L6-v2"
 NAMES = ("", NAME, f"sentence-transformers/{NAME}")

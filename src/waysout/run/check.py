@@ -27,7 +27,7 @@ from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
 from waysout.run.find import Options, find, find_many
 from waysout.run.plan import Plan
-from waysout.run.portal import wait_for
+from waysout.run.sync import wait_for
 from waysout.search.base import Method, Search, unheard
 from waysout.search.work import Answer, Evaluate, Propose, Work
 

@@ -17,12 +17,12 @@ from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 from waysout.llm.connect import connect
 from waysout.llm.replay import Recorder
 from waysout.report.result import Result
+from waysout.run.context import RunContext
 from waysout.run.learn import learn
 from waysout.run.many import read_row, results
-from waysout.run.office import Office
 from waysout.run.options import Options, check_people, check_problem, checked, make_plan
 from waysout.run.plan import Plan, check_same_run, manifest
-from waysout.run.portal import iterate
+from waysout.run.sync import iterate
 from waysout.store import Store
 
 __all__ = ["Options", "afind", "afind_many", "find", "find_many", "make_plan"]
@@ -121,7 +121,7 @@ async def _found(job: _Job) -> AsyncGenerator[Result]:
         await learn(
             job.plan.method, job.problem, known, stop=stop, tell=job.options.get("learning")
         )
-        office = Office(
+        context = RunContext(
             job.problem,
             job.plan,
             caller=caller,
@@ -132,8 +132,8 @@ async def _found(job: _Job) -> AsyncGenerator[Result]:
             progress=job.options.get("progress"),
         )
         if stop is not None:
-            stop.attach(office)
-        found = results(office, job.rows)
+            stop.attach(context)
+        found = results(context, job.rows)
         try:
             async for result in found:
                 yield result

@@ -6,7 +6,7 @@ import asyncio
 
 from waysout.domain.known import Known
 from waysout.domain.problem import Problem
-from waysout.run.office import Stop
+from waysout.run.context import Stop
 from waysout.search.base import Method, Tell
 
 

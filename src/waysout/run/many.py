@@ -11,25 +11,25 @@ from waysout.domain.result import Outcome, OutcomeKind
 from waysout.domain.schema import Row
 from waysout.errors import RowError
 from waysout.report.result import Result
-from waysout.run.office import Office
-from waysout.run.person import Person, metrics_of
+from waysout.run.context import RunContext
+from waysout.run.driver import Person, metrics_of
 
 # Enough that some searches think while others wait for the LLM, and the oracle's batches fill.
 FEWEST_AT_ONCE = 8
 
 
-async def results(office: Office, rows: Iterable[Any]) -> AsyncGenerator[Result]:
+async def results(context: RunContext, rows: Iterable[Any]) -> AsyncGenerator[Result]:
     """Yield the result of each row as it comes in; `Result.index` tells whose it is.
 
     Rows are taken as there is room for them, so there may be any number. An error that ends the
     run is raised when everybody who had begun has been handed out.
     """
-    source, failure = _Source(office, rows), None
+    source, failure = _Source(context, rows), None
     running: set[asyncio.Task[Result]] = set()
     try:
         while True:
-            while len(running) < _at_once(office) and (person := source.next()) is not None:
-                task = asyncio.create_task(one(office, *person))
+            while len(running) < _at_once(context) and (person := source.next()) is not None:
+                task = asyncio.create_task(one(context, *person))
                 task.add_done_callback(_heard)
                 running.add(task)
             if not running:
@@ -39,16 +39,16 @@ async def results(office: Office, rows: Iterable[Any]) -> AsyncGenerator[Result]
                 error = task.exception()
                 if isinstance(error, Exception):
                     failure = failure or error
-                    office.fail(error)
+                    context.fail(error)
             for result in _in_order(done):
                 yield result
     finally:
         if running or not source.over:
-            office.stop("nobody is waiting for the result any more")
+            context.stop("nobody is waiting for the result any more")
         await asyncio.gather(*running, return_exceptions=True)
-        if office.store and office.stopped:
-            office.store.event("stopped", {"reason": office.stopped})
-    failure = office.failure or failure or source.error
+        if context.store and context.stopped:
+            context.store.event("stopped", {"reason": context.stopped})
+    failure = context.failure or failure or source.error
     if failure is not None:
         raise failure
 
@@ -59,10 +59,10 @@ def _heard(task: asyncio.Task[Result]) -> None:
         task.exception()
 
 
-def _at_once(office: Office) -> int:
+def _at_once(context: RunContext) -> int:
     # Whoever has a deadline must not spend it waiting for the LLM to be free.
-    hurried = office.plan.budget.seconds is not None
-    return office.most_in_flight if hurried else max(FEWEST_AT_ONCE, 2 * office.most_in_flight)
+    hurried = context.plan.budget.seconds is not None
+    return context.most_in_flight if hurried else max(FEWEST_AT_ONCE, 2 * context.most_in_flight)
 
 
 def _in_order(done: set[asyncio.Task[Result]]) -> list[Result]:
@@ -73,8 +73,8 @@ def _in_order(done: set[asyncio.Task[Result]]) -> list[Result]:
 class _Source:
     """Hands out rows with their numbers, until there are no more or the run is stopped."""
 
-    def __init__(self, office: Office, rows: Iterable[Any]) -> None:
-        self.office = office
+    def __init__(self, context: RunContext, rows: Iterable[Any]) -> None:
+        self.context = context
         self.begun = 0
         self.over = False
         self.error: Exception | None = None
@@ -82,7 +82,7 @@ class _Source:
 
     def next(self) -> tuple[int, Any] | None:
         # Whoever asks for one person gets a result, even after a stop.
-        if self.over or (self.office.stopped and self.begun):
+        if self.over or (self.context.stopped and self.begun):
             return None
         try:
             person = next(self._rows, None)
@@ -93,42 +93,42 @@ class _Source:
             self.begun += 1
             return person
         self.over = True
-        if self.office.store:
-            self.office.store.expect(self.begun)
+        if self.context.store:
+            self.context.store.expect(self.begun)
         return None
 
 
-async def one(office: Office, index: int, raw: Any) -> Result:
+async def one(context: RunContext, index: int, raw: Any) -> Result:
     """Search for one person, who has this number among all; whoever is on file is not searched."""
-    store = office.store
+    store = context.store
     try:
-        query = read_row(office.problem, raw)
+        query = read_row(context.problem, raw)
     except RowError as error:
-        return _unread(office, index, raw, error)
+        return _unread(context, index, raw, error)
     scored = None
     if store:
-        store.add_query(index, office.problem.schema.as_dict(query))  # refuses another person
+        store.add_query(index, context.problem.schema.as_dict(query))  # refuses another person
         finished = store.finished(index)
         if finished is not None:
             return Result.of(finished)
         scored = next(store.setup(index), None)
-    probe_rows = 0 if scored is not None else await office.probe(query)
-    person = Person(office, index, query, scored=scored, probe_rows=probe_rows)
-    office.running(asyncio.current_task())
+    probe_rows = 0 if scored is not None else await context.probe(query)
+    person = Person(context, index, query, scored=scored, probe_rows=probe_rows)
+    context.running(asyncio.current_task())
     return await person.result()
 
 
-def _unread(office: Office, index: int, raw: Any, error: RowError) -> Result:
+def _unread(context: RunContext, index: int, raw: Any, error: RowError) -> Result:
     result = Result(
-        query=_texts(office.problem, raw),
+        query=_texts(context.problem, raw),
         outcome=Outcome(OutcomeKind.FAILED, str(error.at(index))),
-        metrics=metrics_of(office),
-        settings=office.settings,
+        metrics=metrics_of(context),
+        settings=context.settings,
         index=index,
     )
-    if office.store:
-        office.store.add_query(index, result.query)
-        office.store.finish(index, result)
+    if context.store:
+        context.store.add_query(index, result.query)
+        context.store.finish(index, result)
     return result
 
 

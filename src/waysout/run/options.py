@@ -16,7 +16,7 @@ from waysout.llm.call import Price
 from waysout.methods import DEFAULT as DEFAULT_METHOD
 from waysout.methods import as_method
 from waysout.prompts.propose import Style
-from waysout.run.office import Stop
+from waysout.run.context import Stop
 from waysout.run.plan import MOST_K, Plan, check_whole
 from waysout.run.progress import OnProgress
 from waysout.search.base import Method, Tell

@@ -14,7 +14,7 @@ from waysout.domain.oracle import Goal, Oracle
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.errors import InputError, unknown
-from waysout.fetch import file_sha256
+from waysout.files import file_sha256
 from waysout.oracles.adapt import as_oracle
 from waysout.oracles.load import load_model
 

@@ -92,6 +92,8 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
+    about: ClassVar[str] = ""
+    """What it does, in a line of `waysout methods`; ours say so in `waysout.methods`."""
     needs_llm: ClassVar[bool] = False
     needs_calls: ClassVar[bool] = True
     """Whether a method that asks an LLM is nothing without one; else it may get 0 calls."""

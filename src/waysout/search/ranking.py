@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from waysout.search.candidates import fingerprints
 from waysout.search.library import Combo, Combos, Matrix
-from waysout.search.pool import fingerprints
 
 # Those that are best without novelty are looked at: so many for each that may be taken.
 _LOOKED_AT = 60

@@ -22,9 +22,9 @@ from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
 from waysout.llm.base import Reply, Request
 from waysout.search.base import Case, Method, Search, least, within
+from waysout.search.candidates import MOST_MOVED, fingerprints, make_pool
 from waysout.search.compress import History, compressor
 from waysout.search.library import Combo, Combos, Library, Matrix
-from waysout.search.pool import MOST_MOVED, fingerprints, make_pool
 from waysout.search.ranking import DECIMALS, LeanOptions, Ranking
 from waysout.search.scale import Scale
 from waysout.search.surrogate import Guess, Kind, surrogate

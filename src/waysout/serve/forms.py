@@ -11,8 +11,8 @@ from waysout.domain.problem import Problem
 from waysout.domain.rules import Allowed, Exclude, Immutable, Lever, Range, Rule, Step
 from waysout.domain.rules.base import ROUNDING
 from waysout.domain.schema import Feature, Row, Schema, Value, text_of
-from waysout.errors import RowError, RuleError, SchemaError, shown
-from waysout.methods import METHODS, method_class
+from waysout.errors import RowError, RuleError, SchemaError, UnavailableError, shown
+from waysout.methods import about, all_methods, method_class
 from waysout.report.words import goal_text
 from waysout.serve.models import Locks
 
@@ -46,13 +46,16 @@ def problem_form(problem: Problem) -> dict[str, Any]:
 
 def method_forms(asks_llm: bool, knows_rows: bool) -> list[dict[str, Any]]:
     """Return the ways to search that a service offers, with what it has."""
-    found = ((name, entry.what, method_class(name)) for name, entry in METHODS.items())
-    return [
-        {"name": name, "what": what, "llm": made.needs_llm}
-        for name, what, made in found
-        if (asks_llm or not (made.needs_llm and made.needs_calls))
-        and (knows_rows or not made.needs_known)
-    ]
+    found = []
+    for name in all_methods():
+        try:
+            made = method_class(name)
+        except UnavailableError:  # another package's, which must not hide the others
+            continue
+        runs_here = asks_llm or not (made.needs_llm and made.needs_calls)
+        if runs_here and (knows_rows or not made.needs_known):
+            found.append({"name": name, "what": about(name), "llm": made.needs_llm})
+    return found
 
 
 def _feature(feature: Feature, steps: Mapping[str, float]) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from waysout.llm.connect import is_simulated
 from waysout.report.result import Result
 from waysout.report.text import sentence
 from waysout.report.wording import Wording
+from waysout.run.context import Stop
 from waysout.run.find import Options, afind_many, make_plan
-from waysout.run.office import Stop
 from waysout.run.plan import describe, wording
 from waysout.run.progress import Progress, Tried
 from waysout.serve.errors import Conflict

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from waysout.errors import UnavailableError
-from waysout.fetch import try_lock
+from waysout.files import try_lock
 from waysout.store.faults import faults
 
 # Somebody who only looks whether there is a writer holds the lock for a moment.

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from waysout.cache import sha256
 from waysout.domain.budget import Spent
 from waysout.domain.oracle import Answers
 from waysout.domain.result import Option, OutcomeKind, Result, plain
 from waysout.domain.schema import Row, Value
 from waysout.errors import InputError, IntegrityError, shown
+from waysout.files import sha256
 from waysout.llm.base import Reply
 from waysout.search.work import Answer, Evaluate, Propose, Work
 from waysout.store import cells, tables

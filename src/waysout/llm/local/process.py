@@ -22,7 +22,7 @@ from typing import Any
 from waysout.llm.local.wire import Loaded, Setup, receive, send
 
 # -P: else the folder it is started in comes first, where a file may be named like a package.
-_ENGINE = ("-P", "-m", "waysout.llm.local.work")
+_ENGINE = ("-P", "-m", "waysout.llm.local.engine")
 _SETTINGS = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",

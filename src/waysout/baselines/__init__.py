@@ -1,1 +1,0 @@
-"""Methods to be compared with: they ask the oracle and no LLM."""

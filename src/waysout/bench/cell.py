@@ -1,0 +1,260 @@
+"""Cells: finished searches, measured. All tables are made of them, without any data or LLM."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shlex
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any
+
+from waysout.bench.arms import ID_LENGTH, Arm, digest
+from waysout.domain.schema import LARGEST
+from waysout.errors import InputError, IntegrityError, shown, unknown
+
+VERSION = 1
+LARGEST_EXPORT = 2**30
+RESULTS_FILE = "results.sqlite"
+_MARK = "waysout_cell"
+_GZIP = b"\x1f\x8b"
+_CHUNK = 2**20
+
+Number = float | int
+Key = tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One finished search of an arm for a query, asked of an LLM; no row of the data is in it.
+
+    ``llm`` is empty where none is asked; ``query`` is the number of a row. ``oracle`` is the sha256
+    of the trained model. ``found`` has, for each option in order, the LLM calls and the oracle rows
+    spent when it was there. ``spec`` is what ``arm``, the arm's id, was made of; ``made_of`` is a
+    digest of what else decided the search, unknown in older cells. ``commit`` is that of the
+    source, where it was known, and ``at`` the time, UTC.
+    """
+
+    arm: str
+    llm: str
+    query: int
+    data: str
+    oracle: str
+    outcome: str
+    reason: str = ""
+    metrics: Mapping[str, Number | None] = field(default_factory=dict)
+    spent: Mapping[str, Number] = field(default_factory=dict)
+    found: tuple[tuple[int, int], ...] = ()
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+    commit: str = ""
+    at: str = ""
+    made_of: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What there is one cell of."""
+        return self.arm, self.llm, self.query
+
+    def value(self, name: str) -> float | None:
+        """Return a figure: what was found if there is such, else what was spent."""
+        known = self.metrics if name in self.metrics else self.spent
+        value = known.get(name)
+        return None if value is None else float(value)
+
+    def to_json(self) -> str:
+        """Write the cell as a line of an export."""
+        table = {_MARK: VERSION} | {f.name: getattr(self, f.name) for f in fields(self)}
+        return json.dumps(table, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Cell:
+        """Read what `to_json` wrote, or raise `InputError`."""
+        try:
+            table = json.loads(text)
+            if table.pop(_MARK, None) != VERSION:
+                raise TypeError(f"it is none of version {VERSION}")
+            return cls(**_checked(table))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise InputError(f"not a cell: {error}") from None
+
+
+_TEXTS = ("arm", "llm", "data", "oracle", "outcome", "reason", "version", "commit", "at", "made_of")
+
+
+def _checked(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a cell, each of its type: an export may come from anybody."""
+    table = {"made_of": ""} | table
+    for name in _TEXTS:
+        if not isinstance(table[name], str):
+            raise TypeError(f"{name} is a text, not {shown(table[name])}")
+    for name in ("metrics", "spent"):
+        for figure, value in table[name].items():
+            if not (_is_number(value) or (value is None and name == "metrics")):
+                raise TypeError(f"{figure} is a number, not {shown(value)}")
+            if value is not None and value < 0 and (name == "spent" or isinstance(value, int)):
+                raise ValueError(f"{figure} counts something, and is {shown(value)}")
+    _check_spec(table["spec"], table["arm"], table["data"])
+    found = tuple((_count(calls), _count(rows)) for calls, rows in table["found"])
+    return table | {"query": _count(table["query"]), "found": found}
+
+
+def _check_spec(spec: object, arm: str, data: str) -> None:
+    """Refuse a cell that goes by the name of other searches."""
+    if not isinstance(spec, dict):
+        raise TypeError(f"spec is a table, not {shown(spec)}")
+    if spec.get("data") != data:
+        raise ValueError(f"its data is {shown(data)}, and that of its spec is not")
+    if arm != (told := digest(spec)[:ID_LENGTH]):
+        raise ValueError(f"its arm is {shown(arm)}, and that of its spec is {told}")
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) <= LARGEST
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise TypeError(f"{shown(value)} is no whole number, 0 or more")
+    return value
+
+
+class Cells:
+    """Cells in memory, to be read; of two of the same search the later one counts."""
+
+    def __init__(self, cells: Iterable[Cell] = ()) -> None:
+        self._cells: dict[Key, Cell] = {}
+        for cell in cells:
+            before = self._cells.get(cell.key)
+            if before is None or before.at <= cell.at:
+                self._cells[cell.key] = cell
+        self._by_arm: dict[tuple[str, str], dict[int, Cell]] = {}
+        for key in sorted(self._cells):
+            self._by_arm.setdefault(key[:2], {})[key[2]] = self._cells[key]
+
+    @classmethod
+    def read(cls, places: Sequence[str | Path]) -> Cells:
+        """Read folders of results and exports; they must be of the same oracles."""
+        cells = cls(cell for place in places for cell in _read(Path(place)))
+        oracles: dict[str, str] = {}
+        for cell in cells:
+            if oracles.setdefault(cell.data, cell.oracle) != cell.oracle:
+                raise IntegrityError(
+                    f"the searches on {cell.data} are of two oracles ({oracles[cell.data][:12]} "
+                    f"and {cell.oracle[:12]}), which cannot be compared: give results of one"
+                )
+        return cells
+
+    @property
+    def llms(self) -> tuple[str, ...]:
+        """The LLMs that were asked, by name."""
+        return tuple(sorted({cell.llm for cell in self if cell.llm}))
+
+    def of(self, arm: Arm, llm: str) -> dict[int, Cell]:
+        """Return an arm's cells by query; one that asks no LLM has the same for all of them."""
+        return dict(self._by_arm.get((arm.id, llm if arm.asks_llm else ""), {}))
+
+    def __iter__(self) -> Iterator[Cell]:
+        """Go through them by arm, LLM and query."""
+        return (cell for of_arm in self._by_arm.values() for cell in of_arm.values())
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+
+def llm_meant(known: Sequence[str], wanted: str) -> str:
+    """Return the one of some LLMs that is meant, or raise `InputError`.
+
+    It may be named as it is, as one connects to it, or by the model alone, also by how that begins,
+    up to the end of a word: ``simulated:1`` is not ``simulated:12``.
+
+    >>> llm_meant(["openai:gemma-3@http://localhost:80", "simulated:1"], "gemma")
+    'openai:gemma-3@http://localhost:80'
+    """
+    from waysout.bench.status import llm_name
+
+    named = llm_name(wanted)
+    for exact in (wanted, named):
+        if exact in known:
+            return exact
+    if not known:
+        return named
+    found = [llm for llm in known if _begins(llm, wanted) or _begins(llm, named)]
+    if not found:
+        raise InputError(unknown("LLM in these results", wanted, known))
+    if len(found) > 1:
+        raise InputError(f"{shown(wanted)} may be {' or '.join(found)}: write more of its name")
+    return found[0]
+
+
+def one_llm(known: Sequence[str], wanted: str = "") -> str:
+    """Return the LLM that is meant, or the only one there is; none where no LLM was asked."""
+    if wanted:
+        return llm_meant(known, wanted)
+    if len(known) > 1:
+        each = "".join(f"\n  --llm {shlex.quote(llm)}" for llm in known)
+        raise InputError(f"the results are of several LLMs, say of which one:{each}")
+    return next(iter(known), "")
+
+
+def _begins(llm: str, beginning: str) -> bool:
+    whole_words = re.compile(rf"{re.escape(beginning)}(?!\w)")
+    return any(whole_words.match(name) for name in (llm, llm.partition(":")[2]))
+
+
+def _read(place: Path) -> Iterator[Cell]:
+    """Read a folder of results, its SQLite file, or an export."""
+    if place.suffix not in (".jsonl", ".gz"):
+        from waysout.bench.results import Results
+
+        with Results.read(place.parent if place.name == RESULTS_FILE else place) as results:
+            yield from results.cells()
+        return
+    for number, line in enumerate(_lines(place), 1):
+        try:
+            yield Cell.from_json(line)
+        except InputError as error:
+            raise InputError(f"{place}, line {number}: {error}") from None
+
+
+def _lines(place: Path) -> list[bytes]:
+    try:
+        with place.open("rb") as file:
+            packed = file.read(len(_GZIP)) == _GZIP
+        with gzip.open(place) if packed else place.open("rb") as file:
+            return _bounded(file, place).splitlines()
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            f"cannot read {place}: {reason}; give a folder of results or an export of one"
+        ) from None
+
+
+def _bounded(file: BufferedIOBase, place: Path) -> bytes:
+    """Return what is in a file; a little one may hold more than there is memory for."""
+    parts, size = list[bytes](), 0
+    while part := file.read(_CHUNK):
+        parts.append(part)
+        size += len(part)
+        if size > LARGEST_EXPORT:
+            raise InputError(
+                f"{place} holds more than {LARGEST_EXPORT:,} bytes: export fewer searches at once"
+            )
+    return b"".join(parts)
+
+
+def write_cells(path: Path, cells: Iterable[Cell]) -> int:
+    """Write an export, the same bytes for the same cells; returns how many there are."""
+    from waysout.files import write_atomically
+
+    lines = [cell.to_json() for cell in sorted(cells, key=lambda cell: cell.key)]
+    data = "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace")
+    packed = path.suffix == ".gz"
+    write_atomically(path, gzip.compress(data, mtime=0) if packed else data)
+    return len(lines)

@@ -1,0 +1,1 @@
+"""`waysout bench`: the laboratory on the command line."""

@@ -1,0 +1,1 @@
+"""Methods that stand on other packages or learn first: DiCE, C-CHVAE, tabular diffusion."""

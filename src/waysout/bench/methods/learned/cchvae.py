@@ -1,0 +1,208 @@
+"""C-CHVAE: rings around a person's place in the latent space of an autoencoder.
+
+Places near the query's decode to rows such as people have. What the rules hold fixed is not decoded
+but given to the model, and everything else is drawn from its likelihood. Rings grow from the query
+outwards; the rows they decode to are made to keep the rules and put to the oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar
+
+import numpy as np
+
+from waysout.bench.methods.learned.coding import Matrix
+from waysout.bench.methods.learned.devices import import_torch
+from waysout.bench.methods.learned.kept import learned
+from waysout.bench.methods.learned.table import training_table
+from waysout.bench.methods.learned.vae import Draw, Vae, VaeRecipe
+from waysout.domain.known import Known, need_known
+from waysout.domain.problem import Problem
+from waysout.domain.rules import Immutable
+from waysout.domain.schema import Row
+from waysout.search.base import Case, Method, Search, Tell, least, unheard, within
+from waysout.search.batches import BATCH, BatchSearch, Idea
+from waysout.search.space import Space
+
+_SURVEY = 4  # a quarter of the rows goes to rings that nothing is known of
+_FEWEST = 10  # rows of a ring that a search comes back to
+_SHARPEST = 0.1  # the least blur that is not none
+_TRIES = 4  # draws for each row that is wanted; a ring that gives nothing new in them is left
+
+
+@dataclass(frozen=True)
+class Cchvae(Method):
+    """Learns an autoencoder of the known rows, then searches rings around the query in it.
+
+    The autoencoder has ``latent`` dimensions and a ``mixture`` of so many parts, learns for
+    ``steps`` and weighs the divergence from its prior by ``kl_weight``. There are ``rings`` of one
+    width, the last of which ends at ``reach`` times the distance known rows have from the query.
+    Each is looked at once; then the nearest of those that find at least ``share`` of what the best
+    one finds. A value drawn that differs from the query's own by less than ``keep`` (deviates of
+    its rank; log odds of a level) is blur, and stays the query's; where the rings hold nothing else
+    any more, half of that is blur, and so on.
+    """
+
+    name: ClassVar[str] = "cchvae"
+    about: ClassVar[str] = "rings in the latent space of an autoencoder of your data (C-CHVAE)"
+    needs_known: ClassVar[bool] = True
+
+    latent: int = within(1, 256, 4)
+    mixture: int = within(1, 100, 3)
+    kl_weight: float = within(0, 1000, 0.3)
+    steps: int = least(1, 4000)
+    rings: int = within(1, 1000, 12)
+    reach: float = within(0, 1000, 1.5)
+    share: float = within(0, 1, 0.5)
+    keep: float = within(0, 100, 0.5)
+    batch: int = within(1, 10_000, BATCH)
+    device: str = "auto"
+
+    def prepare(self) -> None:
+        """Say what is missing where PyTorch is not installed."""
+        import_torch()
+
+    def learn(self, problem: Problem, known: Known | None, tell: Tell) -> None:
+        """Learn the autoencoder, or find it in the cache."""
+        self.model(problem, known, tell)
+
+    def start(self, case: Case) -> Search:
+        """Return a search of the rings around the query."""
+        model = self.model(case.problem, case.known, unheard)
+        return _RingSearch(case.with_row_limit(), self, model)
+
+    def model(self, problem: Problem, known: Known | None, tell: Tell) -> Vae | None:
+        """Return the autoencoder; none where no feature is left to be decoded."""
+        known = need_known(known, "the method 'cchvae'")
+        fixed = fixed_features(problem)
+        if len(fixed) == len(problem.schema):
+            return None
+        recipe = VaeRecipe(
+            fixed, self.latent, self.mixture, kl_weight=self.kl_weight, steps=self.steps
+        )
+        return learned(recipe, training_table(known, problem.schema), self.device, tell)
+
+
+def fixed_features(problem: Problem) -> tuple[str, ...]:
+    """Return the features that the rules let nobody change, in the schema's order."""
+    rules = [rule for rule in problem.rules.rules if isinstance(rule, Immutable)]
+    found = {problem.schema[name].name for rule in rules for name in rule.features}
+    return tuple(name for name in problem.schema.names if name in found)
+
+
+class _RingSearch(BatchSearch):
+    """Looks into one ring a batch."""
+
+    def __init__(self, case: Case, method: Cchvae, model: Vae | None) -> None:
+        super().__init__(case, method.batch)
+        self._keep = method.keep
+        self._rng = case.generator()
+        self._space = Space(case.problem, case.query)
+        self._drawn = {self._space.start.tobytes()}  # rules cost more than drawing again
+        self._rings = Rings(method.rings if model and self._space.levers else 0, method.share)
+        self._survey = int(self.rows_left) // (_SURVEY * method.rings)
+        if model is not None:
+            self._model, self._person = model, model.person(case.query)
+            self._width = method.reach * model.spread(self._person.latent) / method.rings
+
+    @property
+    def thinks(self) -> bool:
+        """Decoding takes time."""
+        return True
+
+    def _batch(self, most: int) -> list[Idea]:
+        ideas = self._look(most)
+        while not ideas and self._keep > 0:
+            # What is left differs from what was asked by less: better than to ask nothing.
+            self._keep = self._keep / 2 if self._keep > _SHARPEST else 0.0
+            self._rings.reopen()
+            ideas = self._look(most)
+        return ideas
+
+    def _look(self, most: int) -> list[Idea]:
+        while (ring := self._rings.next()) is not None:
+            fewest = _FEWEST if self._rings.asked[ring] else 1
+            wanted = min(most, max(self._survey, fewest))
+            ideas = list(islice(self._make_ideas(ring, wanted), wanted))
+            if ideas:
+                return ideas
+            self._rings.leave(ring)
+        return []
+
+    def _make_ideas(self, ring: int, wanted: int) -> Iterator[Idea]:
+        for _ in range(_TRIES):
+            for drawn, row in self._decoded(self._places(ring, max(wanted, _FEWEST))):
+                self._drawn.add(drawn)
+                idea = self._idea(row)
+                if idea is not None:
+                    yield idea
+
+    def _places(self, ring: int, count: int) -> Matrix:
+        """Draw latent places in a ring, in all directions."""
+        here = self._person.latent
+        ways = self._rng.standard_normal((count, here.shape[1]))
+        lengths = self._width * (ring + self._rng.random(count))
+        places: Matrix = here + ways * (lengths / np.linalg.norm(ways, axis=1))[:, None]
+        return places
+
+    def _decoded(self, places: Matrix) -> Iterator[tuple[bytes, Row]]:
+        """Return a row for each place, and what was drawn there unless it was drawn before."""
+        heads = self._model.decode(places, self._person.given)
+        draw = Draw.of(heads, self._rng)
+        found = self._model.values(draw)
+        own = self._model.blurred(self._person, heads, draw, self._keep) | np.isnan(found)
+        drawn = {row.tobytes(): row for row in np.where(own, self._space.start, found)}
+        fresh = [written for written in drawn if written not in self._drawn]
+        matrix = np.array([drawn[written] for written in fresh]).reshape(-1, found.shape[1])
+        return zip(fresh, self._space.rows(matrix), strict=True)
+
+    def _learn(
+        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+    ) -> None:
+        self._rings.note(len(ideas), sum(valid))
+
+    def _nothing_left(self) -> str:
+        if not self._rings.asked.size:
+            return "no feature may change"
+        return f"{len(self._rings.asked)} rings around the query hold nothing new that may be done"
+
+
+class Rings:
+    """Which ring to look into: each once, then the nearest of those where much is found."""
+
+    def __init__(self, count: int, share: float) -> None:
+        self.asked = np.zeros(count, np.int64)
+        self.found = np.zeros(count, np.int64)
+        self._left = np.ones(count, np.bool_)
+        self._share = share
+        self._last = 0
+
+    def next(self) -> int | None:
+        """Return the ring to look into now; ``None`` where all were left."""
+        open_ = np.flatnonzero(self._left)
+        if not len(open_):
+            return None
+        asked, found = self.asked[open_], self.found[open_]
+        if found.any() and asked.all():
+            rates = found / asked
+            chosen = open_[rates >= self._share * rates.max()][0]
+        else:
+            chosen = open_[np.argmin(asked)]
+        self._last = int(chosen)
+        return self._last
+
+    def leave(self, ring: int) -> None:
+        """Look into a ring no more."""
+        self._left[ring] = False
+
+    def reopen(self) -> None:
+        """Look into all rings again."""
+        self._left[:] = True
+
+    def note(self, asked: int, found: int) -> None:
+        """Hear what became of the rows of the last ring."""
+        self.asked[self._last] += asked
+        self.found[self._last] += found

@@ -1,0 +1,152 @@
+"""Tabular diffusion: a rejected row is drowned in noise, and drawn out of it as an approved one.
+
+A strength says how deep. The deeper, the more often what comes out is approved, and the less it has
+in common with the row that went in; so the search goes deeper only where it has to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waysout.bench.methods.learned.devices import import_torch
+from waysout.bench.methods.learned.diffusion import Diffusion, DiffusionRecipe, Drawing
+from waysout.bench.methods.learned.kept import learned
+from waysout.bench.methods.learned.table import training_table
+from waysout.domain.known import Known, need_known
+from waysout.domain.problem import Problem
+from waysout.domain.schema import Row
+from waysout.search.base import Case, Method, Search, Tell, least, unheard, within
+from waysout.search.batches import BatchSearch, Idea
+from waysout.search.projection import Projection
+
+BATCH = 25
+
+
+@dataclass(frozen=True)
+class TabularDiffusion(Method):
+    """Draws rows from a diffusion model of the known rows, guided to approved ones.
+
+    Each starts from the query, noised to ``strength`` (1: nothing is left of it). After a batch of
+    which less than ``enough`` was approved, the strength rises by ``rise``; 0 keeps it as it is.
+    ``guidance`` is how much more than in the data an approved row is to look like one, ``steps``
+    how many it takes to draw a row. ``width``, ``blocks`` and ``training_steps`` are the network's.
+
+    What the rules hold fast is put into every guess of the row on the way, so that the rest leans
+    towards it; a model that had learned to fill in the rest would lean farther. Where ``tries``
+    drawings in a row give nothing new that the rules allow, the search ends.
+    """
+
+    name: ClassVar[str] = "tabular-diffusion"
+    about: ClassVar[str] = "the row noised, and denoised as an approved one"
+    needs_known: ClassVar[bool] = True
+
+    strength: float = within(0.01, 1.0, 0.4)
+    rise: float = within(0.0, 1.0, 0.1)
+    enough: float = within(0.0, 1.0, 0.2)
+    guidance: float = within(0.0, 20.0, 3.0)
+    steps: int = within(1, 1000, 20)
+    batch: int = within(1, 10_000, BATCH)
+    tries: int = least(1, 15)
+    width: int = within(1, 4096, DiffusionRecipe.width)
+    blocks: int = within(0, 100, DiffusionRecipe.blocks)
+    training_steps: int = least(1, DiffusionRecipe.steps)
+    device: str = "auto"
+
+    def prepare(self) -> None:
+        """Load torch."""
+        import_torch()
+
+    def learn(self, problem: Problem, known: Known | None, tell: Tell) -> None:
+        """Train the model, unless there is one of these rows."""
+        self._model(problem, known, tell)
+
+    def start(self, case: Case) -> Search:
+        """Return a search whose draws follow from the seed and the query."""
+        model = self._model(case.problem, case.known, unheard)
+        return _DiffusionSearch(case.with_row_limit(), model, self)
+
+    def _model(self, problem: Problem, known: Known | None, tell: Tell) -> Diffusion:
+        known = need_known(known, f"the method {self.name!r}")
+        recipe = DiffusionRecipe(self.width, self.blocks, self.training_steps)
+        return learned(recipe, training_table(known, problem.schema), self.device, tell)
+
+
+class _DiffusionSearch(BatchSearch):
+    def __init__(self, case: Case, model: Diffusion, method: TabularDiffusion) -> None:
+        super().__init__(case, method.batch)
+        self._model, self._method, self._rng = model, method, case.generator()
+        self._projection = Projection(case.problem, case.query)
+        self._query = case.problem.schema.encode([case.query])
+        self._strength = method.strength
+        self._asked_here = self._found_here = 0
+        self._drawn: list[Row] = []
+        self._closed = False
+        self._movable = case.problem.rules.movable(case.query)
+        self._held = self._places_held()
+
+    def _places_held(self) -> NDArray[np.bool_]:
+        """Return which numbers of a vector stand for what no edit moves."""
+        coding, names = self._model.coding, self.case.problem.schema.names
+        held = np.zeros(coding.width, dtype=np.bool_)
+        parts = zip(names, self.case.query, coding.codes, coding.blocks, strict=True)
+        for name, value, code, block in parts:
+            # Where no row lacks a value, the model has no word for that it is missing.
+            held[block] = name not in self._movable and (value is not None or code.may_be_missing)
+        return held
+
+    @property
+    def thinks(self) -> bool:
+        """Whether `ask` takes its time; a batch is drawn in about a tenth of a second."""
+        return True
+
+    def close(self) -> None:
+        """Draw no more; whoever waited has left."""
+        self._closed = True
+
+    def _batch(self, most: int) -> list[Idea]:
+        ideas: list[Idea] = []
+        for _ in range(self._method.tries if self._movable else 0):
+            if self._closed:
+                break
+            before = len(ideas)
+            self._drawn = self._drawn or self._draw()
+            while self._drawn and len(ideas) < most:
+                idea = self._idea(self._projection(self._drawn.pop()))
+                if idea is not None:
+                    ideas.append(idea)
+            if len(ideas) == most:
+                break
+            if len(ideas) == before:
+                self._go_deeper()
+        return ideas
+
+    def _draw(self) -> list[Row]:
+        """Return new rows, as the model has them; last comes first."""
+        method, coding = self._method, self._model.coding
+        vectors = coding.encode(np.repeat(self._query, method.batch, axis=0), self._rng)
+        how = Drawing(self._strength, method.guidance, method.steps)
+        return list(coding.rows(self._model.vary(vectors, True, how, self._rng, self._held)))
+
+    def _go_deeper(self) -> None:
+        self._strength = min(1.0, self._strength + self._method.rise)
+        self._drawn.clear()
+        self._asked_here = self._found_here = 0
+
+    def _learn(
+        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+    ) -> None:
+        # All batches of a strength count: one with bad luck says little.
+        self._asked_here += len(ideas)
+        self._found_here += sum(valid)
+        if self._found_here < self._method.enough * self._asked_here:
+            self._go_deeper()
+
+    def _nothing_left(self) -> str:
+        if not self._movable:
+            return "no feature may change"
+        return f"{self._method.tries} drawings in a row gave nothing new that the rules allow"

@@ -1,0 +1,245 @@
+"""The paper's published numbers (the CSV files in ``paper/``), and where they cannot all be true.
+
+They are facts to compare with. Nothing is ever tested against them, because they do not all hold
+together: `disagreements` lists what cannot be true at once, by more than rounding explains.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from importlib import resources
+
+from waysout.bench.stats import Setting
+
+LLM = "Gemma-3-12B"
+NAMES: Mapping[str, str] = {
+    "loan": "Loan", "adult": "Adult", "credit": "Credit", "heloc": "HELOC"
+}  # fmt: skip
+"""Our names of the data sets, and the paper's."""
+
+PaperRow = Mapping[str, str]
+_SETTING = re.compile(r"(?P<scope>Global|Path|Window), (?:theta|tau)=(?P<threshold>[\d.]+)")
+_MATCHED = re.compile(r"(?P<scope>Global|Path) .*theta=(?P<theta>[\d.]+) vs .*tau=(?P<tau>[\d.]+)")
+_SCOPES = re.compile(r"Compression theta=(?P<theta>[\d.]+): (?P<a>\w+) vs (?P<b>\w+)")
+# The paired tables' names of what the tables of means have as columns.
+METRICS: Mapping[str, str] = {
+    "Unique Valid CFs": "unique_valid",
+    "Yield": "unique_valid",
+    "Oracle Evals/q": "oracle_evals",
+    "Proximity": "proximity",
+    "Sparsity": "sparsity",
+    "Sparsity (Num. Changes)": "sparsity",
+    "Novelty": "novelty",
+    "Novelty (NN Dist.)": "novelty",
+}
+
+
+@cache
+def read(name: str) -> tuple[PaperRow, ...]:
+    """Return the rows of one of the files, all cells as printed."""
+    file = resources.files("waysout.bench") / "paper" / f"{name}.csv"
+    return tuple(csv.DictReader(file.read_text("utf-8").splitlines()))
+
+
+def find(name: str, **where: str) -> PaperRow:
+    """Return the row with these cells; an empty one if the paper has none."""
+    return next((row for row in read(name) if _fits(row, where)), {})
+
+
+def _fits(row: PaperRow, where: Mapping[str, str]) -> bool:
+    return all(row.get(column) == cell for column, cell in where.items())
+
+
+def number(row: PaperRow, column: str) -> float | str | None:
+    """Return a cell as a number; text such as "n/a" as it is, and None where nothing is printed.
+
+    >>> number({"t": "+7.19", "p": "n/a"}, "t"), number({"t": "+7.19", "p": "n/a"}, "p")
+    (7.19, 'n/a')
+    """
+    text = row.get(column, "")
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def with_ends(row: PaperRow) -> PaperRow:
+    """Return a row with the two ends of its interval as cells of their own.
+
+    >>> with_ends({"ci95": "[-1.00, 1.60]"})["low"]
+    '-1.00'
+    """
+    if "ci95" not in row:
+        return row
+    low, high = row["ci95"].strip("[]").split(",")
+    return {**row, "low": low.strip(), "high": high.strip()}
+
+
+def best(table: str, data: str, method: str) -> PaperRow:
+    """Return the row of a data set for ``No pruning``, ``Compression`` or ``Embedding``."""
+    rows = (row for row in read(table) if row["dataset"] == NAMES.get(data))
+    return next((row for row in rows if row["setting"].startswith(method)), {})
+
+
+def setting(row: PaperRow) -> Setting | None:
+    """Return the scope and threshold that a row's setting names.
+
+    >>> setting({"setting": "Compression (Window, theta=0.001)"})
+    ('window', 0.001)
+    """
+    found = _SETTING.search(row.get("setting", ""))
+    return (found["scope"].lower(), float(found["threshold"])) if found else None
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Two settings of one scope that the paper compares as equally strict, and its row each metric.
+
+    ``theta`` is the threshold of compression, ``tau`` that of embeddings.
+    """
+
+    scope: str
+    theta: float
+    tau: float
+    rows: Mapping[str, PaperRow]
+
+
+def matched(data: str) -> list[Matched]:
+    """Return the strength-matched pairs of a data set; of HELOC the paper has none."""
+    pairs: dict[tuple[str, float, float], dict[str, PaperRow]] = {}
+    for row in _of_data("pruning_paired_matched", data):
+        if found := _MATCHED.match(row["comparison"]):
+            pair = (found["scope"].lower(), float(found["theta"]), float(found["tau"]))
+            pairs.setdefault(pair, {})[METRICS[row["metric"]]] = row
+    return [Matched(*pair, rows) for pair, rows in pairs.items()]
+
+
+def scope_row(data: str, theta: float, a: str, b: str) -> PaperRow:
+    """Return the comparison of two scopes of compression at one threshold."""
+    wanted = f"Compression theta={theta:g}: {a.capitalize()} vs {b.capitalize()}"
+    rows = _of_data("pruning_paired_scope", data)
+    return next((row for row in rows if row["comparison"] == wanted), {})
+
+
+def _of_data(table: str, data: str) -> tuple[PaperRow, ...]:
+    return read(f"{table}_{data}") if data in ("loan", "adult", "credit") else ()
+
+
+# Where the paper contradicts itself -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """One quantity with two published values further apart than rounding explains."""
+
+    data: str
+    what: str
+    one: str
+    one_value: str
+    other: str
+    other_value: str
+
+
+@cache
+def disagreements() -> tuple[Disagreement, ...]:
+    """Return all that the published tables say in two ways, in the order of the files."""
+    found = (
+        *_balanced_without_pruning(),
+        *_best_and_sweep(),
+        *_paired_means_and_sweep(),
+        *_selected_and_means(),
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _half(text: str) -> Decimal:
+    """Return half a unit of a printed number's last digit: what rounding may have taken."""
+    exponent = Decimal(text).as_tuple().exponent
+    return Decimal(1).scaleb(int(exponent)) / 2
+
+
+def _same(one: str, other: str) -> bool:
+    return abs(Decimal(one) - Decimal(other)) <= _half(one) + _half(other)
+
+
+def _balanced_without_pruning() -> Iterator[Disagreement]:
+    for data, name in NAMES.items():
+        one = find("reward_weights", dataset=name, setting="BALANCED")["yield"]
+        other = best("pruning_best_all30", data, "No pruning")["unique_valid"]
+        if not _same(one, other):
+            what = "BALANCED without pruning: unique_valid"
+            yield Disagreement(data, what, "reward_weights", one, "pruning_best_all30", other)
+
+
+def _best_and_sweep() -> Iterator[Disagreement]:
+    for row in read("pruning_best_all30"):
+        chosen = setting(row)
+        if chosen is None:
+            continue
+        method = row["setting"].split(" ", 1)[0]
+        swept = _swept(row["dataset"], method, *chosen)
+        for column in [name for name in row if name in swept and name != "dataset"]:
+            if not _same(row[column], swept[column]):
+                what = f"{_named(method, *chosen)}: {column}"
+                ends = ("pruning_best_all30", row[column], "pruning_sweep24", swept[column])
+                yield Disagreement(row["dataset"].lower(), what, *ends)
+
+
+def _swept(dataset: str, method: str, scope: str, threshold: float) -> PaperRow:
+    where = {"scope": scope.capitalize(), "threshold": f"{threshold:g}"}
+    return find("pruning_sweep24", dataset=dataset, method=method, **where)
+
+
+def _named(method: str, scope: str, threshold: float) -> str:
+    return f"{method.lower()} {scope} {threshold:g}"
+
+
+def _paired_means_and_sweep() -> Iterator[Disagreement]:
+    for data in NAMES:
+        for pair in matched(data):
+            for metric, row in pair.rows.items():
+                for end, method, threshold in (
+                    ("mean_a", "Compression", pair.theta),
+                    ("mean_b", "Embedding", pair.tau),
+                ):
+                    where = (method, pair.scope, threshold)
+                    yield from _mean_and_sweep(data, "matched", row, end, metric, where)
+        for row in _of_data("pruning_paired_scope", data):
+            if found := _SCOPES.match(row["comparison"]):
+                for end in ("a", "b"):
+                    where = ("Compression", found[end].lower(), float(found["theta"]))
+                    yield from _mean_and_sweep(
+                        data, "scope", row, f"mean_{end}", "unique_valid", where
+                    )
+
+
+def _mean_and_sweep(
+    data: str, table: str, row: PaperRow, end: str, metric: str, where: tuple[str, str, float]
+) -> Iterator[Disagreement]:
+    # A mean over the queries that both sides solved may well differ from one over one side's.
+    if row["n"] != "30":
+        return
+    swept = _swept(NAMES[data], *where)[metric]
+    if not _same(row[end], swept):
+        what, source = f"{_named(*where)}: {metric}", f"pruning_paired_{table}_{data}"
+        yield Disagreement(data, what, source, row[end], "pruning_sweep24", swept)
+
+
+def _selected_and_means() -> Iterator[Disagreement]:
+    for row in read("pruning_paired_selected"):
+        metric, data = METRICS[row["metric"]], row["dataset"].lower()
+        a, b = (best("pruning_best_all30", data, side) for side in row["comparison"].split(" vs "))
+        told = Decimal(b[metric]) - Decimal(a[metric])
+        spare = _half(a[metric]) + _half(b[metric]) + _half(row["delta"])
+        if row["n"] == "30" and abs(told - Decimal(row["delta"])) > spare:
+            what = f"{row['comparison']}: difference of {metric}"
+            means = ("pruning_best_all30, its means", f"{told:+}")
+            signed = f"{Decimal(row['delta']):+}"
+            yield Disagreement(data, what, "pruning_paired_selected", signed, *means)

@@ -1,0 +1,386 @@
+"""The experiments as pictures: trade-offs, sweeps, yields, and paired differences, as SVG.
+
+Drawn by matplotlib, which is loaded on use. Arms differ in shape or dashes as well as in colour, so
+that nothing is lost in grey. The same cells always give the same file.
+"""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+from waysout.bench import paper
+from waysout.bench.cell import Cells
+from waysout.bench.plan import load_plan
+from waysout.bench.stats import paired
+from waysout.bench.tables_base import Sample, View, llm_words, run_command, title_of
+from waysout.bench.tables_ours import with_curve
+from waysout.bench.tables_pruning import sweep_row
+from waysout.errors import InputError, MissingExtra, unknown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = "osD^vP<>hpd8"
+DASHES = ((), (5, 2), (1, 1.5), (6, 2, 1, 2), (9, 2), (1, 4), (3, 1, 1, 1, 1, 1), (12, 3, 3, 3))
+COLOURS = (
+    "#1b4f8a", "#c0392b", "#2e7d32", "#7b3fa0", "#b9770e", "#117a8b", "#a0527a", "#5d6d2e",
+    "#d35400", "#34495e", "#8e6e53", "#00796b",
+)  # fmt: skip
+OURS = "recombine"
+SCOPES = ("global", "path", "window")
+YIELD, NEARNESS, ROWS = "unique valid options", "proximity (1: as things stand)", "oracle rows"
+_PAPERS: dict[str, Any] = {
+    "color": "0.55", "markerfacecolor": "none", "linewidth": 0.7, "markersize": 4, "dashes": (1, 3),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One kind of picture: the plan whose arms it shows, what it is, and what draws it."""
+
+    plan: str
+    what: str
+    draw: Callable[[View, Sequence[str]], Figure]
+
+
+def draw(
+    name: str,
+    cells: Cells,
+    *,
+    llm: str,
+    plan: str = "",
+    arms: Sequence[str] = (),
+    places: Sequence[str] = (),
+) -> Figure:
+    """Return a picture by its name, of the plan's arms or of only these.
+
+    ``places`` are where the cells come from.
+    """
+    if name not in PICTURES:
+        raise InputError(unknown("picture", name, PICTURES))
+    picture = PICTURES[name]
+    run = run_command(plan or picture.plan, places)
+    own = load_plan(picture.plan) if plan else None
+    view = View(load_plan(plan or picture.plan), cells, llm, (llm,), run, own)
+    known = {arm.name for arm in view.plan.arms}
+    for arm in arms:
+        if arm not in known:
+            raise InputError(f"{view.plan.name}: {unknown('arm', arm, sorted(known))}")
+    with _style():
+        return picture.draw(view, arms)
+
+
+def to_svg(figure: Figure) -> bytes:
+    """Return a picture as a file: the same bytes each time, no ids drawn at random, no date."""
+    out = io.BytesIO()
+    with _style():
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return out.getvalue()
+
+
+def check_can_draw() -> None:
+    """Say what to install where pictures cannot be drawn."""
+    with _style():
+        pass
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise MissingExtra("matplotlib", "bench") from None
+    look: dict[Any, Any] = {
+        "svg.hashsalt": "waysout", "svg.fonttype": "none", "font.family": "DejaVu Sans",
+        "text.parse_math": False, "font.size": 9, "axes.titlesize": 10, "axes.spines.top": False,
+        "axes.spines.right": False, "legend.frameon": False,
+    }  # fmt: skip
+    with mpl.rc_context(look):
+        yield
+
+
+# What the pictures share -----------------------------------------------------------------------
+
+
+def _arms(view: View, data: str, only: Sequence[str]) -> list[Sample]:
+    """Return the arms to show that have been run, in the plan's order."""
+    return [sample for sample in view.samples(data)
+            if sample.n and (not only or sample.arm.name in only)]  # fmt: skip
+
+
+def _titled(view: View, data: str, only: Sequence[str], of: str = "") -> str:
+    """Name a panel, and how many queries its arms were run for."""
+    counts = sorted({sample.n for sample in _arms(view, data, only)}) or [0]
+    n = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{title_of(data)}{of} (n = {n})"
+
+
+def _named(view: View, method: str) -> list[str]:
+    return [arm.name for arm in view.plan.arms if arm.name.startswith(f"{method} ")] or [method]
+
+
+def _datasets(view: View, only: Sequence[str]) -> list[str]:
+    found = [data for data in view.plan.datasets if _arms(view, data, only)]
+    if not found:
+        named = f" of {view.plan.name} with {llm_words(view.llm) or 'no LLM'}"
+        raise InputError(f"there are no searches{named} to draw: {view.command}")
+    return found
+
+
+def _looks(view: View) -> dict[str, dict[str, Any]]:
+    """Return each arm's colour, marker and dashes: the same in all panels.
+
+    Arms that differ in K alone look alike but for their filling. Ours are black, the first solid.
+    """
+    names = list(dict.fromkeys(arm.name for arm in view.plan.arms))
+    kinds = dict.fromkeys(_kind(name) for name in names if not name.startswith(OURS))
+    parts = zip(cycle(COLOURS), cycle(MARKERS), cycle(DASHES[1:]), strict=True)
+    looks = dict(zip(kinds, parts, strict=False))
+    own = [name for name in names if name.startswith(OURS)]
+    looks |= dict(zip(own, zip(cycle(["black"]), cycle("*X"), cycle(DASHES)), strict=False))
+    return {name: dict(zip(("color", "marker", "dashes"), looks[_kind(name)], strict=True))
+            for name in names}  # fmt: skip
+
+
+def _kind(name: str) -> str:
+    return name.partition(", K=")[0]
+
+
+def _figure(columns: int, rows: int, width: float = 8.4, height: float = 2.5) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, 1.3 + height * rows), layout="constrained", facecolor="white")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _finish(
+    figure: Figure, view: View, title: str, handles: Mapping[str, Any], columns: int = 3
+) -> Figure:
+    order = [arm.name for arm in view.plan.arms]
+    names = sorted(handles, key=lambda name: order.index(name) if name in order else len(order))
+    if names:
+        figure.legend(
+        handles=[handles[name] for name in names], labels=names, loc="outside lower center",
+        ncols=columns, handlelength=4,
+    )  # fmt: skip
+    figure.suptitle(f"{title}\nLLM: {llm_words(view.llm) or 'none is asked'}", fontsize=10)
+    return figure
+
+
+# Trade-offs ------------------------------------------------------------------------------------
+
+_AGAINST = (("proximity", NEARNESS), ("rows", ROWS))
+_TICKS = (0, 1, 3, 10, 30, 100)
+
+
+def _trade_off(view: View, only: Sequence[str]) -> Figure:
+    """Draw the mean yield of each arm against how near its options are and what rows it asked."""
+    from matplotlib.ticker import NullLocator
+
+    datasets, looks = _datasets(view, only), _looks(view)
+    figure, panels = _figure(2, len(datasets))
+    handles: dict[str, Any] = {}
+    for row, data in zip(panels, datasets, strict=True):
+        for panel, (metric, label) in zip(
+            row, (("proximity", NEARNESS), ("rows", ROWS)), strict=True
+        ):
+            for sample in _arms(view, data, only):
+                handles |= _dot(panel, sample, metric, looks)
+            panel.set(title=_titled(view, data, only), xlabel=label, ylabel=YIELD)
+            panel.margins(0.08)
+            panel.set_yscale("symlog", linthresh=1, linscale=0.35)
+            panel.set_ylim(0, 1.3 * panel.get_ylim()[1])
+            panel.set_yticks(_TICKS, [str(tick) for tick in _TICKS])
+            panel.yaxis.set_minor_locator(NullLocator())
+            panel.grid(alpha=0.25)
+    return _finish(figure, view, "What each arm finds, and how near or at what cost", handles)
+
+
+def _dot(panel: Axes, sample: Sample, metric: str, looks: Mapping[str, Any]) -> dict[str, Any]:
+    x, y, name = sample.mean(metric), sample.mean("unique_valid"), sample.arm.name
+    if x is None or y is None:
+        return {}
+    look = looks[name]
+    (dot,) = panel.plot(
+        [x], [y], linestyle="none", marker=look["marker"], color=look["color"], markersize=6.5,
+        markerfacecolor="none" if "K=1" in name else look["color"], alpha=0.9, clip_on=False,
+    )  # fmt: skip
+    return {name: dot}
+
+
+# Sweeps ----------------------------------------------------------------------------------------
+
+_METHODS = (("compression", "θ"), ("embedding", "τ"))
+_SWEPT = (("unique_valid", "unique valid"), ("prune_pct", "pruned, %"))
+
+
+def _sweep(view: View, only: Sequence[str]) -> Figure:
+    """Draw yield and share pruned against the threshold, a line a scope, and the paper's marks."""
+    datasets = _datasets(view, only)
+    figure, panels = _figure(4, len(datasets), width=11)
+    handles: dict[str, Any] = {}
+    for row, data in zip(panels, datasets, strict=True):
+        places = iter(row)
+        for method, symbol in _METHODS:
+            for metric, label in _SWEPT:
+                panel = next(places)
+                handles |= _curves(panel, view, data, method, metric)
+                title = _titled(view, data, _named(view, method), f", {method}")
+                panel.set(title=title, xlabel=symbol, ylabel=label)
+    return _finish(figure, view, "Pruning: thresholds and scopes", handles, 4)
+
+
+def _curves(panel: Axes, view: View, data: str, method: str, metric: str) -> dict[str, Any]:
+    from matplotlib.ticker import NullFormatter
+
+    handles: dict[str, Any] = {}
+    base = view.sample(data, "none")
+    if base is not None and base.n:
+        level = base.mean(metric) or 0.0
+        handles["no pruning"] = panel.axhline(level, color="0.3", linewidth=0.8)
+    for place, scope in enumerate(SCOPES):
+        found = _swept(view, data, method, scope, metric)
+        thresholds = [arm for arm, _ in found]
+        if not found:
+            continue
+        look: dict[str, Any] = {
+            "color": COLOURS[place],
+            "marker": MARKERS[place],
+            "dashes": DASHES[place],
+        }
+        (handles[scope],) = panel.plot(*zip(*found, strict=True), markersize=4.5, **look)
+        theirs = _paper_sweep(view, data, method, scope, metric)
+        if theirs:
+            faint = _PAPERS | {"marker": MARKERS[place]}
+            (handles[f"{scope}, the paper's"],) = panel.plot(*zip(*theirs, strict=True), **faint)
+        panel.set_xscale("log")
+        panel.set_xticks(thresholds, [f"{t:g}" for t in thresholds], fontsize=8)
+        panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.set_ylim(bottom=0)
+    panel.grid(alpha=0.25)
+    return handles
+
+
+def _swept(
+    view: View, data: str, method: str, scope: str, metric: str
+) -> list[tuple[float, float]]:
+    samples = _of_scope(view, data, method, scope)
+    points = ((_threshold(sample), sample.mean(metric)) for sample in samples)
+    return sorted((t, value) for t, value in points if value is not None)
+
+
+def _paper_sweep(
+    view: View, data: str, method: str, scope: str, metric: str
+) -> list[tuple[float, float]]:
+    samples = [sample for sample in _of_scope(view, data, method, scope) if sample.n]
+    points = ((_threshold(s), paper.number(view.row(s.arm, sweep_row), metric)) for s in samples)
+    return sorted((t, value) for t, value in points if isinstance(value, float))
+
+
+def _of_scope(view: View, data: str, method: str, scope: str) -> list[Sample]:
+    return [sample for sample in view.samples(data)
+            if sample.arm.name in _named(view, method)
+            and sample.arm.settings.get("scope") == scope]  # fmt: skip
+
+
+def _threshold(sample: Sample) -> float:
+    return float(sample.arm.settings["threshold"])
+
+
+# Yields ----------------------------------------------------------------------------------------
+
+_SPENT = (("calls", "LLM calls"), ("rows", ROWS))
+
+
+def _yields(view: View, only: Sequence[str]) -> Figure:
+    """Draw the mean number of options after so many calls, and after so many rows."""
+    datasets, looks = _datasets(view, only), _looks(view)
+    figure, panels = _figure(2, len(datasets))
+    handles: dict[str, Any] = {}
+    for row, data in zip(panels, datasets, strict=True):
+        for place, (panel, (spent, label)) in enumerate(zip(row, _SPENT, strict=True)):
+            for sample in _arms(view, data, only):
+                if spent == "rows" or sample.arm.asks_llm:
+                    handles |= _steps(panel, sample, place, spent, looks)
+            panel.set(title=_titled(view, data, only), xlabel=label, ylabel=YIELD)
+            panel.set_ylim(bottom=0)
+            panel.set_xlim(left=0)
+    return _finish(figure, view, "Ways out found so far, mean of the queries", handles)
+
+
+def _steps(
+    panel: Axes, sample: Sample, place: int, spent: str, looks: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Draw how many options there were after each call or row; arms without that are left out."""
+    cells = list(with_curve(sample).cells.values())
+    if not cells:
+        return {}
+    found = sorted(at[place] for cell in cells for at in cell.found)
+    limit = sample.arm.calls if spent == "calls" else sample.arm.rows
+    means = [bisect_right(found, x) / len(cells) for x in range(limit + 1)]
+    look, ours = looks[sample.arm.name], sample.arm.name.startswith(OURS)
+    (line,) = panel.plot(
+        means, drawstyle="steps-post", dashes=look["dashes"], color=look["color"],
+        linewidth=2.2 if ours else 1.2,
+    )  # fmt: skip
+    return {sample.arm.name: line}
+
+
+# Paired differences ----------------------------------------------------------------------------
+
+
+def _paired(view: View, only: Sequence[str]) -> Figure:
+    """Draw the difference of two arms for each query, sorted, and their mean with its interval."""
+    if len(only) != 2:
+        raise InputError(f"paired compares two arms, not {len(only)}: give --arms A --arms B")
+    datasets = [data for data in _datasets(view, only) if len(_arms(view, data, only)) == 2]
+    if not datasets:
+        raise InputError(f"no data set has searches of both {only[0]!r} and {only[1]!r}")
+    rows = -(-len(datasets) // 2)
+    figure, panels = _figure(min(2, len(datasets)), rows)
+    for panel in list(panels.flat)[len(datasets) :]:
+        panel.set_axis_off()
+    handles: dict[str, Any] = {}
+    for panel, data in zip(panels.flat, datasets, strict=False):
+        handles |= _differences(panel, view, data, only)
+    return _finish(figure, view, f"{only[1]} less {only[0]}: {YIELD}, query by query", handles)
+
+
+def _differences(panel: Axes, view: View, data: str, arms: Sequence[str]) -> dict[str, Any]:
+    a, b = (view.sample(data, name) for name in arms)
+    if a is None or b is None:
+        return {}
+    both = [query for query in a.wanted if query in a.cells and query in b.cells]
+    values = [[side.cells[q].value("unique_valid") or 0.0 for q in both] for side in (a, b)]
+    sorted_ = sorted(y - x for x, y in zip(*values, strict=True))
+    found = paired(*values)
+    places = range(1, len(sorted_) + 1)
+    stems = panel.vlines(places, 0, sorted_, color="0.6", linewidth=1)
+    (dots,) = panel.plot(places, sorted_, linestyle="none", marker="o", markersize=4, color="black")
+    panel.axhline(0, color="0.2", linewidth=0.8)
+    handles: dict[str, Any] = {"a query": (stems, dots)}
+    if found.delta is not None:
+        handles["mean"] = panel.axhline(found.delta, color=COLOURS[0], dashes=(5, 2), linewidth=1.4)
+    if found.low is not None and found.high is not None:
+        band = panel.axhspan(found.low, found.high, color=COLOURS[0], alpha=0.18, linewidth=0)
+        handles["95 % interval of the mean"] = band
+    told = "" if found.delta is None else f": {found.delta:+.1f}"
+    panel.set(title=f"{title_of(data)}{told} (n = {found.n})", xlabel="queries, sorted",
+              ylabel="difference")  # fmt: skip
+    panel.set_xticks([])
+    return handles
+
+
+PICTURES: Mapping[str, Picture] = {
+    "trade-off": Picture("llm-budget", "yield against proximity and oracle rows", _trade_off),
+    "sweep": Picture("pruning-sweep", "yield and share pruned against the threshold", _sweep),
+    "yields": Picture("yields", "yield against LLM calls and oracle rows", _yields),
+    "paired": Picture("llm-budget", "two arms' difference for each query", _paired),
+}

@@ -1,0 +1,260 @@
+"""The results of experiments on disk: cells, failures, LLM replies, and the plans that were run.
+
+One SQLite file in a folder of its own; one process writes it, others may read meanwhile. A reply is
+on file before its search is told, a cell as soon as its search has ended: a process that dies loses
+neither.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from waysout.bench.arms import Arm, Plan
+from waysout.bench.cell import RESULTS_FILE, Cell, Cells, Key
+from waysout.errors import InputError, IntegrityError
+from waysout.llm.base import Reply
+from waysout.prompts.propose import Style
+from waysout.store.cells import as_cell, as_text, pack_reply, unpack_reply
+from waysout.store.faults import faults
+from waysout.store.folder import runs_dir
+from waysout.store.lock import WriterLock
+from waysout.store.tables import connect, settle, transaction, write_ahead
+
+APPLICATION = 0x57424E43
+VERSION = 1
+
+_TABLES = (
+    "CREATE TABLE cells (arm, llm, query, at, data, oracle, body, PRIMARY KEY (arm, llm, query))",
+    "CREATE TABLE failures (arm, llm, query, at, data, reason, PRIMARY KEY (arm, llm, query))",
+    "CREATE TABLE replies (key PRIMARY KEY, llm, body) WITHOUT ROWID",
+    "CREATE TABLE plans (hash PRIMARY KEY, name, at, body)",
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A search that came to no end, and why; it is tried again next time."""
+
+    arm: str
+    llm: str
+    query: int
+    data: str
+    reason: str
+    at: str = ""
+
+    @property
+    def key(self) -> Key:
+        """The key of the cell that there is not."""
+        return self.arm, self.llm, self.query
+
+
+def results_dir() -> Path:
+    """Return the usual folder of results, beside that of the runs."""
+    return runs_dir().parent / "bench"
+
+
+def now() -> str:
+    """Return the time as it stands in results."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+class Results:
+    """The results in a folder."""
+
+    def __init__(self, path: Path, db: sqlite3.Connection, lock: WriterLock | None = None) -> None:
+        self.path = path
+        self._db = db
+        self._lock = lock
+
+    # Opening -----------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Results:
+        """Open the results in a folder to add to them; made where there are none yet."""
+        path = Path(folder) / RESULTS_FILE
+        lock = WriterLock.take(path)
+        try:
+            with _faults(path):
+                db = _opened(path)
+                write_ahead(db)
+        except BaseException:
+            lock.release()
+            raise
+        return cls(path, db, lock)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Results:
+        """Open the results in a folder to read them, also while they are being added to."""
+        path = Path(folder) / RESULTS_FILE
+        if not path.is_file():
+            raise InputError(f"there are no results in {folder}: waysout bench run makes them")
+        with _faults(path):
+            db = connect(path, read_only=True)
+            _check(db, path)
+        return cls(path, db)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._lock is not None:
+            settle(self._db)
+        self._db.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Cells and failures ------------------------------------------------------------------------
+
+    def add(self, cell: Cell) -> None:
+        """Keep a cell; what failed before has not, after all."""
+        body, key = as_cell(cell.to_json()), cell.key
+        with _faults(self.path), transaction(self._db):
+            self._put("cells", (*key, cell.at, cell.data, cell.oracle, body))
+            self._db.execute("DELETE FROM failures WHERE arm = ? AND llm = ? AND query = ?", key)
+
+    def add_failure(self, failure: Failure) -> None:
+        """Keep why a search came to no end."""
+        reason = as_cell(failure.reason)
+        with _faults(self.path):
+            self._put("failures", (*failure.key, failure.at or now(), failure.data, reason))
+
+    def cells(self) -> Cells:
+        """Return all cells."""
+        rows = self._rows("SELECT body FROM cells ORDER BY arm, llm, query")
+        with _intact(self.path, "a cell"):
+            return Cells(Cell.from_json(row["body"]) for row in rows)
+
+    def done(self) -> set[Key]:
+        """Return the keys of all cells."""
+        return {(r[0], r[1], r[2]) for r in self._rows("SELECT arm, llm, query FROM cells")}
+
+    def failures(self) -> list[Failure]:
+        """Return the searches that failed when they were last tried."""
+        rows = self._rows("SELECT * FROM failures ORDER BY data, arm, llm, query")
+        with _intact(self.path, "a failure"):
+            return [Failure(**{**r, "reason": as_text(r["reason"])}) for r in map(dict, rows)]
+
+    def oracles(self) -> dict[str, set[str]]:
+        """Return of which oracles the cells of each data set are, by sha256."""
+        found: dict[str, set[str]] = {}
+        for data, oracle in self._rows("SELECT DISTINCT data, oracle FROM cells"):
+            found.setdefault(data, set()).add(oracle)
+        return found
+
+    # Replies -----------------------------------------------------------------------------------
+
+    def reply(self, key: str) -> Reply | None:
+        """Return an LLM's reply by the key of its request."""
+        found = self._rows("SELECT body FROM replies WHERE key = ?", key)
+        with _intact(self.path, "a reply"):
+            return unpack_reply(found[0]["body"]) if found else None
+
+    def keep_reply(self, key: str, llm: str, reply: Reply) -> None:
+        """Keep a reply; when this returns, no kill can lose it."""
+        with _faults(self.path):
+            self._put("replies", (key, llm, pack_reply(reply)))
+
+    def replies(self) -> dict[str, int]:
+        """Return how many replies of each LLM are on file."""
+        return dict(map(tuple, self._rows("SELECT llm, count(*) FROM replies GROUP BY llm")))
+
+    # Plans -------------------------------------------------------------------------------------
+
+    def note_plan(self, plan: Plan) -> None:
+        """Note that a plan, or a part of one, was run."""
+        body = as_cell(json.dumps(asdict(plan), ensure_ascii=False))
+        with _faults(self.path):
+            self._put("plans", (plan.hash, plan.name, now(), body))
+
+    def plans(self) -> list[Plan]:
+        """Return the plans that were run, of each name what was asked for last."""
+        rows = self._rows("SELECT name, body FROM plans ORDER BY at")
+        latest: dict[str, str | bytes] = {row["name"]: row["body"] for row in rows}
+        with _intact(self.path, "a plan"):
+            return [_plan(json.loads(as_text(body))) for body in latest.values()]
+
+    # SQLite ------------------------------------------------------------------------------------
+
+    def _put(self, table: str, values: tuple[object, ...]) -> None:
+        marks = ", ".join("?" * len(values))
+        self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", values)
+
+    def _rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
+        with _faults(self.path):
+            return self._db.execute(sql, values).fetchall()
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Return the file, with its tables."""
+    # Replies are about people: they are for nobody else to read.
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    db = connect(path)
+    try:
+        with transaction(db):
+            if not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                db.execute(f"PRAGMA application_id = {APPLICATION}")
+                db.execute(f"PRAGMA user_version = {VERSION}")
+                for table in _TABLES:
+                    db.execute(table)
+        _check(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _check(db: sqlite3.Connection, path: Path) -> None:
+    found = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id",
+                                                                     "user_version")]  # fmt: skip
+    if found != [APPLICATION, VERSION]:
+        raise InputError(
+            f"{path} holds no results of experiments of version {VERSION}: give another folder"
+        )
+
+
+@contextmanager
+def _faults(path: Path) -> Iterator[None]:
+    """Turn what SQLite complains of into our errors; it is not a run that is damaged."""
+    try:
+        with faults(path):
+            yield
+    except (InputError, IntegrityError) as error:
+        if not isinstance(error.__context__, sqlite3.Error):
+            raise
+        raise IntegrityError(_damaged(path, str(error.__context__))) from None
+
+
+@contextmanager
+def _intact(path: Path, what: str) -> Iterator[None]:
+    """Say of what cannot be read that it is damaged."""
+    try:
+        yield
+    except (InputError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as bad:
+        why = str(bad) if isinstance(bad, InputError) else f"{what}: {type(bad).__name__}: {bad}"
+        raise IntegrityError(_damaged(path, why)) from None
+
+
+def _damaged(path: Path, why: str) -> str:
+    return (
+        f"{path} is damaged ({why}); move it away: waysout bench run makes a new one, and exports "
+        "of it can be read as before"
+    )
+
+
+def _plan(table: Mapping[str, Any]) -> Plan:
+    """Read what `note_plan` wrote."""
+    arms = tuple(Arm(**{**arm, "style": Style(**arm["style"])}) for arm in table["arms"])
+    lists = {name: tuple(table[name]) for name in ("llms", "datasets")}
+    return Plan(**{**table, **lists, "arms": arms})

@@ -1,0 +1,99 @@
+"""The tables there are, and how one is made of finished searches."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from waysout.bench import (
+    tables_budget,
+    tables_other,
+    tables_ours,
+    tables_pruning,
+    tables_pruning_paired,
+    tables_reward,
+)
+from waysout.bench.arms import Plan
+from waysout.bench.cell import Cells, one_llm
+from waysout.bench.plan import load_plan
+from waysout.bench.table import Table
+from waysout.bench.tables_base import View, run_command
+from waysout.errors import InputError, unknown
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table: the plan whose searches it needs, what makes it, and whether it takes all LLMs."""
+
+    plan: str
+    build: Callable[[View], list[Table]]
+    every_llm: bool = False
+
+
+TABLES: Mapping[str, Entry] = {
+    "llm-budget": Entry("llm-budget", tables_budget.llm_budget),
+    "oracle-budget": Entry("oracle-budget", tables_budget.oracle_budget),
+    "reward-weights": Entry("reward-weights", tables_reward.reward_weights),
+    "reward-paired": Entry("reward-weights", tables_reward.reward_paired),
+    "pruning-sweep": Entry("pruning-sweep", tables_pruning.pruning_sweep),
+    "pruning-best": Entry("pruning-sweep", tables_pruning.pruning_best),
+    "pruning-heldout": Entry("pruning-heldout", tables_pruning.pruning_heldout),
+    "pruning-paired": Entry("pruning-sweep", tables_pruning_paired.pruning_paired),
+    "compressors": Entry("compressors", tables_other.compressors),
+    "cost": Entry("cost", tables_other.cost),
+    "yields": Entry("yields", tables_ours.yields),
+    "prompts": Entry("prompts", tables_ours.prompts),
+    "rules": Entry("rules", tables_ours.rules),
+    "llm-sizes": Entry("llm-sizes", tables_ours.llm_sizes, every_llm=True),
+}
+
+
+def build(
+    name: str,
+    cells: Cells,
+    *,
+    llm: str | None = None,
+    queries: int | None = None,
+    plan: str | None = None,
+    places: Sequence[str] = (),
+) -> list[Table]:
+    """Return a table, or the few that belong together, of the searches that are there.
+
+    ``plan`` is another plan than the table's own, with more or other arms. ``places`` are where the
+    cells come from: they are part of the command that each table names.
+    """
+    entry = TABLES.get(name)
+    if entry is None:
+        raise InputError(unknown("table", name, TABLES))
+    chosen = load_plan(plan or entry.plan)
+    if queries is not None:
+        chosen = chosen.cut(queries=queries)
+    llms = _llms(chosen, cells)
+    asked = llm or ""
+    if not entry.every_llm or llm:
+        asked = one_llm(llms, llm or "")
+    command = _command(name, llm, queries, plan, places)
+    own = load_plan(entry.plan) if plan else None
+    view = View(chosen, cells, asked, llms, command, own)
+    if not any(view.of(arm).n for arm in chosen.arms) and not (entry.every_llm and llms):
+        run = run_command(plan or entry.plan, places)
+        raise InputError(f"no search of the plan {chosen.name} is in these results: {run}")
+    return [table for table in entry.build(view) if table.lines]
+
+
+def _llms(plan: Plan, cells: Cells) -> tuple[str, ...]:
+    """Return the LLMs that a plan's arms were run with."""
+    ids = {arm.id for arm in plan.arms if arm.asks_llm}
+    return tuple(sorted({cell.llm for cell in cells if cell.arm in ids}))
+
+
+def _command(
+    name: str, llm: str | None, queries: int | None, plan: str | None, places: Sequence[str]
+) -> str:
+    words = ["waysout", "bench", "table", name]
+    for place in places:
+        words += ["--results", place]
+    for option, value in (("--llm", llm), ("--queries", queries), ("--plan", plan)):
+        words += [option, str(value)] if value is not None else []
+    return shlex.join(words)

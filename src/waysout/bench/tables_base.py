@@ -1,0 +1,382 @@
+"""What all tables are made with: the searches of an arm, means of them, pairs of them, a header."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import groupby
+
+from waysout.bench import paper
+from waysout.bench.arms import Arm, Plan
+from waysout.bench.cell import Cell, Cells
+from waysout.bench.stats import Paired, non_empty_mean, paired, zeros
+from waysout.bench.table import NOT_DEFINED, NOT_RUN, Figure, Line, Number, Table
+from waysout.datasets.queries import QueryList, query_list
+from waysout.domain.result import OutcomeKind
+from waysout.llm.connect import is_simulated
+
+Mean = Callable[[Iterable[float | None]], float | None]
+Find = Callable[[Arm], paper.PaperRow]
+"""Finds the paper's row of an arm by what the arm is called."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column: its title, what cells call it, its digits, and the column of the paper's files."""
+
+    title: str
+    name: str
+    digits: int = 2
+    paper: str = ""
+
+
+UNIQUE = Measure("unique valid", "unique_valid", 2, "unique_valid")
+PROXIMITY = Measure("proximity", "proximity", 3, "proximity")
+SPARSITY = Measure("sparsity", "sparsity", 3, "sparsity")
+NOVELTY = Measure("novelty", "novelty", 3, "novelty")
+PRUNED = Measure("prune %", "prune_pct", 2, "prune_pct")
+ROWS = Measure("oracle rows", "rows", 1, "oracle_evals")
+CALLS = Measure("calls", "calls", 1)
+VALIDITY = Measure("validity %", "validity_pct", 1, "validity_pct")
+# Differences of means are small: one more digit.
+FINE = (UNIQUE, *(replace(m, digits=4) for m in (PROXIMITY, SPARSITY, NOVELTY)))
+NON_EMPTY = (
+    "Means: proximity, sparsity and novelty over the queries with an option (non-empty means), "
+    "prune % and validity % over those with a candidate, all else over all queries. Prune % is "
+    "pruned / (pruned + evaluated): candidates that break the format or a rule are in neither."
+)
+METRIC = "metric"
+PAIRED_COLUMNS = ("n", "A", "B", "Δ", "low", "high", "t", "p", "dz")
+PAIRED = (
+    "Δ is the mean of B − A over the n queries that both have a value for; low and high are its "
+    "95 % interval (percentile bootstrap, 10,000 resamples, seed 42); t and p: two-tailed paired "
+    "t-test; dz = t/√n. No correction for the number of tests."
+)
+SAME_DIFFERENCE = (
+    f"{NOT_DEFINED}: every query shows the same difference, or there are fewer than two: "
+    "there is no spread to test against."
+)
+
+
+@lru_cache(maxsize=16)
+def stored(data: str) -> QueryList:
+    """Return the stored queries of a data set, in their order."""
+    return query_list(data)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The finished searches of an arm, by query, of all that are wanted, in the stored order."""
+
+    arm: Arm
+    wanted: tuple[int, ...]
+    cells: dict[int, Cell]
+
+    @property
+    def n(self) -> int:
+        """How many searches there are."""
+        return len(self.cells)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every search that is wanted is there."""
+        return self.n == len(self.wanted) > 0
+
+    def values(self, name: str) -> list[float | None]:
+        """Return a figure of each search that is there."""
+        return [cell.value(name) for cell in self.cells.values()]
+
+    def mean(self, name: str, mean: Mean = non_empty_mean) -> float | None:
+        """Return the mean of a figure, over the searches that have it unless ``mean`` differs."""
+        return mean(self.values(name))
+
+    def at(self, positions: Sequence[int]) -> Sample:
+        """Return the part for some of the queries, given by their places in the stored order."""
+        wanted = tuple(self.wanted[i] for i in positions)
+        cells = {query: self.cells[query] for query in wanted if query in self.cells}
+        return replace(self, wanted=wanted, cells=cells)
+
+    def count(self) -> Figure:
+        """Return how many searches there are, of how many if some are missing."""
+        some = f"{self.n} of {len(self.wanted)}" if self.n else NOT_RUN
+        return Figure(float(self.n) if self.complete else some, digits=0)
+
+    def empty(self) -> Figure:
+        """Return for how many queries nothing was found."""
+        found = sum(not cell.value("unique_valid") for cell in self.cells.values())
+        return Figure(float(found) if self.n else None, digits=0)
+
+
+@dataclass(frozen=True)
+class View:
+    """A plan's searches with one LLM, and what a table of them says of itself.
+
+    ``llms`` are all LLMs that the plan's arms were run with. ``own`` is the plan of ours that has
+    the paper's arms, where ``plan`` is another.
+    """
+
+    plan: Plan
+    cells: Cells
+    llm: str
+    llms: tuple[str, ...]
+    command: str = ""
+    own: Plan | None = None
+
+    def of(self, arm: Arm) -> Sample:
+        """Return the searches of an arm."""
+        wanted = stored(arm.data).rows[: min(self.plan.queries, arm.queries)]
+        there = self.cells.of(arm, self.llm)
+        return Sample(arm, wanted, {q: there[q] for q in wanted if q in there})
+
+    def samples(self, data: str) -> list[Sample]:
+        """Return the searches of each arm on a data set, in the plan's order."""
+        return [self.of(arm) for arm in self.plan.arms if arm.data == data]
+
+    def sample(self, data: str, name: str) -> Sample | None:
+        """Return the searches of an arm by name; None where the plan has no such arm."""
+        arms = (arm for arm in self.plan.arms if (arm.data, arm.name) == (data, name))
+        return next((self.of(arm) for arm in arms), None)
+
+    @cached_property
+    def _papers(self) -> dict[str, Arm]:
+        return {arm.id: arm for arm in (self.own or self.plan).arms}
+
+    def papers(self, arm: Arm) -> Arm | None:
+        """Return the arm of our own plan that searches as this one does, whatever it is called."""
+        return self._papers.get(arm.id)
+
+    def row(self, arm: Arm, find: Find) -> paper.PaperRow:
+        """Return the paper's row of an arm; none of one with other settings than the paper's."""
+        same = self.papers(arm)
+        return {} if same is None else find(same)
+
+    def unlike(self, find: Find) -> list[str]:
+        """Say which arms are called as the paper's, and have other settings."""
+        unlike = [a for a in self.plan.arms if self.papers(a) is None and find(a)]
+        names = list(dict.fromkeys(f"{title_of(arm.data)}, {arm.name}" for arm in unlike))
+        return [other_settings(names)] if names else []
+
+    def table(
+        self,
+        name: str,
+        title: str,
+        labels: Sequence[str],
+        columns: Sequence[str],
+        lines: Iterable[Line],
+        about: Sequence[str] = (),
+        notes: Sequence[str] = (),
+    ) -> Table:
+        """Return a table with the header that all have."""
+        lines = tuple(shortened(lines, by_metric=labels[-1] == METRIC))
+        made = Table(name, title, (), tuple(labels), tuple(columns), lines, (), self.command)
+        theirs = [THEIRS] if made.has_paper else []
+        found = (*notes, *_notes(lines), *_not_searched(self._used()))
+        return replace(made, about=(*self.header(), *theirs, *about), notes=found)
+
+    def header(self) -> Iterator[str]:
+        """Say which LLM, oracles, queries and code the figures come from."""
+        used = self._used()
+        asked = any(arm.asks_llm for arm in self.plan.arms)
+        names = [llm_words(llm) for llm in self._llms() if llm and asked]
+        yield f"LLM: {'; '.join(names) or 'none is asked'}"
+        yield f"Oracles (LightGBM): {_oracles(used)}"
+        yield f"Queries: the first {self.plan.queries} stored queries of each data set"
+        yield f"Code: {_code(used)}"
+
+    def _used(self) -> list[Cell]:
+        """Return the cells, those of arms that ask no LLM once."""
+        found = {cell.key: cell for arm in self.plan.arms for llm in self._llms()
+                 for cell in replace(self, llm=llm).of(arm).cells.values()}  # fmt: skip
+        return list(found.values())
+
+    def _llms(self) -> tuple[str, ...]:
+        return (self.llm,) if self.llm else self.llms or ("",)
+
+
+THEIRS = (
+    f"ours / paper: beneath our figures are the paper's where it has them ({paper.LLM}, with its "
+    "own oracles, queries and key)"
+)
+
+
+def _notes(lines: Sequence[Line]) -> Iterator[str]:
+    if any(figure.ours == NOT_DEFINED for line in lines for figure in line.figures):
+        yield SAME_DIFFERENCE
+    counts = {line.figures[0].ours for line in lines}
+    if any(isinstance(count, str) and count != NOT_RUN for count in counts):
+        yield "Lines with fewer searches than wanted are means over other queries than the rest."
+
+
+def _not_searched(cells: Sequence[Cell]) -> Iterator[str]:
+    """Say so where a yield of 0 is none of a search."""
+    kinds = (OutcomeKind.ALREADY_APPROVED, OutcomeKind.INFEASIBLE)
+    counts = Counter(cell.outcome for cell in cells if cell.outcome in kinds)
+    if counts:
+        told = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items()))
+        yield f"Queries with nothing to search for count as a yield of 0: {told}."
+
+
+def llm_words(llm: str) -> str:
+    """Name an LLM as readers should read it; a server's address is nothing to them.
+
+    >>> llm_words("simulated:1"), llm_words("openai:gemma@http://localhost:80")
+    ('simulated:1 (simulated: no language model)', 'openai:gemma')
+    """
+    if is_simulated(llm):
+        return f"{llm} (simulated: no language model)"
+    return llm.partition("@")[0]
+
+
+def _oracles(cells: Sequence[Cell]) -> str:
+    """Name the oracles, with the accuracy of those that the stored queries were drawn with."""
+    found = dict.fromkeys((cell.data, cell.oracle) for cell in cells)
+    known = []
+    for data, sha in found:
+        queries = stored(data)
+        # The rows that measure an oracle also told when to stop its training, as in the paper.
+        accuracy = f", accuracy {queries.accuracy:.3f} (optimistic)"
+        told = accuracy if queries.oracle_sha256 == sha else ""
+        known.append(f"{data} {sha[:12]}{told}")
+    return "; ".join(known) or "unknown"
+
+
+def _code(cells: Sequence[Cell], most: int = 3) -> str:
+    counts = Counter(f"waysout {cell.version} commit {short(cell.commit)}" for cell in cells)
+    told = [f"{code} ({n} searches)" for code, n in counts.most_common(most)]
+    others = len(counts) - len(told)
+    return ", ".join([*told, *([f"{others} more"] if others else [])])
+
+
+def short(commit: str) -> str:
+    """Return a commit short enough to read, with what was said of changes to it."""
+    sha, plus, changes = commit.partition("+")
+    return f"{sha[:12]}{plus}{changes}" or "unknown"
+
+
+def other_settings(names: Sequence[str], most: int = 3) -> str:
+    """Say that arms are not the paper's, though they are called so."""
+    told = "; ".join(names[:most])
+    more = f"; {len(names) - most} more" if len(names) > most else ""
+    return f"Other settings than in the paper's table, whose figures are left out: {told}{more}."
+
+
+def run_command(plan: str, places: Sequence[str] = ()) -> str:
+    """Return the command that runs a plan, into the folder that the results are read from."""
+    folders = [place for place in places if not place.endswith((".jsonl", ".jsonl.gz"))]
+    into = ["--results", folders[0]] if folders else []
+    return shlex.join(["waysout", "bench", "run", plan, *into])
+
+
+# Lines -----------------------------------------------------------------------------------------
+
+
+def shortened(lines: Iterable[Line], *, by_metric: bool = False) -> Iterator[Line]:
+    """Yield lines with one for all data sets that were not run, at the end.
+
+    Where the last label is a metric, an arm or a pair that was not run has one for all of them.
+    """
+    missing: list[str] = []
+    blank: Line | None = None
+    for data, group in groupby(lines, key=lambda line: line.labels[0]):
+        of_data = list(group)
+        if all(not line.was_run for line in of_data):
+            missing.append(data)
+            blank = of_data[0]
+        elif by_metric:
+            for _, pair in groupby(of_data, key=lambda line: line.labels[:-1]):
+                yield from _one_if_not_run(list(pair))
+        else:
+            yield from of_data
+    if blank is not None:
+        yield _not_run(blank, (", ".join(missing), *[""] * (len(blank.labels) - 1)))
+
+
+def _one_if_not_run(lines: list[Line]) -> list[Line]:
+    if any(line.was_run for line in lines):
+        return lines
+    return [_not_run(lines[0], (*lines[0].labels[:-1], ""))]
+
+
+def _not_run(line: Line, labels: tuple[str, ...]) -> Line:
+    return Line(labels, (Figure(NOT_RUN), *[Figure(None)] * (len(line.figures) - 1)))
+
+
+def mean_figures(
+    sample: Sample,
+    measures: Sequence[Measure],
+    row: paper.PaperRow | None = None,
+    mean: Mean = non_empty_mean,
+) -> list[Figure]:
+    """Return the means of an arm, each with the paper's."""
+    return [beside(sample.mean(m.name, mean), row, m.paper, m.digits) for m in measures]
+
+
+def beside(
+    ours: Number,
+    row: paper.PaperRow | None,
+    column: str,
+    digits: int,
+    *,
+    signed: bool = False,
+    general: bool = False,
+) -> Figure:
+    """Return a figure of ours with the cell of the paper's row, where there is one."""
+    there = row or {}
+    printed = there.get(column, "")
+    return Figure(ours, paper.number(there, column), digits, signed, general, printed)
+
+
+def paired_line(
+    labels: Sequence[str],
+    a: Sample | None,
+    b: Sample | None,
+    measure: Measure,
+    row: paper.PaperRow | None = None,
+    *,
+    empties_as_zero: bool = False,
+) -> Line:
+    """Return a comparison of two arms, with the paper's where it has made it."""
+    runs = " ".join(side.arm.id for side in (a, b) if side is not None and side.n)
+    if a is None or b is None or not a.n or not b.n:
+        found, count = Paired(0), NOT_RUN
+    else:
+        found, ran = _compared(a, b, measure.name, empties_as_zero)
+        wanted = max(len(a.wanted), len(b.wanted))
+        count = "" if ran == wanted else f"{found.n} ({ran}/{wanted} run)"
+    return Line(tuple(labels), _paired_figures(found, count, measure.digits, row or {}), runs)
+
+
+def _compared(a: Sample, b: Sample, name: str, empties_as_zero: bool) -> tuple[Paired, int]:
+    """Compare two arms on the queries both have finished; also say how many those are."""
+    both = [query for query in a.wanted if query in a.cells and query in b.cells]
+    left, right = ([side.cells[query].value(name) for query in both] for side in (a, b))
+    if empties_as_zero:
+        left, right = [*zeros(left)], [*zeros(right)]
+    return paired(left, right), len(both)
+
+
+def _paired_figures(
+    found: Paired, count: str, digits: int, row: paper.PaperRow
+) -> tuple[Figure, ...]:
+    row = paper.with_ends(row)
+    no_test: Number = NOT_DEFINED if found.n else None
+    t, p, dz = (no_test if value is None else value for value in (found.t, found.p, found.dz))
+    return (
+        beside(count or float(found.n), row, "n", 0),
+        beside(found.mean_a, row, "mean_a", digits),
+        beside(found.mean_b, row, "mean_b", digits),
+        beside(found.delta, row, "delta", digits, signed=True),
+        beside(found.low, row, "low", digits, signed=True),
+        beside(found.high, row, "high", digits, signed=True),
+        beside(t, row, "t", 2, signed=True),
+        beside(p, row, "p", 2, general=True),
+        beside(dz, row, "dz", 2, signed=True),
+    )
+
+
+def title_of(data: str) -> str:
+    """Return a data set's name as the paper writes it, where it has it."""
+    return paper.NAMES.get(data, data)

@@ -1,0 +1,1 @@
+"""Servers that speak the OpenAI protocol: vLLM, SGLang, llama.cpp, Ollama, the cloud."""

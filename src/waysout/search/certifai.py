@@ -1,0 +1,139 @@
+"""CERTIFAI: a genetic search for approved rows near the query.
+
+After Sharma and others (2020). The population is carried from generation to generation, what may
+not change is the query's own after every operator, and rows asked before are bred anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waysout.search.base import Case, Method, Search, least, within
+from waysout.search.batches import BatchSearch, Idea
+from waysout.search.ranking import DECIMALS
+from waysout.search.space import Coordinates, Matrix, Space
+
+_SMALLEST, _LARGEST = 10, 200
+_BRED, _DRAWN = 3, 5  # rounds of each, until a generation is full
+_SPREAD = 2.0  # scales, of what is drawn around the query
+_REDRAWN = 0.2  # share of the mutated values
+
+
+@dataclass(frozen=True)
+class Certifai(Method):
+    """Keeps the ``population`` fittest of all rows so far and breeds as many anew.
+
+    A ``population`` of 0 stands for the root of the oracle rows, from 10 to 200. Approved rows are
+    the fittest, the nearest to the query first; then the likeliest. A child takes features from a
+    second parent with the chance ``crossover``, and has others mutated with the chance
+    ``mutation``, or where it was not crossed: a number becomes the mean of two parents, anything
+    else what a parent has; some are drawn anew. ``query_share`` of second parents are the query.
+    ``nearby`` is the share drawn around the query, where the others come from all that is allowed.
+    """
+
+    name: ClassVar[str] = "certifai"
+
+    population: int = least(0, 0)
+    crossover: float = within(0, 1, 0.5)
+    mutation: float = within(0, 1, 0.2)
+    query_share: float = within(0, 1, 0.2)
+    nearby: float = within(0, 1, 0.75)
+
+    def start(self, case: Case) -> Search:
+        """Return a search whose draws follow from the seed and the query."""
+        return _Evolution(case.with_row_limit(), self)
+
+
+class _Evolution(BatchSearch):
+    def __init__(self, case: Case, method: Certifai) -> None:
+        root = math.isqrt(case.budget.oracle_rows or 0)
+        super().__init__(case, method.population or min(max(root, _SMALLEST), _LARGEST))
+        self.method = method
+        self._space = Space(case.problem, case.query)
+        self._coordinates = Coordinates(self._space)
+        self._rng = case.generator()
+        self._people = self._space.start[:0].reshape(0, len(self._space.start))
+        self._faults = np.empty((0, 3))  # what makes a person less fit, the worst first
+
+    def _batch(self, most: int) -> list[Idea]:
+        """Return a generation; where its parents give nothing new, newcomers fill it up."""
+        breeders = [self._bred] * _BRED if len(self._people) else []
+        ideas: list[Idea] = []
+        for make in [*breeders, *[self._newcomers] * _DRAWN] if self._space.levers else []:
+            wanted = most - len(ideas)
+            if wanted:
+                rows = self._space.rows(make(max(wanted, _SMALLEST)))
+                ideas += self._ideas(rows, wanted)
+        return ideas
+
+    def _nothing_left(self) -> str:
+        if not self._space.levers:
+            return "no feature may change"
+        return "neither breeding nor drawing gave anything new that the rules allow"
+
+    def _learn(
+        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+    ) -> None:
+        """Let the fittest of parents and children live."""
+        problem = self.case.problem
+        children = problem.schema.encode([idea.row for idea in ideas])
+        refused = ~np.array(valid)
+        worth = np.round([problem.goal.worth(chance) for chance in chances], DECIMALS)
+        # Of approved rows the likelier is no better.
+        faults = np.column_stack(
+            [refused, np.where(refused, -worth, 0.0), self._space.distances(children)]
+        )
+        people = np.concatenate([self._people, children])
+        faults = np.concatenate([self._faults, faults])
+        fittest = np.lexsort(faults.T[::-1])[: self._size]
+        self._people, self._faults = people[fittest], faults[fittest]
+
+    # Breeding ----------------------------------------------------------------------------------
+
+    def _newcomers(self, count: int) -> Matrix:
+        """Draw rows that move some of the levers."""
+        anywhere = self._space.drawn(count, self._rng)
+        points = _SPREAD * self._rng.standard_normal((count, self._coordinates.width))
+        near = self._coordinates.encoded(points)
+        drawn = np.where(self._chance(count, self.method.nearby), near, anywhere)
+        return np.where(self._some_features(count), drawn, self._space.start)
+
+    def _bred(self, count: int) -> Matrix:
+        """Return children: crossed, mutated or both."""
+        crossed = self._chance(count, self.method.crossover)
+        mutated = ~crossed | self._chance(count, self.method.mutation)
+        taken = crossed & self._some_features(count)
+        children = np.where(taken, self._second_parents(count), self._parents(count))
+        return np.where(mutated & self._some_features(count), self._mutations(count), children)
+
+    def _mutations(self, count: int) -> Matrix:
+        one, other = self._second_parents(count), self._second_parents(count)
+        numeric = [feature.is_numeric for feature in self.case.problem.schema]
+        mixed = np.where(numeric, (one + other) / 2, one)
+        redrawn = self._rng.random(mixed.shape) < _REDRAWN
+        return np.where(redrawn, self._newcomers(count), mixed)
+
+    def _parents(self, count: int) -> Matrix:
+        return self._people[self._rng.integers(len(self._people), size=count)]
+
+    def _second_parents(self, count: int) -> Matrix:
+        home = self._chance(count, self.method.query_share)
+        return np.where(home, self._space.start, self._parents(count))
+
+    def _chance(self, count: int, share: float) -> NDArray[np.bool_]:
+        return self._rng.random((count, 1)) < share
+
+    def _some_features(self, count: int) -> NDArray[np.bool_]:
+        """Choose one to all of the levers for each row, every number of them equally likely."""
+        columns = list(self._space.levers)
+        most = self._rng.integers(len(columns), size=(count, 1))
+        places = np.argsort(self._rng.random((count, len(columns))), axis=1)
+        chosen = np.zeros((count, len(self._space.start)), dtype=np.bool_)
+        chosen[:, columns] = places <= most
+        return chosen

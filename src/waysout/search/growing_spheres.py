@@ -1,0 +1,234 @@
+"""Growing Spheres: rings around the query, ever wider, until the oracle approves something.
+
+After Laugel and others (2018), whose search ends at the nearest row it finds, less what that does
+not need. Here rings are sized by the rows there are and widen by a factor, every approved row is
+made sparse, many side by side, and further rings follow until all rows are spent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from waysout.domain.schema import Row
+from waysout.search.base import Case, Method, Search, least, within
+from waysout.search.batches import BatchSearch, Idea
+from waysout.search.space import Coordinates, Matrix, Space
+
+_LAYERS = 20
+_SMALLEST, _LARGEST = 5, 100
+_TRIES = 3  # a ring that gave nothing new in so many draws is left
+_FARTHEST = 1e15
+_RINGS = 15  # how many there are at most: fewer than the layers, so that all is within reach
+
+
+@dataclass(frozen=True)
+class GrowingSpheres(Method):
+    """Draws ``layer`` rows from a ball around the query, then from ring on ring around it.
+
+    A ``layer`` of 0 stands for a twentieth of the oracle rows, from 5 to 100. At the radius 1 a
+    number moves by about one scale of the distance. The ball shrinks while something in it is
+    approved; then each ring is wider than the last by the factor ``growth``, or by more where the
+    farthest value would not be reached in 15. Past the first with an approved row they start there
+    again, and go one ring farther each time. ``sparse`` puts back what an approved row does not
+    need, the smallest change first.
+    """
+
+    name: ClassVar[str] = "growing-spheres"
+
+    layer: int = least(0, 0)
+    first_radius: float = within(0.001, 1000, 0.5)
+    growth: float = within(1.01, 100, 1.5)
+    sparse: bool = True
+
+    def start(self, case: Case) -> Search:
+        """Return a search whose draws follow from the seed and the query."""
+        return _SpheresSearch(case.with_row_limit(), self)
+
+
+@dataclass(slots=True)
+class _Hit:
+    """An approved row, and the levers it moves that may yet go back, the smallest change first."""
+
+    row: Row
+    levers: list[str]
+    trial: Row = ()
+
+    def told(self, approved: bool) -> None:
+        """Take the first lever as put back, or as needed."""
+        self.levers.pop(0)
+        self.row = self.trial if approved else self.row
+
+
+class _SpheresSearch(BatchSearch):
+    def __init__(self, case: Case, method: GrowingSpheres) -> None:
+        rows = case.budget.oracle_rows or 0
+        super().__init__(case, method.layer or min(max(rows // _LAYERS, _SMALLEST), _LARGEST))
+        self._space = Space(case.problem, case.query)
+        self._coordinates = Coordinates(self._space)
+        self._rings = Rings(method.first_radius, method.growth, self._coordinates.reach)
+        self._sparse = method.sparse
+        self._rng = case.generator()
+        self._hits: list[_Hit] = []
+        self._trials: dict[str, _Hit] = {}  # by the key that is asked
+        self._drawn = self._approved = 0  # in this ring
+
+    def _batch(self, most: int) -> list[Idea]:
+        ideas = self._put_back(most)
+        return ideas + self._draw(most - len(ideas))
+
+    def _nothing_left(self) -> str:
+        if not self._space.levers:
+            return "no feature may change"
+        return "no ring around the query holds anything new that the rules allow"
+
+    def _learn(
+        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+    ) -> None:
+        for idea, approved in zip(ideas, valid, strict=True):
+            hit = self._trials.pop(idea.key, None)
+            if hit is not None:
+                hit.told(approved)
+                continue
+            self._drawn += 1
+            self._approved += approved
+            if approved and self._sparse:
+                self._hits.append(_Hit(idea.row, self._smallest_first(idea.row)))
+        if self._drawn >= self._size:
+            self._next_ring()
+
+    # Rings -------------------------------------------------------------------------------------
+
+    def _draw(self, most: int) -> list[Idea]:
+        """Return new rows of this ring, or of the next that holds any."""
+        for _ in range(self._rings.count if self._space.levers and most else 0):
+            found: list[Idea] = []
+            for _ in range(_TRIES):
+                wanted = most - len(found)
+                found += self._ideas(self._in_ring(max(wanted, _SMALLEST)), wanted)
+            if found:
+                return found
+            self._rings.widen()
+            self._next_ring()
+        return []
+
+    def _in_ring(self, count: int) -> list[Row]:
+        points = ring(
+            count, self._coordinates.width, self._rings.inner, self._rings.outer, self._rng
+        )
+        return self._space.rows(self._coordinates.encoded(points))
+
+    def _next_ring(self) -> None:
+        self._rings.next(self._approved > 0)
+        self._drawn = self._approved = 0
+
+    # Putting back ------------------------------------------------------------------------------
+
+    def _smallest_first(self, row: Row) -> list[str]:
+        """Return the levers a row moves, by how far it moves them."""
+        problem, sizes = self.case.problem, self._space.sizes(row)
+        moved = sorted(problem.rules.moved(self.case.query, row))
+        return sorted(moved, key=lambda name: sizes[problem.schema.index(name)])
+
+    def _put_back(self, most: int) -> list[Idea]:
+        """Return the next trial of each hit, as many as may be asked."""
+        ideas: list[Idea] = []
+        unfinished: list[_Hit] = []
+        for number, hit in enumerate(self._hits):
+            if len(ideas) == most:
+                unfinished += self._hits[number:]
+                break
+            idea = self._trial(hit)
+            if idea is not None:
+                self._trials[idea.key] = hit
+                ideas.append(idea)
+            if hit.levers:
+                unfinished.append(hit)
+        self._hits = unfinished
+        return ideas
+
+    def _trial(self, hit: _Hit) -> Idea | None:
+        """Return the next row to ask of a hit; none where it is over, or goes the way of another.
+
+        What was asked under the same key is not asked again, and counts as it did then.
+        """
+        problem, query = self.case.problem, self.case.query
+        while hit.levers:
+            hit.trial = problem.rules.put_back(query, hit.row, hit.levers[0])
+            idea = self._idea(hit.trial)
+            if idea is not None:
+                return idea
+            key = problem.key(hit.trial)
+            if key in self._trials:
+                return None
+            hit.told(self.archive.is_valid(hit.trial, key in self.archive))
+        return None
+
+
+class Rings:
+    """Which ring is next: a ball that shrinks while it holds a yes, then rings around it."""
+
+    def __init__(self, ball: float, growth: float, reach: float) -> None:
+        span = max(1.0, min(reach, _FARTHEST) / ball)
+        self._ball, self._growth = ball, max(growth, span ** (1 / _RINGS))
+        self.count = 2 + math.ceil(math.log(span) / math.log(self._growth))
+        """How many rings there are, up to the one that holds the farthest value."""
+        self._shrinking = True
+        self._number = 0
+        self._first: int | None = None  # the first with a yes
+        self._beyond = 0
+
+    @property
+    def inner(self) -> float:
+        """The radius from which the ring begins; 0 where it is a ball."""
+        return self._radius(self._number - 1) if self._number else 0.0
+
+    @property
+    def outer(self) -> float:
+        """The radius at which it ends."""
+        return self._radius(self._number)
+
+    def _radius(self, number: int) -> float:
+        radius: float = self._ball * self._growth**number
+        return radius
+
+    @property
+    def _last(self) -> int:
+        farthest = self.count - 1
+        return farthest if self._first is None else min(self._first + self._beyond, farthest)
+
+    def widen(self) -> None:
+        """Hear that this ring holds nothing new, so that one farther out is wanted."""
+        self._beyond += 1
+
+    def next(self, approved: bool) -> None:
+        """Hear whether this ring held a yes, and go to the next."""
+        if self._shrinking and approved:
+            self._ball /= self._growth
+            self.count += 1
+            return
+        self._shrinking = False
+        if approved and self._first is None:
+            self._first = self._number
+        if self._number < self._last:
+            self._number += 1
+        else:
+            self._number = self._first or 0
+            self._beyond += 1
+
+
+def ring(count: int, width: int, inner: float, outer: float, rng: np.random.Generator) -> Matrix:
+    """Draw points spread evenly between two radii, in as many coordinates as ``width`` says.
+
+    Radii are those of one coordinate: the root of the mean square, not of the sum.
+    """
+    points = rng.standard_normal((count, width))
+    points /= np.sqrt(np.mean(points * points, axis=1, keepdims=True))
+    hollow, share = (inner / outer) ** width, rng.random((count, 1))
+    radii = outer * (hollow + share * (1.0 - hollow)) ** (1.0 / width)
+    found: Matrix = points * radii
+    return found

@@ -1,0 +1,220 @@
+"""The plans that come with Waysout: all of them load, and are what the tables and the paper say."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+
+import pytest
+
+from waysout.bench import paper
+from waysout.bench.arms import Arm, Plan
+from waysout.bench.plan import load_plan, plan_names
+from waysout.llm.models import MODELS
+from waysout.methods import METHODS
+
+DATASETS = ("loan", "adult", "credit", "heloc")
+REWARDS = ("BASELINE", "VALIDITY", "BALANCED", "QUALITY", "DIVERSITY", "EQUAL")
+SCOPES = ("global", "path", "window")
+THETAS = (0.001, 0.005, 0.01, 0.02)
+TAUS = (0.01, 0.03, 0.05, 0.1)
+WITHOUT_LLM = ("dice", "growing-spheres", "certifai", "cchvae", "tabular-diffusion", "random")
+LATS = tuple(
+    f"LATS {kind}, K={k}" for k, kind in product((1, 5), ("standard", "high-temp", "diversity"))
+)
+
+# Arms of all data sets, searches, and the LLM calls they make at most.
+SIZES = {
+    "compressors": (3, 90, 1_800),
+    "cost": (12, 360, 10_800),
+    "llm-budget": (48, 1_440, 36_720),
+    "llm-sizes": (8, 240, 7_200),
+    "oracle-budget": (64, 1_920, 0),
+    "oracle-budget-large": (39, 1_170, 0),
+    "prompts": (48, 1_440, 43_200),
+    "pruning-heldout": (100, 3_000, 90_000),
+    "pruning-sweep": (100, 3_000, 90_000),
+    "reward-weights": (24, 720, 21_600),
+    "rules": (24, 720, 21_600),
+    "yields": (48, 1_440, 18_000),
+}
+NAMES: dict[str, set[str]] = {
+    "compressors": {"gzip", "rlbwt", "repair"},
+    "cost": {"compression", "none", "LATS K=1"},
+    "llm-budget": {
+        "Comp-MCTS", "Comp-MCTS, no pruning", "Comp-MCTS, embedding pruning", *LATS, "recombine",
+        "recombine, 6 calls", "random",
+    },
+    "llm-sizes": {"comp-mcts", "recombine"},
+    "oracle-budget": {
+        f"{method} rows={rows}"
+        for method, rows in product((*WITHOUT_LLM, "nearest", "recombine"), (150, 1000))
+    },
+    "prompts": {
+        *(
+            f"{method} template={template} strict={strict}"
+            for method, template, strict in product(
+                ("comp-mcts", "recombine"), ("paper", "waysout"), ("false", "true")
+            )
+        ),
+        *(
+            f"{method} constrained template={template}"
+            for method, template in product(("comp-mcts", "recombine"), ("paper", "waysout"))
+        ),
+    },
+    "pruning-sweep": {
+        "none",
+        *(f"compression scope={s} threshold={t}" for s, t in product(SCOPES, THETAS)),
+        *(f"embedding scope={s} threshold={t}" for s, t in product(SCOPES, TAUS)),
+    },
+    "reward-weights": set(REWARDS),
+    "rules": {
+        f"{method} rules={rules}"
+        for method, rules in product(
+            ("comp-mcts", "lats-diversity", "recombine"), ("paper", "realistic")
+        )
+    },
+    "yields": set(METHODS),
+}  # fmt: skip
+
+
+@cache
+def plan(name: str) -> Plan:
+    return load_plan(name)
+
+
+def of(name: str, data: str) -> dict[str, Arm]:
+    return {arm.name: arm for arm in plan(name).arms if arm.data == data}
+
+
+def test_these_plans_there_are() -> None:
+    assert plan_names() == sorted(SIZES)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_plan_has_its_size_and_no_search_twice(name: str) -> None:
+    arms = plan(name).arms
+    searches = sum(arm.queries for arm in arms)
+    calls = sum(arm.queries * arm.calls for arm in arms if arm.asks_llm)
+    assert (len(arms), searches, calls) == SIZES[name]
+    assert len({arm.id for arm in arms}) == len(arms)
+    assert plan(name).title
+    assert {arm.queries for arm in arms} == {30}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_data_set_has_the_arms_that_tables_ask_for(name: str) -> None:
+    wanted = ("loan",) if name == "compressors" else DATASETS
+    assert plan(name).datasets == wanted
+    for data in wanted:
+        assert of(name, data).keys() == NAMES[name]
+
+
+def test_large_budgets_are_the_papers_methods_and_random() -> None:
+    for data in DATASETS:
+        rows = {(arm.method, arm.rows) for arm in of("oracle-budget-large", data).values()}
+        wanted = {*product(WITHOUT_LLM[:4], (10_000, 100_000)), ("random", 10_000)}
+        assert rows - {("tabular-diffusion", 10_000)} == wanted
+    assert "tabular-diffusion rows=10000" not in of("oracle-budget-large", "credit")
+
+
+def test_a_hash_is_that_of_the_content() -> None:
+    hashes = {name: plan(name).hash for name in plan_names()}
+    assert len(set(hashes.values())) == len(hashes)
+    assert {name: load_plan(name).hash for name in hashes} == hashes
+
+
+def test_plans_ask_the_simulated_llm_but_for_those_of_sizes_which_can_all_be_pulled() -> None:
+    assert {plan(name).llms for name in SIZES if name != "llm-sizes"} == {("simulated:1",)}
+    schemes, _, models = zip(*(llm.partition(":") for llm in plan("llm-sizes").llms), strict=True)
+    assert set(schemes) == {"llamacpp"}
+    assert set(models) <= set(MODELS)
+    sizes = [MODELS[model].size or 0 for model in models]
+    assert sizes == sorted(sizes)
+
+
+# What the paper's settings are -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", DATASETS)
+@pytest.mark.parametrize(
+    ("arm", "kind"),
+    [("Comp-MCTS", "Compression"), ("Comp-MCTS, embedding pruning", "Embedding")],
+)
+def test_the_selected_pruning_is_the_papers(data: str, arm: str, kind: str) -> None:
+    told = paper.setting(paper.best("pruning_best_all30", data, kind))
+    used = of("llm-budget", data)[arm].settings
+    assert (used["scope"], used["threshold"]) == told
+
+
+@pytest.mark.parametrize("data", DATASETS)
+def test_plans_share_the_searches_they_have_in_common(data: str) -> None:
+    sweep, budget, rewards = (
+        of(n, data) for n in ("pruning-sweep", "llm-budget", "reward-weights")
+    )
+    yields, oracle = of("yields", data), of("oracle-budget", data)
+    chosen = budget["Comp-MCTS"]
+    setting = "scope={scope} threshold={threshold}".format(**chosen.settings)
+    assert chosen.id == sweep[f"compression {setting}"].id
+    assert budget["Comp-MCTS, no pruning"].id == sweep["none"].id == rewards["BALANCED"].id
+    same = (
+        of("prompts", data)["comp-mcts template=paper strict=false"],
+        of("rules", data)["comp-mcts rules=paper"], of("llm-sizes", data)["comp-mcts"],
+        yields["comp-mcts"],
+    )  # fmt: skip
+    assert {arm.id for arm in same} == {chosen.id}
+    asked = {
+        of("prompts", data)["recombine constrained template=waysout"].id,
+        of("rules", data)["recombine rules=paper"].id, of("llm-sizes", data)["recombine"].id,
+        yields["recombine"].id,
+    }  # fmt: skip
+    assert asked == {budget["recombine"].id}
+    for method in (*WITHOUT_LLM, "nearest"):
+        assert yields[method].id == oracle[f"{method} rows=150"].id
+    assert budget["random"].id == oracle["random rows=150"].id
+
+
+def test_what_is_held_out_is_the_sweep() -> None:
+    sweep, held_out = plan("pruning-sweep"), plan("pruning-heldout")
+    assert [arm.id for arm in held_out.arms] == [arm.id for arm in sweep.arms]
+    assert held_out.title != sweep.title
+
+
+def test_what_costs_are_measured_of_runs_alone() -> None:
+    cost, budget = of("cost", "loan"), of("llm-budget", "loan")
+    assert plan("cost").one_by_one
+    assert plan("cost").in_flight == 1
+    assert cost["compression"].settings == budget["Comp-MCTS"].settings
+    assert cost["compression"].id != budget["Comp-MCTS"].id
+
+
+@pytest.mark.parametrize("name", sorted(set(SIZES) - {"prompts"}))
+def test_the_papers_methods_get_the_papers_prompt_and_recombine_ours(name: str) -> None:
+    for arm in (arm for arm in plan(name).arms if arm.asks_llm):
+        style = arm.style.template, arm.style.constrain, arm.style.strict
+        ours = arm.method == "recombine"
+        assert style == (("waysout", True, False) if ours else ("paper", False, False)), arm.name
+
+
+def test_budgets_are_the_papers() -> None:
+    for arm in of("llm-budget", "adult").values():
+        assert arm.rows == (30 if arm.name.endswith("K=1") else 150)
+        assert arm.calls == {"recombine, 6 calls": 6, "random": 0}.get(arm.name, 30)
+    for arm in of("compressors", "loan").values():
+        assert (arm.calls, arm.k, arm.rows) == (20, 5, 100)
+        assert (arm.settings["scope"], arm.settings["threshold"]) == ("global", 0.01)
+    assert {arm.rules for arm in plan("rules").arms} == {"paper", "realistic"}
+
+
+def test_every_line_of_the_paper_has_its_arm() -> None:
+    for data in DATASETS:
+        named = {arm.paper for arm in of("llm-budget", data).values()}
+        lines = [row for row in paper.read("llm_budget") if row["dataset"] == paper.NAMES[data]]
+        assert {row["setting"] for row in lines} <= named
+    assert {row["compressor"] for row in paper.read("compressors")} == {
+        arm.paper for arm in plan("compressors").arms
+    }
+    arms = (*plan("oracle-budget").arms, *plan("oracle-budget-large").arms)
+    ours = {(paper.NAMES[arm.data], arm.paper, str(arm.rows)) for arm in arms}
+    theirs = {(r["dataset"], r["method"], r["n_oracle"]) for r in paper.read("oracle_budget")}
+    assert theirs <= ours

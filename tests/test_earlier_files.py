@@ -1,0 +1,132 @@
+"""What earlier versions wrote still opens, and the same search still gives the same result.
+
+The files under ``golden/earlier`` were made before product and laboratory were parted. Results are
+compared value by value, all but the seconds they took.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import waysout as ways
+from conftest import CommandLine
+from waysout.datasets.load import Dataset
+from waysout.domain.problem import Problem
+from waysout.report.result import Result
+from waysout.store import Store
+
+EARLIER = Path(__file__).parent / "golden" / "earlier"
+BENCH_CELLS = Path(__file__).parents[1] / "benchmarks" / "results"
+
+
+@pytest.fixture(scope="module")
+def table() -> Dataset:
+    return ways.load_dataset("synthetic")
+
+
+@pytest.fixture(scope="module")
+def problem(table: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Problem]:
+    """Have the model of those days: another LightGBM may train another one."""
+    pytest.importorskip("lightgbm")
+    cache = tmp_path_factory.mktemp("earlier")
+    folder = cache / "oracles" / "synthetic"
+    folder.mkdir(parents=True)
+    shutil.copy(EARLIER / "oracle" / "manifest.json", folder)
+    model = gzip.decompress((EARLIER / "oracle" / "oracle.txt.gz").read_bytes())
+    (folder / "oracle.txt").write_bytes(model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WAYSOUT_CACHE", str(cache))
+        oracle = ways.load_oracle(table.card)
+        yield ways.Problem.from_card(table.card, oracle, training=table.rows)
+
+
+def _searches() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    text = gzip.decompress((EARLIER / "searches.jsonl.gz").read_bytes()).decode()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert len(lines) == 40
+    for method, of_method in groupby(lines, lambda line: line["method"]):
+        yield method, list(of_method)
+
+
+SEARCHES = list(_searches())
+
+
+@pytest.mark.parametrize(
+    ("method", "lines"), _searches(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_the_same_search_gives_the_same_json(
+    problem: Problem, table: Dataset, method: str, lines: list[dict[str, Any]]
+) -> None:
+    for line in lines:
+        result = ways.find(
+            problem, table.rows[line["row"]], method=method, data=table, **line["options"]
+        )
+        found = json.loads(result.to_json())
+        found["ledger"]["seconds"] = 0.0
+        assert json.dumps(found) == json.dumps(line["result"])
+
+
+def test_an_earlier_result_is_read_and_written_back_as_it_was() -> None:
+    text = (EARLIER / "result.json").read_text("utf-8")
+    result = Result.from_json(text)
+    assert len(result.options) == len(json.loads(text)["options"]) > 0
+    assert json.loads(result.to_json()) == json.loads(text)
+    assert "<html" in result.to_html()
+
+
+def test_an_earlier_run_is_shown(waysout: CommandLine, tmp_path: Path) -> None:
+    run = shutil.copy(EARLIER / "run.db", tmp_path)
+    code, out, err = waysout("runs", "show", run, "--json")
+    assert code == 0, err
+    found = json.loads((EARLIER / "result.json").read_text("utf-8"))
+    with Store.read(Path(run)) as store:
+        kept = store.finished(0)
+    assert kept is not None
+    assert [option.row for option in kept.options] == [o["row"] for o in found["options"]]
+    assert json.loads(out)
+
+
+def test_an_earlier_run_goes_on_to_the_same_end(
+    problem: Problem, table: Dataset, tmp_path: Path
+) -> None:
+    run = shutil.copy(EARLIER / "stopped.db", tmp_path)
+    with Store.read(Path(run)) as store:
+        query = store.query(0)
+        assert store.finished(0) is None
+    assert query is not None
+    asked = {"method": "comp-mcts", "llm": "simulated:1", "calls": 6, "data": table}
+    whole = ways.find(problem, query, **asked)  # type: ignore[arg-type]
+    resumed = ways.find(problem, query, run=run, **asked)  # type: ignore[arg-type]
+    assert resumed.options == whole.options
+    assert resumed.ledger.llm_calls == whole.ledger.llm_calls == 6
+
+
+def test_an_earlier_batch_goes_on_and_is_audited(
+    waysout: CommandLine, problem: Problem, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+    out = tmp_path / "batch"
+    shutil.copytree(EARLIER / "batch", out)
+    part = (out / "part-000000.parquet").read_bytes()
+    asked = ["--data", "synthetic", "--llm", "simulated:1", "--calls", "2", "--oracle-rows", "10"]
+    code, _, err = waysout("batch", *asked, "--limit", "12", "--workers", "1", "--out", out)
+    assert code == 0, err
+    assert (out / "part-000000.parquet").read_bytes() == part  # nothing was asked again
+    code, text, err = waysout("audit", out, "--json")
+    assert code == 0, err
+    assert json.loads(text)
+
+
+@pytest.mark.parametrize("file", sorted(BENCH_CELLS.glob("bench-*.jsonl.gz")), ids=lambda p: p.name)
+def test_earlier_cells_open(waysout: CommandLine, file: Path) -> None:
+    code, out, err = waysout("bench", "table", "llm-budget", "--results", file, "--format", "json")
+    assert code == 0, err
+    assert json.loads(out)
