@@ -40,7 +40,7 @@ from batch_runs import (
 )
 from batch_server import Servers, Stats, serving
 
-from waysout.batch.driver import Driver, Pace
+from waysout.batch.driver import BatchProgress, Driver
 from waysout.batch.run import run_batch
 from waysout.batch.tables import options as options_of
 from waysout.batch.tables import people as people_of
@@ -294,7 +294,7 @@ class Counted(Timed):
         super().begins(told, driver)
         self.began = time.monotonic()
 
-    def _watch(self, pace: Pace) -> None:
+    def _watch(self, pace: BatchProgress) -> None:
         if self.size.seconds and self.most and self.size.seconds >= self.most:
             return
         began = self.kept.first if self.kept is not None else self.began
@@ -302,7 +302,7 @@ class Counted(Timed):
         if self.most and self.size.seconds >= self.most and self.driver is not None:
             self.driver.stop(f"{self.most:g} s are over")
 
-    def _note(self, pace: Pace, seconds: float) -> None:
+    def _note(self, pace: BatchProgress, seconds: float) -> None:
         tally, kept = pace.tally, self.kept
         calls, read, written = tally.llm_calls, tally.tokens_in, tally.tokens_out
         each = calls / max(tally.people, 1)

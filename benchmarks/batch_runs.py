@@ -18,8 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from waysout.batch.driver import Driver, Pace, Watch
-from waysout.batch.run import Listener, Wanted, run_batch
+from waysout.batch.driver import BatchProgress, Driver, Watch
+from waysout.batch.run import BatchRequest, Listener, run_batch
 from waysout.datasets import registry
 from waysout.datasets.manifest import load_oracle_model
 from waysout.datasets.stream import open_stream
@@ -191,14 +191,14 @@ class Timed(Listener):
         """Watch."""
         return self._watch
 
-    def _watch(self, pace: Pace) -> None:
+    def _watch(self, pace: BatchProgress) -> None:
         if self.begun is None and pace.tally.people:
             self.begun = pace.seconds, pace.tally.people
 
 
-def wanted(people: People, out: Path, options: Mapping[str, Any], **more: Any) -> Wanted:
+def wanted(people: People, out: Path, options: Mapping[str, Any], **more: Any) -> BatchRequest:
     """Return a batch for these people."""
-    return Wanted(people.source, out, dict(options), people.trust, **more)  # type: ignore[arg-type]
+    return BatchRequest(people.source, out, dict(options), people.trust, **more)  # type: ignore[arg-type]
 
 
 def run_here(spec: Mapping[str, Any]) -> None:

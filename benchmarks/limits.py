@@ -28,7 +28,7 @@ from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.run.find import find
 from waysout.search.base import Case, Method
-from waysout.search.library import Combo, Library
+from waysout.search.library import Combo, EditLibrary
 from waysout.search.recombine import Recombine
 
 BATCH = 5_000
@@ -68,26 +68,26 @@ class Options:
         return [name, *(f"{count:,}" for count in (*counts, self.lever_sets))]
 
 
-def own_library(problem: Problem, query: Row) -> Library:
+def own_library(problem: Problem, query: Row) -> EditLibrary:
     """Return the edits that recombine has without an LLM."""
-    library = Library(problem, query)
+    library = EditLibrary(problem, query)
     library.add_own(Case(problem, query).generator())
     return library
 
 
-def sets_of_slots(library: Library, levers: int) -> Iterator[tuple[int, ...]]:
+def sets_of_slots(library: EditLibrary, levers: int) -> Iterator[tuple[int, ...]]:
     """Yield every set of up to so many levers."""
     for count in range(1, levers + 1):
         yield from combinations(range(len(library.slots)), count)
 
 
-def count_combos(library: Library, levers: int) -> int:
+def count_combos(library: EditLibrary, levers: int) -> int:
     """Count the combinations of up to so many levers."""
     sizes = [len(slot.choices) for slot in library.slots]
     return sum(prod(sizes[s] for s in slots) for slots in sets_of_slots(library, levers))
 
 
-def all_combos(library: Library, levers: int) -> Iterator[Combo]:
+def all_combos(library: EditLibrary, levers: int) -> Iterator[Combo]:
     """Yield every combination of up to so many levers."""
     for slots in sets_of_slots(library, levers):
         for choices in product(*(range(1, len(library.slots[s])) for s in slots)):
@@ -95,7 +95,7 @@ def all_combos(library: Library, levers: int) -> Iterator[Combo]:
             yield tuple(chosen.get(s, 0) for s in range(len(library.slots)))
 
 
-def enumerated(problem: Problem, query: Row, library: Library, levers: int) -> Options:
+def enumerated(problem: Problem, query: Row, library: EditLibrary, levers: int) -> Options:
     """Ask the oracle about all combinations that break no rule."""
     possible: dict[str, Row] = {}
     for combo in all_combos(library, levers):

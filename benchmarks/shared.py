@@ -27,7 +27,7 @@ import numpy as np
 from paired import Line, llm_words, read_lines, show
 from yields import load
 
-from waysout.batch.shared_edits import Library, SharedEdits, library_in, sharing
+from waysout.batch.shared_edits import SharedEdits, SharedLibrary, library_in, sharing
 from waysout.bench.stats import paired
 from waysout.datasets.load import Dataset
 from waysout.datasets.split import split
@@ -123,7 +123,7 @@ class Bench:
             about = {"query": self.people[result.index], "pilot": query in pilots}
             yield common | about | measure(self.problem, query, result, kept)
 
-    def _library(self, name: str, rows: int, options: Options) -> Library:
+    def _library(self, name: str, rows: int, options: Options) -> SharedLibrary:
         kind = "own" if self.own_edits else "named"
         folder = self.work / f"{name}-{rows}-{kind}".replace(" ", "-")
         people = [self.data.rows[number] for number in self.people]

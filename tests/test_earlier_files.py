@@ -79,7 +79,9 @@ def test_an_earlier_result_is_read_and_written_back_as_it_was() -> None:
     result = Result.from_json(text)
     assert len(result.options) == len(json.loads(text)["options"]) > 0
     assert json.loads(result.to_json()) == json.loads(text)
-    assert "<html" in result.to_html()
+    page = result.to_html()
+    assert page is not None
+    assert "<html" in page
 
 
 def test_an_earlier_run_is_shown(waysout: CommandLine, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from waysout.batch.job import PartTask
 from waysout.batch.tables import write_part
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Outcome, OutcomeKind, Result
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
 from waysout.domain.rules import Violation
 from waysout.domain.schema import Feature, Schema
 
@@ -60,9 +60,9 @@ def write_batch(out: Path, people: Sequence[Made], part_rows: int = 4, **notes: 
     return out
 
 
-def _result(index: int, made: Made) -> Result:
+def _result(index: int, made: Made) -> ResultData:
     binding = tuple(Violation(rule, (), "") for rule in made.binding)
-    return Result(
+    return ResultData(
         query=dict.fromkeys(LEVERS, 0),
         outcome=Outcome(made.kind, binding=binding),
         options=[_option(cost, levers) for cost, levers in made.options],

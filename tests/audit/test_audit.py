@@ -10,7 +10,7 @@ from audit_world import NOTES, Made, ended, found, write_batch
 
 from waysout.audit import Audit, audit
 from waysout.audit.about import About
-from waysout.audit.figures import Group, Lever
+from waysout.audit.figures import Group, LeverUse
 from waysout.batch.tables import PEOPLE, part_name
 from waysout.errors import InputError
 
@@ -81,9 +81,9 @@ def test_differences_are_to_all_others(world: Path) -> None:
 def test_levers_count_nearest_alone_and_some(world: Path) -> None:
     women = grouped(audit(world, ["sex"]))["F"]
     assert women.levers == (
-        Lever("income", 1, 1, 1),
-        Lever("savings", 1, 1, 1),
-        Lever("debt", 1, 0, 1),
+        LeverUse("income", 1, 1, 1),
+        LeverUse("savings", 1, 1, 1),
+        LeverUse("debt", 1, 0, 1),
     )
 
 

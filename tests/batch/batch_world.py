@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from run_world import SCHEMA, Adder, problem
 
-from waysout.batch.job import Job, PartTask
+from waysout.batch.job import BatchJob, PartTask
 from waysout.batch.tables import people
 from waysout.domain.problem import Problem
 from waysout.run.options import Options
@@ -41,11 +41,13 @@ class Made:
         return problem(oracle=self.oracle)
 
 
-def job(out: Path, make: Any = small_problem, trees: int = 4, **options: Unpack[Options]) -> Job:
+def job(
+    out: Path, make: Any = small_problem, trees: int = 4, **options: Unpack[Options]
+) -> BatchJob:
     given: Options = {
         "llm": "simulated:7", "calls": 3, "oracle_rows": 20, "seed": 0, **options
     }  # fmt: skip
-    return Job(make, given, out, COLUMNS, trees)
+    return BatchJob(make, given, out, COLUMNS, trees)
 
 
 def task(rows: Sequence[dict[str, Any]] = RECORDS, part: int = 0, first: int = 0) -> PartTask:

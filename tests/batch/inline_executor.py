@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from waysout.batch.job import Job, PartReport, PartTask, Tally
+from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask
 from waysout.batch.worker import Worker
 from waysout.llm.base import Backend
 
@@ -15,7 +15,7 @@ class InlineExecutor:
     made: list[InlineExecutor] = []  # noqa: RUF012 - tests clear it
 
     def __init__(
-        self, job: Job, *, workers: int = 1, backend: Backend | None = None, **_: Any
+        self, job: BatchJob, *, workers: int = 1, backend: Backend | None = None, **_: Any
     ) -> None:
         self.job = job
         self.workers = workers
@@ -41,8 +41,8 @@ class InlineExecutor:
         self._waiting.clear()
         return reports
 
-    def tally(self) -> Tally:
-        return Tally()
+    def tally(self) -> BatchTally:
+        return BatchTally()
 
     def stop(self, reason: str) -> None:
         self._worker.stop(reason)

@@ -21,7 +21,7 @@ from batch_world import job, record, told
 from inline_executor import InlineExecutor
 from scripted_server import Exchange, ScriptedServer, ok, serving_apart
 
-from waysout.batch.driver import Driver, Ended, Pace, Watch, cut
+from waysout.batch.driver import BatchEnd, BatchProgress, Driver, Watch, cut
 from waysout.batch.local_executor import LocalExecutor
 from waysout.batch.tables import STORES, options
 from waysout.llm.base import Reply
@@ -53,7 +53,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
 
 def batch(
     out: str | Path, url: str, executor: Any = LocalExecutor, watch: Watch | None = None
-) -> Ended:
+) -> BatchEnd:
     """Do all that is left of a batch, with processes or without."""
     asked = job(Path(out), llm=f"openai:m@{url}", calls=CALLS, trees=TREES)
     tasks = cut(PEOPLE, PART_ROWS, total=len(PEOPLE))
@@ -141,7 +141,7 @@ def test_a_killed_worker_loses_no_more_than_it_was_asking(
     expected = undisturbed(tmp_path / "whole", server.url)
     killed: list[int] = []
 
-    def kill_one(pace: Pace) -> None:
+    def kill_one(pace: BatchProgress) -> None:
         if pace.tally.people >= len(PEOPLE) // 3 and not killed:
             pid = multiprocessing.active_children()[0].pid
             assert pid is not None

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from waysout.batch import summary as module
-from waysout.batch.job import PartTask, Tally
+from waysout.batch.job import BatchTally, PartTask
 from waysout.batch.summary import summarize, write_summary
 from waysout.batch.tables import write_part
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Outcome, OutcomeKind, Result
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
 from waysout.domain.schema import Feature, Schema
 
 SCHEMA = Schema((Feature("income", "integer"),))
@@ -19,12 +19,14 @@ FOUND, FAILED = OutcomeKind.FOUND, OutcomeKind.FAILED
 WAY_OUT = Option({"income": 2}, {"income": (1, 2)}, 0.9, 0.5, 1, key="k")
 
 
-def person(index: int, kind: OutcomeKind, reason: str = "") -> Result:
+def person(index: int, kind: OutcomeKind, reason: str = "") -> ResultData:
     found = (WAY_OUT,) if kind is FOUND else ()
-    return Result({}, Outcome(kind, reason), options=found, ledger=Spent(llm_calls=2), index=index)
+    return ResultData(
+        {}, Outcome(kind, reason), options=found, ledger=Spent(llm_calls=2), index=index
+    )
 
 
-def write(out: Path, *results: Result, part_rows: int = 2) -> None:
+def write(out: Path, *results: ResultData, part_rows: int = 2) -> None:
     for first in range(0, len(results), part_rows):
         some = results[first : first + part_rows]
         task = PartTask(first // part_rows, first, [{"income": "1"}] * len(some))
@@ -40,7 +42,7 @@ def test_the_figures_add_up_over_all_parts(tmp_path: Path) -> None:
         person(3, FAILED, "=1+1"),
         person(4, OutcomeKind.BUDGET_SPENT, "all spent"),
     )
-    summary = summarize(tmp_path, 9, Tally(llm_calls=7))
+    summary = summarize(tmp_path, 9, BatchTally(llm_calls=7))
     found = summary.as_dict()
     assert (found["rows"], found["done"], found["already_approved"]) == (9, 5, 1)
     assert (found["searched"], found["found"], found["empty"], found["failed"]) == (2, 1, 1, 2)

@@ -13,7 +13,7 @@ import pytest
 from waysout.batch.job import PartTask
 from waysout.batch.tables import PEOPLE, options, part_name, people, people_done, sweep, write_part
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Outcome, OutcomeKind, Result
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
 from waysout.domain.rules import Violation
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import InputError, IntegrityError, MissingExtra, UnavailableError
@@ -40,12 +40,12 @@ def way_out(proximity: float = 0.5, sparsity: int = 1, **changes: tuple[Any, Any
     return Option(row, changes, 0.75, proximity, sparsity, key=f"key {sorted(changes)}")
 
 
-def person(index: int, *found: Option, **more: Any) -> Result:
+def person(index: int, *found: Option, **more: Any) -> ResultData:
     kind = OutcomeKind.FOUND if found else OutcomeKind.EXHAUSTED
-    return Result({}, more.pop("outcome", Outcome(kind)), options=found, index=index, **more)
+    return ResultData({}, more.pop("outcome", Outcome(kind)), options=found, index=index, **more)
 
 
-def write(out: Path, results: Iterable[Result], part: int = 0, **more: Any) -> None:
+def write(out: Path, results: Iterable[ResultData], part: int = 0, **more: Any) -> None:
     results = list(results)
     first = min((result.index for result in results), default=0)
     rows = more.pop("rows", [RAW] * len(results))

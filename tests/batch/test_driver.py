@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from waysout.batch.driver import HOPELESS, MOST_DEATHS, Driver, Pace, cut
-from waysout.batch.job import BEGUN, PartReport, PartTask, Tally
+from waysout.batch.driver import HOPELESS, MOST_DEATHS, BatchProgress, Driver, cut
+from waysout.batch.job import BEGUN, BatchTally, PartReport, PartTask
 from waysout.batch.tables import people_done, store_path, write_part
-from waysout.domain.result import Outcome, OutcomeKind, Result
+from waysout.domain.result import Outcome, OutcomeKind, ResultData
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import IntegrityError
 from waysout.store import Store
@@ -21,9 +21,9 @@ Reply = Callable[[PartTask], PartReport]
 def written(out: Path, task: PartTask, kind: OutcomeKind = OutcomeKind.EXHAUSTED) -> PartReport:
     """Do a part as a worker does: its files, then its report."""
     indices = range(task.first, task.first + len(task))
-    results = [Result({}, Outcome(kind), index=i) for i in indices]
+    results = [ResultData({}, Outcome(kind), index=i) for i in indices]
     write_part(out, task, SCHEMA, ["income"], results)
-    return PartReport(task.part, sum(map(Tally.of, results), Tally()), done=True)
+    return PartReport(task.part, sum(map(BatchTally.of, results), BatchTally()), done=True)
 
 
 class FakeExecutor:
@@ -49,8 +49,8 @@ class FakeExecutor:
         task = self.waiting.pop(0)
         return [self.answer(task)]
 
-    def tally(self) -> Tally:
-        return Tally()
+    def tally(self) -> BatchTally:
+        return BatchTally()
 
     def stop(self, reason: str) -> None:
         self.stopped = reason
@@ -264,8 +264,8 @@ def test_a_batch_of_nothing_but_failures_ends_early(
 
 
 def test_the_rest_takes_as_long_as_what_was_done_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    pace = Pace(100, before=40, began=0.0)
+    pace = BatchProgress(100, before=40, began=0.0)
     monkeypatch.setattr("time.monotonic", lambda: 6.0)
     assert pace.seconds_left is None
-    later = replace(pace, tally=Tally({"found": 20}))
+    later = replace(pace, tally=BatchTally({"found": 20}))
     assert (later.done, later.seconds_left) == (60, 12.0)

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from waysout.batch import local_executor as local
-from waysout.batch.job import Job, PartReport, PartTask, Tally
+from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask
 from waysout.batch.local_executor import LocalExecutor
 from waysout.batch.worker import Worker
 from waysout.domain.problem import Problem
@@ -35,17 +35,17 @@ PART_ROWS = 2
 class ScriptedWorker(Worker):
     """Does what each row says, one after the other, and notes down who does it."""
 
-    def __init__(self, job: Job, backend: Backend | None = None) -> None:
+    def __init__(self, job: BatchJob, backend: Backend | None = None) -> None:
         self.job = job
         self.backend = backend
-        self.under_way: dict[int, Tally] = {}
+        self.under_way: dict[int, BatchTally] = {}
         self.stopped = asyncio.Event()
         self.reason = ""
         job.make()
         print("this is no result")  # noqa: T201 - as libraries do
 
-    def tally(self) -> Tally:
-        return sum(self.under_way.values(), Tally())
+    def tally(self) -> BatchTally:
+        return sum(self.under_way.values(), BatchTally())
 
     def stop(self, reason: str) -> None:
         self.reason = reason
@@ -55,7 +55,7 @@ class ScriptedWorker(Worker):
         (self.job.out / f"closed {os.getpid()}").touch()
 
     async def run(self, task: PartTask) -> PartReport:
-        self.under_way[task.part] = Tally()
+        self.under_way[task.part] = BatchTally()
         note = {"pid": os.getpid(), "threads": os.environ["OMP_NUM_THREADS"], "alone": True}
         for row in task.rows:
             (self.job.out / f"{task.part}.json").write_text(json.dumps(note))
@@ -63,7 +63,7 @@ class ScriptedWorker(Worker):
             note["alone"] = note["alone"] and len(self.under_way) == 1
             if self.reason:
                 break
-            self.under_way[task.part] += Tally({"found": 1}, llm_calls=1)
+            self.under_way[task.part] += BatchTally({"found": 1}, llm_calls=1)
         (self.job.out / f"{task.part}.json").write_text(json.dumps(note))
         tally = self.under_way.pop(task.part)
         return PartReport(task.part, tally, done=not self.reason, stopped=self.reason)
@@ -142,7 +142,7 @@ def executor(tmp_path: Path) -> Iterator[Started]:
     made: list[LocalExecutor] = []
 
     def start(workers: int, make: Callable[[], Problem] = nothing, **more: Any) -> LocalExecutor:
-        job = Job(make, {}, tmp_path, ("do",), trees=PART_ROWS)
+        job = BatchJob(make, {}, tmp_path, ("do",), trees=PART_ROWS)
         executor = LocalExecutor(
             job, workers=workers, part_rows=PART_ROWS, worker=ScriptedWorker, **more
         )
@@ -203,8 +203,10 @@ def test_parts_are_shared_out_the_killed_are_replaced_and_the_stopped_come_back(
     assert hands.room == 0
     assert dict(os.environ) == environment
     done = ended(hands, 4)
-    assert done == {p: PartReport(p, Tally({"found": 2}, llm_calls=2), done=True) for p in range(4)}
-    assert (hands.room, hands.tally(), llm.answered) == (4, Tally(), 8)
+    assert done == {
+        p: PartReport(p, BatchTally({"found": 2}, llm_calls=2), done=True) for p in range(4)
+    }
+    assert (hands.room, hands.tally(), llm.answered) == (4, BatchTally(), 8)
     first, second, *more = pids(tmp_path, range(4))
     assert first != second
     assert set(more) <= {first, second}
@@ -235,7 +237,9 @@ def test_parts_are_shared_out_the_killed_are_replaced_and_the_stopped_come_back(
     hands.submit(task(9, "ok", "wait"))
     until(hands, lambda: hands.tally().people == 3)
     hands.stop("enough")
-    assert ended(hands, 1) == {9: PartReport(9, Tally({"found": 1}, llm_calls=1), stopped="enough")}
+    assert ended(hands, 1) == {
+        9: PartReport(9, BatchTally({"found": 1}, llm_calls=1), stopped="enough")
+    }
     hands.submit(task(10, "ok"))
     assert ended(hands, 1) == {10: PartReport(10, stopped="enough")}
     hands.close()
@@ -319,12 +323,12 @@ PARENT = """
     import sys
     from pathlib import Path
     from test_local_executor import PART_ROWS, ScriptedWorker, nothing, task
-    from waysout.batch.job import Job
+    from waysout.batch.job import BatchJob
     from waysout.batch.local_executor import LocalExecutor
 
     if __name__ == "__main__":
         out, *what = sys.argv[1:]
-        job = Job(nothing, {}, Path(out), ("do",), trees=PART_ROWS)
+        job = BatchJob(nothing, {}, Path(out), ("do",), trees=PART_ROWS)
         executor = LocalExecutor(job, workers=2, part_rows=PART_ROWS, worker=ScriptedWorker)
         for part in range(2):
             executor.submit(task(part, *what))

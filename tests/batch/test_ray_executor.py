@@ -29,7 +29,7 @@ from test_local_executor import PART_ROWS, ScriptedWorker, fatal, notes, nothing
 
 from waysout.batch import ray_executor as ray_executor
 from waysout.batch.driver import Driver, cut
-from waysout.batch.job import Job, PartReport, Tally
+from waysout.batch.job import BatchJob, BatchTally, PartReport
 from waysout.batch.ray_executor import RayExecutor
 from waysout.domain.problem import Problem
 from waysout.errors import (
@@ -99,7 +99,7 @@ def executor(tmp_path: Path, ray: Any) -> Iterator[Started]:
     made: list[RayExecutor] = []
 
     def start(workers: int, make: Callable[[], Problem] = nothing, **more: Any) -> RayExecutor:
-        job = Job(make, {}, tmp_path, ("do",), trees=PART_ROWS)
+        job = BatchJob(make, {}, tmp_path, ("do",), trees=PART_ROWS)
         executor = RayExecutor(
             job, workers=workers, part_rows=PART_ROWS, worker=AskingWorker, **more
         )
@@ -165,7 +165,7 @@ def test_parts_are_shared_out_the_killed_come_back_and_the_stopped_do_too(
 
     hands.stop("enough")
     assert ended(hands, 2) == {
-        part: PartReport(part, Tally({"found": 1}, llm_calls=1), stopped="enough")
+        part: PartReport(part, BatchTally({"found": 1}, llm_calls=1), stopped="enough")
         for part in range(4)
         if part not in its
     }
@@ -277,12 +277,12 @@ PARENT = """
     import sys
     from pathlib import Path
     from test_local_executor import PART_ROWS, ScriptedWorker, nothing, task
-    from waysout.batch.job import Job
+    from waysout.batch.job import BatchJob
     from waysout.batch.ray_executor import RayExecutor
 
     if __name__ == "__main__":
         out, *what = sys.argv[1:]
-        job = Job(nothing, {}, Path(out), ("do",), trees=PART_ROWS)
+        job = BatchJob(nothing, {}, Path(out), ("do",), trees=PART_ROWS)
         executor = RayExecutor(job, workers=2, part_rows=PART_ROWS, worker=ScriptedWorker)
         for part in range(2):
             executor.submit(task(part, *what))

@@ -13,14 +13,14 @@ import pytest
 from run_world import PEOPLE, SCHEMA, Adder, Watched, no_waiting, person, problem, timeless
 
 import waysout
-from waysout.batch.job import Tally
+from waysout.batch.job import BatchTally
 from waysout.batch.shared_edits import (
     LIBRARY,
     PILOTS,
-    Library,
     Named,
     Pilot,
     SharedEdits,
+    SharedLibrary,
     build_library,
     choose_pilots,
     library_in,
@@ -48,15 +48,15 @@ def pilot(row: Row, *edits: str) -> Pilot:
     return Pilot(row, tuple(map(Named, named, worked)))
 
 
-def library(*pilots: Pilot, llm: str = "openai:some") -> Library:
-    return Library("adder", llm, pilots)
+def library(*pilots: Pilot, llm: str = "openai:some") -> SharedLibrary:
+    return SharedLibrary("adder", llm, pilots)
 
 
 def told(past: Past) -> list[str]:
     return [f"{edit.feature}={edit.value}" for edit in past.edits]
 
 
-def built(folder: Path, llm: Watched | None = None, **options: Any) -> Library | None:
+def built(folder: Path, llm: Watched | None = None, **options: Any) -> SharedLibrary | None:
     given: Options = {**PILOT_OPTIONS, "llm": llm or Watched(), **options}  # type: ignore[typeddict-item]
     people = [person(row) for row in PEOPLE]
     return build_library(problem(), people, given, 4, run=folder / "pilots.db")
@@ -102,7 +102,7 @@ def test_whoever_is_approved_or_cannot_be_read_is_no_pilot(tmp_path: Path) -> No
 def test_where_nobody_is_rejected_the_library_is_empty(tmp_path: Path) -> None:
     options: Options = {**PILOT_OPTIONS, "llm": Watched()}
     found = build_library(problem(), [person((15, 15, "x"))], options, run=tmp_path / "run.db")
-    assert found == Library("adder", "", (), Tally(setup_rows=1))
+    assert found == SharedLibrary("adder", "", (), BatchTally(setup_rows=1))
     assert SharedEdits(found).of(problem(), PEOPLE[0]) == Past()
 
 
@@ -139,7 +139,7 @@ def test_it_survives_a_file(tmp_path: Path) -> None:
     found = built(tmp_path)
     assert found is not None
     found.save(tmp_path / LIBRARY, problem())
-    again = Library.load(tmp_path / LIBRARY, problem())
+    again = SharedLibrary.load(tmp_path / LIBRARY, problem())
     assert again == found
     assert [type(v) for p in again.pilots for v in p.row] == [int, int, str] * 4
 
@@ -168,14 +168,14 @@ def test_a_file_that_is_not_what_it_should_be(
     tmp_path: Path, changes: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        Library.load(saved(tmp_path, **changes), problem())
+        SharedLibrary.load(saved(tmp_path, **changes), problem())
 
 
 @pytest.mark.parametrize(("text", "error"), [("{", IntegrityError), ("[]", InputError)])
 def test_a_file_that_is_no_library(tmp_path: Path, text: str, error: type[Exception]) -> None:
     (tmp_path / LIBRARY).write_text(text, "utf-8")
     with pytest.raises(error, match=LIBRARY):
-        Library.load(tmp_path / LIBRARY, problem())
+        SharedLibrary.load(tmp_path / LIBRARY, problem())
 
 
 # Going on ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from batch_world import RECORDS, Made, job, record, task, told
 from run_world import Adder, Broken, Watched
 
-from waysout.batch.job import BEGUN, Job, PartReport, PartTask
+from waysout.batch.job import BEGUN, BatchJob, PartReport, PartTask
 from waysout.batch.tables import options, people_done, store_path
 from waysout.batch.worker import DIED, Worker
 from waysout.domain.oracle import Answers
@@ -20,7 +20,7 @@ from waysout.store import Store
 from waysout.store.lock import WriterLock
 
 
-def run(asked: Job, *tasks: PartTask, backend: Backend | None = None) -> list[PartReport]:
+def run(asked: BatchJob, *tasks: PartTask, backend: Backend | None = None) -> list[PartReport]:
     """Run parts at once on one worker."""
 
     async def all_of_them() -> list[PartReport]:

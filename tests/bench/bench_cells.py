@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from waysout.bench.arms import Arm, Plan
+from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import Cell, Cells
 from waysout.datasets.queries import query_list
 
@@ -49,7 +49,7 @@ def figures_of(unique: float, **more: float | None) -> dict[str, float | int | N
 
 
 def cells_of(
-    plan: Plan,
+    plan: ExperimentPlan,
     figures: Callable[[Arm, int], Figures | None] = lambda arm, place: figures_of(place),
     llms: Iterable[str] = (LLM,),
 ) -> Cells:

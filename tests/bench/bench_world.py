@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from waysout.bench.cell import Cell
-from waysout.bench.plan import Plan, load_plan
+from waysout.bench.plan import ExperimentPlan, load_plan
 from waysout.datasets.load import load_dataset
 from waysout.datasets.manifest import oracle_dir
 
@@ -72,7 +72,7 @@ def plan_file(folder: Path, *parts: str, head: str = HEAD, name: str = "small") 
     return path
 
 
-def plan(folder: Path, *parts: str, head: str = HEAD, name: str = "small") -> Plan:
+def plan(folder: Path, *parts: str, head: str = HEAD, name: str = "small") -> ExperimentPlan:
     """Return a plan of some arms."""
     return load_plan(str(plan_file(folder, *parts, head=head, name=name)))
 

@@ -9,7 +9,7 @@ import pytest
 from bench_world import HEAD, RANDOM, TREE, plan
 
 from waysout.bench import measure
-from waysout.bench.progress import Pace, StopAll
+from waysout.bench.progress import PlanProgress, StopAll
 from waysout.bench.tasks import Lane, Todo, work_of
 from waysout.run.context import Stop
 
@@ -18,7 +18,7 @@ def test_time_left_goes_by_what_searches_take_not_by_how_many_they_are(tmp_path:
     long, short = plan(tmp_path, RANDOM, "grid = { rows = [900, 100] }").arms
     lane = Lane(None, todos=[Todo(long, "", (1,)), Todo(short, "", (1, 2))])
     clock = iter([100.0, 107.0, 121.0])
-    pace = Pace(lane, lambda: next(clock))
+    pace = PlanProgress(lane, lambda: next(clock))
     before = pace.seconds_left
     assert before is None
     pace.add(lane.todos[1])

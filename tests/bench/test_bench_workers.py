@@ -15,7 +15,7 @@ from waysout.bench.progress import Outcome, StopAll, Watch
 from waysout.bench.results import Failure, Results
 from waysout.bench.runner import run_plan
 from waysout.bench.tasks import Lane, Todo
-from waysout.bench.workers import DIED, Pool, search
+from waysout.bench.workers import DIED, WorkerPool, search
 from waysout.datasets.queries import queries
 from waysout.errors import MissingExtra
 from waysout.search.random import RandomEdits
@@ -76,7 +76,7 @@ def test_a_process_that_dies_is_reported_for_what_it_did_and_nothing_else_is_los
     *trees, random = plan(tmp_path, TREE, "grid = { seed = [0, 1, 2] }", RANDOM).arms
     person = tuple(queries("synthetic")[:1])
     kept: list[Outcome] = []
-    pool = Pool(2, "", lambda todo, outcome: kept.append(outcome), Watch(), StopAll())
+    pool = WorkerPool(2, "", lambda todo, outcome: kept.append(outcome), Watch(), StopAll())
     # The process that follows the dead one has nobody of its own left, and helps the other.
     todos = [
         *(Todo(tree, "simulated:1", person) for tree in trees),
@@ -98,7 +98,7 @@ def test_what_takes_long_goes_first_and_the_arms_of_a_person_one_after_the_other
     assert none.calls > random.rows // 100
     people = tuple(queries("synthetic")[:2])
     begun: list[tuple[str, int]] = []
-    pool = Pool(
+    pool = WorkerPool(
         1, "", lambda todo, _: begun.append((todo.arm.name, todo.people[0])), Watch(), StopAll()
     )
     pool.run(Lane(None, todos=[Todo(arm, "simulated:1", people) for arm in (random, none, gzip)]))

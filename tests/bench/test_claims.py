@@ -14,10 +14,10 @@ from waysout.bench.judge import (
     NEVER,
     RULES,
     Claim,
+    ClaimOutcome,
+    ClaimVerdict,
     Expected,
     How,
-    Outcome,
-    Verdict,
     known_plan,
 )
 from waysout.bench.plan import load_plan
@@ -27,7 +27,7 @@ from waysout.datasets.queries import query_list
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 
 
-def judged(name: str, levels: Mapping[str, float], *, plan: str, llm: str = LLM) -> Verdict:
+def judged(name: str, levels: Mapping[str, float], *, plan: str, llm: str = LLM) -> ClaimVerdict:
     """Judge a claim where arms have these yields, a little more from query to query."""
 
     def value(arm: Arm, place: int) -> Mapping[str, float]:
@@ -126,7 +126,7 @@ def test_comparisons_that_were_not_run_are_said() -> None:
     def value(arm: Arm, place: int) -> Mapping[str, float]:
         return {"unique_valid": 20 + place if arm.k == 5 else 2}
 
-    def judge(missing: str, datasets: tuple[str, ...] = ()) -> Verdict:
+    def judge(missing: str, datasets: tuple[str, ...] = ()) -> ClaimVerdict:
         every = cells_of("llm-budget", value, datasets=datasets, queries=30)
         left = [c for c in every if (c.spec["method"], c.spec["k"]) != (missing, 1)]
         return BY_NAME["five-candidates"].judge(Cells(left), LLM)
@@ -183,7 +183,7 @@ def test_an_arm_is_compared_with_the_best_of_several() -> None:
     assert verdict.word == "supported"
 
 
-def unfinished(last: int) -> Verdict:
+def unfinished(last: int) -> ClaimVerdict:
     """Judge recombine (30) on Loan against eight rivals of 20 and an unfinished one of 60."""
 
     def value(arm: Arm, place: int) -> Mapping[str, float]:
@@ -381,7 +381,7 @@ def test_the_paper_claims_no_yield_on_heloc() -> None:
 def test_rules(how: How, found: Paired, answer: str) -> None:
     assert RULES[how][1](found) == answer
     expected = Expected("unique_valid", how, "B", "A")
-    few = Outcome("loan", expected, "A", "B", replace(found, n=4), ran=4, wanted=30)
+    few = ClaimOutcome("loan", expected, "A", "B", replace(found, n=4), ran=4, wanted=30)
     assert few.answer == "undecided"
     assert replace(few, found=replace(found, n=5)).answer == answer
 
@@ -389,7 +389,7 @@ def test_rules(how: How, found: Paired, answer: str) -> None:
 @pytest.mark.parametrize("how", ["more", "less", "no less", "twice", "about"])
 def test_nothing_on_both_sides_decides_nothing(how: How) -> None:
     expected = Expected("unique_valid", how, "B", "A")
-    nothing = Outcome("loan", expected, "A", "B", Paired(30, 0, 0, 0, 0, 0), ran=30, wanted=30)
+    nothing = ClaimOutcome("loan", expected, "A", "B", Paired(30, 0, 0, 0, 0, 0), ran=30, wanted=30)
     assert nothing.answer == "undecided"
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waysout.bench.arms import Arm
-from waysout.bench.plan import Plan, load_plan, plan_names, plan_text
+from waysout.bench.plan import ExperimentPlan, load_plan, plan_names, plan_text
 from waysout.errors import InputError
 from waysout.prompts.propose import Style
 
@@ -30,7 +30,7 @@ grid = { scope = ["global", "path"], threshold = [0.001, 0.02], strict = [true] 
 """
 
 
-def named(made: Plan) -> list[str]:
+def named(made: ExperimentPlan) -> list[str]:
     return [arm.name for arm in made.arms]
 
 

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from waysout.bench import paper
-from waysout.bench.arms import Arm, Plan
+from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.plan import load_plan, plan_names
 from waysout.llm.models import MODELS
 from waysout.methods import METHODS
@@ -79,7 +79,7 @@ NAMES: dict[str, set[str]] = {
 
 
 @cache
-def plan(name: str) -> Plan:
+def plan(name: str) -> ExperimentPlan:
     return load_plan(name)
 
 

@@ -24,8 +24,8 @@ from run_world import Watched, a_third_fails, no_waiting
 
 from waysout.bench.cell import Cells
 from waysout.bench.measure import made_of, world
-from waysout.bench.plan import Plan
-from waysout.bench.progress import Outcome, StopAll, Summary, Watch
+from waysout.bench.plan import ExperimentPlan
+from waysout.bench.progress import Outcome, PlanSummary, StopAll, Watch
 from waysout.bench.results import Results
 from waysout.bench.runner import run_plan, run_plans
 from waysout.bench.tasks import Todo, work_of
@@ -48,7 +48,7 @@ def results(in_bench: Path) -> Iterator[Results]:  # noqa: F811
         yield opened
 
 
-def run(made: Plan, kept: Results, llm: Backend, **options: Any) -> Summary:
+def run(made: ExperimentPlan, kept: Results, llm: Backend, **options: Any) -> PlanSummary:
     with no_waiting():
         return run_plan(made, kept, llms=[llm], **options)
 

@@ -13,7 +13,7 @@ import pytest
 
 from waysout.bench import replies as module
 from waysout.bench.measure import FoundAt
-from waysout.bench.replies import TALLY, SharedReplies, Tally
+from waysout.bench.replies import TALLY, ReplyTally, SharedReplies
 from waysout.bench.results import Results
 from waysout.llm.base import Backend, Message, Reply, Request
 from waysout.store.faults import full
@@ -49,7 +49,7 @@ async def a_moment() -> None:
         await asyncio.sleep(0)
 
 
-async def searching(replies: SharedReplies, request: Request, tally: Tally) -> str:
+async def searching(replies: SharedReplies, request: Request, tally: ReplyTally) -> str:
     TALLY.set(tally)
     return (await replies.complete(request)).text
 
@@ -59,7 +59,7 @@ def test_who_asks_the_same_meanwhile_waits_for_the_same_reply(
     in_flight: int, results: Results
 ) -> None:
     async def ask() -> None:
-        llm, tallies = Held(), [Tally(), Tally(), Tally()]
+        llm, tallies = Held(), [ReplyTally(), ReplyTally(), ReplyTally()]
         replies = SharedReplies(llm, results, in_flight=in_flight)
         asked = [
             asyncio.create_task(searching(replies, request, tally))
@@ -79,7 +79,7 @@ def test_an_arm_that_is_measured_alone_shares_with_itself_only(results: Results)
         llm = Held()
         llm.let.set()
         replies = SharedReplies(llm, results)
-        tallies = [Tally(), Tally("arm"), Tally("arm"), Tally("another")]
+        tallies = [ReplyTally(), ReplyTally("arm"), ReplyTally("arm"), ReplyTally("another")]
         for tally in tallies:
             await asyncio.create_task(searching(replies, ONE, tally))
         assert [tally.from_file for tally in tallies] == [0, 0, 1, 0]
@@ -120,7 +120,7 @@ def test_a_reply_under_way_is_kept_though_its_search_was_stopped(results: Result
         for task in stopped:
             task.cancel()
         await a_moment()
-        again = asyncio.create_task(searching(replies, ONE, tally := Tally()))
+        again = asyncio.create_task(searching(replies, ONE, tally := ReplyTally()))
         await a_moment()
         llm.let.set()
         await replies.settle()

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from bench_cells import LLM, cells_of, figures_of, made_cell
 
-from waysout.bench.arms import Arm, Plan
+from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import Cell, Cells
 from waysout.bench.plan import load_plan
-from waysout.bench.table import Figure, Line, Table
+from waysout.bench.table import Figure, ResultTable, TableLine
 from waysout.bench.tables import TABLES, build
 from waysout.bench.tables_base import llm_words, short
 from waysout.errors import InputError
@@ -44,11 +44,11 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def plan(file: Path) -> Plan:
+def plan(file: Path) -> ExperimentPlan:
     return load_plan(str(file))
 
 
-def some_cells(plan: Plan) -> Cells:
+def some_cells(plan: ExperimentPlan) -> Cells:
     """Comp-MCTS finds 1 2 3 4, without pruning 3 4 6 7, recombine only two of four; random none."""
     unique = {"Comp-MCTS": [1, 2, 3, 4], "Comp-MCTS, no pruning": [3, 4, 6, 7], "mine": [0, 9]}
 
@@ -60,11 +60,11 @@ def some_cells(plan: Plan) -> Cells:
     return cells_of(plan, figures)
 
 
-def line(table: Table, *labels: str) -> Line:
+def line(table: ResultTable, *labels: str) -> TableLine:
     return next(line for line in table.lines if line.labels == labels)
 
 
-def figure(table: Table, column: str, *labels: str) -> Figure:
+def figure(table: ResultTable, column: str, *labels: str) -> Figure:
     return line(table, *labels).figures[table.columns.index(column)]
 
 
@@ -73,7 +73,7 @@ def test_every_table_has_a_plan_that_loads() -> None:
         assert load_plan(entry.plan).arms, name
 
 
-def test_means_and_the_papers_beside_them(plan: Plan, file: Path) -> None:
+def test_means_and_the_papers_beside_them(plan: ExperimentPlan, file: Path) -> None:
     means, _ = build("llm-budget", some_cells(plan), plan=str(file))
     assert figure(means, "n", "Loan", "Comp-MCTS").ours == 4.0
     found = figure(means, "unique valid", "Loan", "Comp-MCTS")
@@ -116,7 +116,7 @@ def test_an_arm_with_the_papers_settings_is_the_papers_under_any_name(file: Path
     assert figure(means, "unique valid", "Loan", "plain").paper == 23.77
 
 
-def test_searches_that_are_missing_are_said(plan: Plan, file: Path) -> None:
+def test_searches_that_are_missing_are_said(plan: ExperimentPlan, file: Path) -> None:
     means, pairs = build("llm-budget", some_cells(plan), plan=str(file))
     assert figure(means, "n", "Loan", "mine").ours == "2 of 4"
     assert figure(means, "unique valid", "Loan", "mine").ours == 4.5  # with the empty one
@@ -146,7 +146,7 @@ def test_data_sets_that_were_not_run_share_a_line() -> None:
     assert figure(means, "unique valid", "Adult", "LATS standard, K=5").paper is not None
 
 
-def test_pairs_are_worked_out(plan: Plan, file: Path) -> None:
+def test_pairs_are_worked_out(plan: ExperimentPlan, file: Path) -> None:
     _, pairs = build("llm-budget", some_cells(plan), plan=str(file))
     labels = ("Loan", "Comp-MCTS, no pruning", "unique valid")
     # The differences 2, 2, 3, 3 are worked out by hand in test_stats.py.
@@ -159,7 +159,7 @@ def test_pairs_are_worked_out(plan: Plan, file: Path) -> None:
     assert not any(line.labels[1] == "Comp-MCTS" for line in pairs.lines)
 
 
-def test_lines_name_the_arms_they_come_from(plan: Plan, file: Path) -> None:
+def test_lines_name_the_arms_they_come_from(plan: ExperimentPlan, file: Path) -> None:
     means, pairs = build("llm-budget", some_cells(plan), plan=str(file))
     ids = {arm.name: arm.id for arm in plan.arms}
     assert line(means, "Loan", "mine").runs == ids["mine"]
@@ -167,7 +167,7 @@ def test_lines_name_the_arms_they_come_from(plan: Plan, file: Path) -> None:
     assert line(pairs, *labels).runs == f"{ids['Comp-MCTS']} {ids['Comp-MCTS, no pruning']}"
 
 
-def test_the_header_says_what_was_measured(plan: Plan, file: Path) -> None:
+def test_the_header_says_what_was_measured(plan: ExperimentPlan, file: Path) -> None:
     means, _ = build("llm-budget", some_cells(plan), plan=str(file), places=["a b", "c"])
     told = "\n".join(means.about)
     assert "simulated:1 (simulated: no language model)" in told
@@ -180,7 +180,7 @@ def test_the_header_says_what_was_measured(plan: Plan, file: Path) -> None:
     )
 
 
-def test_an_unknown_oracle_has_no_accuracy(plan: Plan, file: Path) -> None:
+def test_an_unknown_oracle_has_no_accuracy(plan: ExperimentPlan, file: Path) -> None:
     cells = Cells(
         [made_cell(arm, 0, figures_of(1), oracle="f" * 64, commit="") for arm in plan.arms]
     )
@@ -189,14 +189,14 @@ def test_an_unknown_oracle_has_no_accuracy(plan: Plan, file: Path) -> None:
     assert "Code: waysout 0.1 commit unknown (4 searches)" in about
 
 
-def test_fewer_queries_can_be_asked_for(plan: Plan, file: Path) -> None:
+def test_fewer_queries_can_be_asked_for(plan: ExperimentPlan, file: Path) -> None:
     means, _ = build("llm-budget", some_cells(plan), plan=str(file), queries=2)
     assert figure(means, "unique valid", "Loan", "Comp-MCTS").ours == 1.5
     assert figure(means, "n", "Loan", "mine").ours == 2.0
     assert means.command.endswith(f"--queries 2 --plan {file}")
 
 
-def test_several_llms_must_be_told_apart(plan: Plan, file: Path) -> None:
+def test_several_llms_must_be_told_apart(plan: ExperimentPlan, file: Path) -> None:
     def figures(arm: Arm, place: int) -> dict[str, float | int | None]:
         return figures_of(1)
 
@@ -209,7 +209,7 @@ def test_several_llms_must_be_told_apart(plan: Plan, file: Path) -> None:
     assert "openai" not in means.about[0]
 
 
-def test_nothing_there_says_what_to_run(plan: Plan, file: Path) -> None:
+def test_nothing_there_says_what_to_run(plan: ExperimentPlan, file: Path) -> None:
     with pytest.raises(InputError, match="waysout bench run llm-budget"):
         build("llm-budget", Cells())
     places = ["old.jsonl.gz", "my results"]

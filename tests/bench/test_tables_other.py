@@ -9,14 +9,14 @@ from bench_cells import LLM, Figures, cells_of, figures_of, made_cell
 from waysout.bench.arms import Arm
 from waysout.bench.cell import Cells
 from waysout.bench.plan import load_plan
-from waysout.bench.table import Figure, Table
+from waysout.bench.table import Figure, ResultTable
 from waysout.bench.tables import build
-from waysout.bench.tables_base import Sample, View
+from waysout.bench.tables_base import ArmSample, View
 from waysout.bench.tables_ours import AT_ROWS
 from waysout.search.batches import BATCH
 
 
-def figure(table: Table, column: str, *labels: str) -> Figure:
+def figure(table: ResultTable, column: str, *labels: str) -> Figure:
     line = next(line for line in table.lines if line.labels == labels)
     return line.figures[table.columns.index(column)]
 
@@ -43,11 +43,11 @@ def timed(arm: Arm, place: int) -> Figures | None:
 
 
 @pytest.fixture(scope="module")
-def cost() -> list[Table]:
+def cost() -> list[ResultTable]:
     return build("cost", cells_of(load_plan("cost"), timed))
 
 
-def test_seconds_are_medians(cost: list[Table]) -> None:
+def test_seconds_are_medians(cost: list[ResultTable]) -> None:
     seconds = figure(cost[0], "seconds per query", "Loan", "compression")
     assert (seconds.ours, seconds.paper) == (22.0, 356.0)
     per_call = figure(cost[0], "seconds per call", "Loan", "compression")
@@ -77,13 +77,13 @@ def test_other_compressors_than_the_papers(tmp_path: Path) -> None:
     assert "Loan, gzip; Loan, rlbwt; Loan, repair." in table.notes[0]
 
 
-def test_replies_from_a_file_tell_no_times(cost: list[Table]) -> None:
+def test_replies_from_a_file_tell_no_times(cost: list[ResultTable]) -> None:
     assert figure(cost[0], "n", "Loan", "LATS K=1").ours == "20 of 30"
     seconds = figure(cost[0], "seconds per query", "Loan", "LATS K=1")
     assert (seconds.ours, seconds.paper) == (9.0, "72-100")
 
 
-def test_pruning_against_none(cost: list[Table]) -> None:
+def test_pruning_against_none(cost: list[ResultTable]) -> None:
     ratio = figure(cost[1], "ratio", "Loan")
     assert ratio.ours == pytest.approx(1.1)
     assert ratio.paper == pytest.approx(356 / 350)
@@ -169,7 +169,7 @@ def test_approved_rows_that_are_no_options_leave_a_query_empty() -> None:
         place: made_cell(arm, place, figures_of(unique, valid=7))
         for place, unique in enumerate((0, 0, 3))
     }
-    assert Sample(arm, (0, 1, 2), found).empty().ours == 2.0
+    assert ArmSample(arm, (0, 1, 2), found).empty().ours == 2.0
 
 
 @pytest.mark.parametrize("name", ["prompts", "rules"])

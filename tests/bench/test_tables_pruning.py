@@ -11,7 +11,7 @@ from waysout.bench.arms import Arm
 from waysout.bench.cell import Cells
 from waysout.bench.plan import load_plan
 from waysout.bench.stats import halves
-from waysout.bench.table import Figure, Line, Table
+from waysout.bench.table import Figure, ResultTable, TableLine
 from waysout.bench.tables import build
 
 VALIDATION, TEST = halves(30)
@@ -53,11 +53,11 @@ def cells() -> Cells:
     return cells_of(load_plan("pruning-sweep").cut(only=["loan", "heloc"]), swept)
 
 
-def line(table: Table, *labels: str) -> Line:
+def line(table: ResultTable, *labels: str) -> TableLine:
     return next(line for line in table.lines if line.labels == labels)
 
 
-def figure(table: Table, column: str, *labels: str) -> Figure:
+def figure(table: ResultTable, column: str, *labels: str) -> Figure:
     return line(table, *labels).figures[table.columns.index(column)]
 
 
@@ -163,7 +163,7 @@ def test_held_out_chooses_on_one_half_and_judges_on_the_other(cells: Cells) -> N
 def test_held_out_without_some_of_the_half_that_judges_or_chooses() -> None:
     arms = "compression scope=path threshold=0.02", "compression scope=global threshold=0.001"
 
-    def table(lacks: Mapping[str, int]) -> Table:
+    def table(lacks: Mapping[str, int]) -> ResultTable:
         plan = load_plan("pruning-sweep").cut(only=["loan"])
         some = cells_of(plan, lambda a, i: None if lacks.get(a.name) == i else swept(a, i))
         return build("pruning-heldout", some)[0]

@@ -9,18 +9,18 @@ from typing import get_args
 import pytest
 
 from waysout.bench.render import WIDTH, Format, render, slug
-from waysout.bench.table import Figure, Line, Table
+from waysout.bench.table import Figure, ResultTable, TableLine
 from waysout.errors import InputError
 
 NASTY = "<script>a|b_*c*</script> & \\cmd{x} 100% $y$ #1 ~^ `t` [z]"
 ID = "0123456789ab"
 
 
-def line(labels: tuple[str, ...], *figures: Figure, runs: str = ID) -> Line:
-    return Line(labels, figures, runs)
+def line(labels: tuple[str, ...], *figures: Figure, runs: str = ID) -> TableLine:
+    return TableLine(labels, figures, runs)
 
 
-SMALL = Table(
+SMALL = ResultTable(
     name="small",
     title="A small table",
     about=("LLM: simulated:1 (simulated: no language model)", "Δ is b − a"),
@@ -37,8 +37,10 @@ SMALL = Table(
     notes=("a note",),
     command="waysout bench table small",
 )  # fmt: skip
-OTHER = Table("other", "Other", (), ("arm",), ("ratio",), (line(("x",), Figure(1.25, digits=1)),))
-HOSTILE = Table(
+OTHER = ResultTable(
+    "other", "Other", (), ("arm",), ("ratio",), (line(("x",), Figure(1.25, digits=1)),)
+)
+HOSTILE = ResultTable(
     NASTY, NASTY, (NASTY,), (NASTY, "arm"), (NASTY,),
     (line((NASTY, "[first"), Figure(NASTY, NASTY), runs="a|b`c"),), (NASTY,), NASTY,
 )  # fmt: skip
@@ -76,11 +78,11 @@ def test_text_says_once_what_tables_share() -> None:
     assert "\nAgain\nMore\n" in text
 
 
-def wide(label: str, columns: int) -> Table:
+def wide(label: str, columns: int) -> ResultTable:
     figures = tuple(Figure(1000.0 + i, 2000.0) for i in range(columns))
     names = tuple(f"column{i}" for i in range(columns))
-    lines = (Line(("Loan", "none → compression", label), figures),)
-    return Table("w", "wide", (), ("data set", "comparison", "metric"), names, lines)
+    lines = (TableLine(("Loan", "none → compression", label), figures),)
+    return ResultTable("w", "wide", (), ("data set", "comparison", "metric"), names, lines)
 
 
 def test_long_labels_fold_beside_the_papers_figures() -> None:
@@ -145,7 +147,7 @@ def test_csv_is_one_table_of_all() -> None:
 
 
 def test_csv_runs_no_formula() -> None:
-    risky = Table("t", "t", (), ("arm",), ("x",), (Line(("=cmd()",), (Figure(-1.5),)),))
+    risky = ResultTable("t", "t", (), ("arm",), ("x",), (TableLine(("=cmd()",), (Figure(-1.5),)),))
     assert render([risky], "csv").splitlines()[1] == "t,'=cmd(),-1.5,"
 
 
@@ -188,8 +190,8 @@ def test_every_format_is_the_same_every_time_and_ends_a_line(fmt: Format) -> Non
 
 @pytest.mark.parametrize("fmt", get_args(Format))
 def test_no_format_lets_control_characters_through(fmt: Format) -> None:
-    bad = Table("t", "a\x1b[31mb\u202ec", (), ("arm",), ("x",),
-                (Line(("d\x1b]0;e\x07",), (Figure("f\x00"),)),))  # fmt: skip
+    bad = ResultTable("t", "a\x1b[31mb\u202ec", (), ("arm",), ("x",),
+                (TableLine(("d\x1b]0;e\x07",), (Figure("f\x00"),)),))  # fmt: skip
     text = render([bad], fmt)
     assert not set(text) & set("\x1b\x07\x00")
 
@@ -215,7 +217,7 @@ def test_how_numbers_are_written(value: float | None, figure: Figure, written: s
 
 def test_the_papers_figures_are_to_the_letter() -> None:
     figure = Figure(0.0104, 0.001, 4, signed=True, printed="0.001")
-    table = Table("t", "t", (), ("arm",), ("x",), (Line(("a",), (figure,)),))
+    table = ResultTable("t", "t", (), ("arm",), ("x",), (TableLine(("a",), (figure,)),))
     assert [row.split()[-1] for row in render([table], "text").splitlines()[-2:]] == [
         "+0.0104", "0.001"
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from bench_cells import cells_of, figures_of
 from waysout.bench.arms import Arm
 from waysout.bench.cell import Cells
 from waysout.bench.plan import load_plan
-from waysout.bench.table import Figure, Table
+from waysout.bench.table import Figure, ResultTable
 from waysout.bench.tables import build
 
 
@@ -24,7 +24,7 @@ def cells() -> Cells:
     return cells_of(load_plan("reward-weights").cut(only=["loan", "heloc"]), found)
 
 
-def figure(table: Table, column: str, *labels: str) -> Figure:
+def figure(table: ResultTable, column: str, *labels: str) -> Figure:
     line = next(line for line in table.lines if line.labels == labels)
     return line.figures[table.columns.index(column)]
 

@@ -12,7 +12,7 @@ from cli_world import FIND, ROW, in_world, world  # noqa: F401
 from conftest import CommandLine
 from waysout.cli.main import main
 from waysout.cli.output import print_json
-from waysout.domain.result import Result
+from waysout.domain.result import ResultData
 from waysout.store import Store
 
 TEXT = "→ é \U0001f600 \\ \n"
@@ -53,7 +53,7 @@ def test_an_error_is_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_export_is_json_in_any_encoding(
     waysout: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found = Result.from_json(waysout(*FIND, *ROW, "--method", "random", "--json")[1])
+    found = ResultData.from_json(waysout(*FIND, *ROW, "--method", "random", "--json")[1])
     run, result = tmp_path / "a.db", replace(found, settings={"title": TEXT})
     with Store.create(run, {}) as store:
         store.add_query(0, result.query)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, Outcome, OutcomeKind, Result
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
 from waysout.domain.schema import Value
 from waysout.errors import InputError
 
@@ -22,8 +22,8 @@ def option(name: str, proximity: float = 0.5, *, stable: bool = True, **new: Val
     return Option({**QUERY, **new}, changes, 0.7, proximity, len(new), name, stable=stable)
 
 
-def result(options: Sequence[Option], settings: dict[str, Any] = SETTINGS) -> Result:
-    return Result(QUERY, Outcome(OutcomeKind.FOUND), tuple(options), settings=settings)
+def result(options: Sequence[Option], settings: dict[str, Any] = SETTINGS) -> ResultData:
+    return ResultData(QUERY, Outcome(OutcomeKind.FOUND), tuple(options), settings=settings)
 
 
 def picked(options: Sequence[Option], n: int, settings: dict[str, Any] = SETTINGS) -> list[str]:
@@ -137,7 +137,7 @@ def test_a_pick_is_a_deterministic_choice_without_repeats(
     found = result(options, SETTINGS if noted else {})
     chosen = pick(found, n)
     assert len(chosen) == len({o.key for o in chosen}) == min(n, len(options))
-    assert pick(Result.from_json(found.to_json()), n) == chosen
+    assert pick(ResultData.from_json(found.to_json()), n) == chosen
     assert chosen == pick(found, n + 1)[:n]
     stable = sum(o.stable is not False for o in options)
     told = {frozenset(new.items()) for new, _, _ in drawn}

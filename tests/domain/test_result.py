@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Outcome, OutcomeKind, Result, plain
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, plain
 from waysout.domain.rules import Violation
 from waysout.errors import InputError
 
@@ -19,7 +19,7 @@ OPTION = Option(
     key="{}",
     reasons=("taller",),
 )
-RESULT = Result(
+RESULT = ResultData(
     query={"größe": 1, "job": "cook", "own": True, "debt": None},
     outcome=Outcome(OutcomeKind.FOUND, "1 option", (Violation("r", ("a",), "why"),), 0.75),
     options=(OPTION,),
@@ -31,8 +31,8 @@ RESULT = Result(
 
 
 def test_a_result_survives_json() -> None:
-    assert Result.from_json(RESULT.to_json()) == RESULT
-    assert Result.from_json(RESULT.to_json(indent=2)) == RESULT
+    assert ResultData.from_json(RESULT.to_json()) == RESULT
+    assert ResultData.from_json(RESULT.to_json(indent=2)) == RESULT
 
 
 def test_the_json_contract() -> None:
@@ -45,7 +45,7 @@ def test_the_json_contract() -> None:
 
 
 def test_numpy_values_and_nan_become_plain() -> None:
-    result = Result({"x": np.float64(1.5)}, RESULT.outcome, metrics={"a": float("nan")})
+    result = ResultData({"x": np.float64(1.5)}, RESULT.outcome, metrics={"a": float("nan")})
     document = json.loads(result.to_json())
     assert document["query"] == {"x": 1.5}
     assert document["metrics"] == {"a": None}
@@ -66,4 +66,4 @@ def test_numpy_values_and_nan_become_plain() -> None:
 )
 def test_what_is_not_a_result_is_said_so(text: str, fragment: str) -> None:
     with pytest.raises(InputError, match=fragment):
-        Result.from_json(text)
+        ResultData.from_json(text)

@@ -38,7 +38,7 @@ from waysout.llm.check import check_backend
 from waysout.llm.connect import connect
 from waysout.llm.openai import pool as pool_module
 from waysout.llm.openai.backend import OpenAIBackend
-from waysout.llm.openai.pool import Pool, pooled
+from waysout.llm.openai.pool import ServerPool, pooled
 from waysout.llm.simulated import Simulated
 
 QUICK = Limits(connect=2.0, silence=0.8, seconds=2.5, bytes=1000)
@@ -68,11 +68,11 @@ def reply_to(number: int) -> str:
     return f"reply 0 to question {number}"
 
 
-def pool_of(*urls: str, limits: Limits = QUICK, patience: float = 5.0) -> Pool:
-    return Pool([OpenAIBackend("m", url, limits=limits) for url in urls], patience=patience)
+def pool_of(*urls: str, limits: Limits = QUICK, patience: float = 5.0) -> ServerPool:
+    return ServerPool([OpenAIBackend("m", url, limits=limits) for url in urls], patience=patience)
 
 
-class Counted(Pool):
+class Counted(ServerPool):
     """Counts what was asked of it, and what came of that."""
 
     asked = failed = 0
@@ -292,7 +292,7 @@ def leaping(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-def patient(pool: Pool) -> tuple[Caller, Callable[[], float]]:
+def patient(pool: ServerPool) -> tuple[Caller, Callable[[], float]]:
     """Return a caller with everything as it is by default, and the clock it goes by."""
     now = asyncio.get_running_loop().time
     return Caller(pool, breaker=Breaker(clock=now)), now
@@ -304,7 +304,7 @@ def test_an_outage_of_all_is_survived(seconds: int, patience: int, together: int
     async def go() -> tuple[list[str], float, Ledger]:
         async with Home([echo, *[reset] * together, echo]) as one:
             servers = [OpenAIBackend("m", url) for url in (one.url, dead_url())]
-            async with Pool(servers, patience=patience) as pool:
+            async with ServerPool(servers, patience=patience) as pool:
                 (caller, now), ledger = patient(pool), Ledger(Budget(llm_calls=CALLS))
                 await caller.call(question(0), ledger)
                 await one.die()
@@ -323,7 +323,7 @@ def test_an_outage_of_all_is_survived(seconds: int, patience: int, together: int
 @pytest.mark.parametrize("together", [1, 8])
 def test_when_all_are_dead_the_run_ends_within_a_minute(together: int) -> None:
     async def go() -> tuple[list[Any], float, Ledger]:
-        async with Pool([OpenAIBackend("m", dead_url()) for _ in range(2)]) as pool:
+        async with ServerPool([OpenAIBackend("m", dead_url()) for _ in range(2)]) as pool:
             (caller, now), ledger = patient(pool), Ledger()
             calls = (caller.call(question(i), ledger) for i in range(together))
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -346,7 +346,7 @@ def test_when_all_hang_the_run_ends_within_a_minute(
         async with (
             serving(hang) as one,
             serving(hang) as two,
-            Pool([OpenAIBackend("m", server.url) for server in (one, two)]) as pool,
+            ServerPool([OpenAIBackend("m", server.url) for server in (one, two)]) as pool,
         ):
             (caller, now), ledger = patient(pool), Ledger()
             calls = [asyncio.create_task(caller.call(question(i), ledger)) for i in range(together)]
@@ -528,7 +528,7 @@ def test_who_is_cancelled_leaves_no_trace() -> None:
 
 def test_several_addresses_make_a_pool() -> None:
     pool = connect("openai:org/m@http://one:8000,https://two/v1/?parallel=8&patience=90")
-    assert isinstance(pool, Pool)
+    assert isinstance(pool, ServerPool)
     assert pool.name == "openai:org/m@*"
     assert [server.url for server in pool.servers] == ["http://one:8000/v1", "https://two/v1"]
     assert (pool.parallel, pool.patience) == (16, 90.0)
@@ -538,7 +538,7 @@ def test_one_address_is_a_pool_where_that_is_asked_for() -> None:
     alone = "openai:m@http://one:8000/v1"
     assert isinstance(connect(alone), OpenAIBackend)
     for backend in (pooled(alone), connect(f"{alone}?patience=5")):
-        assert isinstance(backend, Pool)
+        assert isinstance(backend, ServerPool)
         assert backend.name == "openai:m@*"
     assert isinstance(pooled("simulated:1"), Simulated)
 

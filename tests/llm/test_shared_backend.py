@@ -20,7 +20,7 @@ from waysout.errors import (
 )
 from waysout.llm.base import Backend, Constraint, Editable, Form, Message, Reply, Request, Usage
 from waysout.llm.check import check_backend
-from waysout.llm.shared import Hub, HubBackend, Raised, pipes
+from waysout.llm.shared import BackendClient, BackendServer, Raised, pipes
 from waysout.llm.simulated import Simulated
 
 LONGEST = 20.0
@@ -31,10 +31,10 @@ def question(text: str, **more: object) -> Request:
 
 
 @contextmanager
-def workers(backend: Backend, count: int = 1) -> Iterator[list[HubBackend]]:
-    hub = Hub(backend)
+def workers(backend: Backend, count: int = 1) -> Iterator[list[BackendClient]]:
+    hub = BackendServer(backend)
     try:
-        yield [HubBackend(hub.open()) for _ in range(count)]
+        yield [BackendClient(hub.open()) for _ in range(count)]
     finally:
         hub.close()
 
@@ -104,7 +104,7 @@ def test_a_backend_through_the_hub_keeps_the_protocol_and_answers_alike() -> Non
 def test_the_requests_of_all_workers_meet_in_one_loop_and_each_gets_its_own_reply() -> None:
     scripted = Scripted()
 
-    async def ask(backends: list[HubBackend]) -> list[Reply]:
+    async def ask(backends: list[BackendClient]) -> list[Reply]:
         asked = [b.complete(question(f"{w} {i}")) for w, b in enumerate(backends) for i in range(9)]
         return await asyncio.gather(*asked)
 
@@ -188,7 +188,7 @@ def test_an_error_that_was_taken_apart_can_be_raised_again_as_it_was() -> None:
 def test_what_is_cancelled_in_a_worker_is_cancelled_in_the_hub_and_nothing_else_is() -> None:
     scripted = Scripted()
 
-    async def ask(backend: HubBackend) -> str:
+    async def ask(backend: BackendClient) -> str:
         given_up = asyncio.create_task(backend.complete(question("wait for me")))
         other = asyncio.create_task(backend.complete(question("other")))
         while "wait for me" not in scripted.under_way:
@@ -207,7 +207,7 @@ def test_what_is_cancelled_in_a_worker_is_cancelled_in_the_hub_and_nothing_else_
 def test_a_worker_that_leaves_takes_its_requests_along() -> None:
     scripted = Scripted()
 
-    async def ask(leaving: HubBackend, staying: HubBackend) -> str:
+    async def ask(leaving: BackendClient, staying: BackendClient) -> str:
         asked = [asyncio.create_task(leaving.complete(question(f"wait {i}"))) for i in range(3)]
         while len(scripted.under_way) < 3:
             await asyncio.sleep(0.002)
@@ -225,8 +225,8 @@ def test_a_worker_that_leaves_takes_its_requests_along() -> None:
 
 def test_a_hub_that_is_gone_is_an_llm_that_nobody_reaches() -> None:
     scripted = Scripted()
-    hub = Hub(scripted)
-    backend = HubBackend(hub.open())
+    hub = BackendServer(scripted)
+    backend = BackendClient(hub.open())
 
     async def ask() -> object:
         asked = asyncio.create_task(backend.complete(question("wait")))
@@ -241,7 +241,7 @@ def test_a_hub_that_is_gone_is_an_llm_that_nobody_reaches() -> None:
     (_, writes), theirs = pipes()
     writes.close()
     with pytest.raises(LLMUnreachable):
-        HubBackend(theirs)
+        BackendClient(theirs)
 
 
 class Learning(Simulated):
@@ -267,7 +267,7 @@ def test_what_the_backend_finds_out_reaches_the_workers_with_the_reply() -> None
 def test_more_than_a_pipe_holds_goes_through_in_both_directions_at_once() -> None:
     long = "x" * 100_000
 
-    async def ask(backend: HubBackend) -> list[Reply]:
+    async def ask(backend: BackendClient) -> list[Reply]:
         return await asyncio.gather(*(backend.complete(question(long, draw=i)) for i in range(30)))
 
     with workers(Scripted()) as (backend,):

@@ -264,7 +264,7 @@ def test_what_the_engine_says_is_wrong_is_raised(stub: Callable[..., Transformer
     said = "Broken(UnavailableError, 'set HF_TOKEN')"
     backend = stub(
         "import sys\nfrom waysout.errors import UnavailableError\n"
-        f"from waysout.llm.local.wire import Broken, send\nsend({said}, sys.stdout.buffer)"
+        f"from waysout.llm.local.wire import EngineFailure, send\nsend({said}, sys.stdout.buffer)"
     )
     with pytest.raises(UnavailableError, match=r"^set HF_TOKEN$"):
         ask(backend, STORY)

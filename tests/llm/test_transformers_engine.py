@@ -29,8 +29,8 @@ from waysout.llm.local.attention import BY_NAME  # noqa: E402
 from waysout.llm.local.chat import Chat  # noqa: E402
 from waysout.llm.local.engine import Engine, _broken  # noqa: E402
 from waysout.llm.local.sampling import chances, sample  # noqa: E402
-from waysout.llm.local.slots import Job, Settings, Slots  # noqa: E402
-from waysout.llm.local.wire import Ask, Broken, Setup  # noqa: E402
+from waysout.llm.local.slots import Generation, Settings, Slots  # noqa: E402
+from waysout.llm.local.wire import Ask, EngineFailure, Setup  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,11 +68,13 @@ def engine(engines: dict[str, Engine]) -> Iterator[Engine]:
     assert len(made.slots._free) == made.slots.model.slots
 
 
-def job(engine: Engine, number: int, text: str, temperature: float = 0.0, most: int = 16) -> Job:
+def job(
+    engine: Engine, number: int, text: str, temperature: float = 0.0, most: int = 16
+) -> Generation:
     return engine.job(number, Ask((("user", text),), most, temperature, 1000 + number))
 
 
-def run(engine: Engine, jobs: list[Job]) -> list[list[int]]:
+def run(engine: Engine, jobs: list[Generation]) -> list[list[int]]:
     for each in jobs:
         engine.slots.submit(each)
     while engine.slots.busy:
@@ -326,7 +328,7 @@ def test_pickled_code_is_not_run(copied: Path) -> None:
 
 def test_any_error_of_ours_can_be_told() -> None:
     assert _broken(MissingExtra("gguf", "x")).kind is UnavailableError
-    assert _broken(IntegrityError("not the file")) == Broken(LLMError, "not the file")
+    assert _broken(IntegrityError("not the file")) == EngineFailure(LLMError, "not the file")
 
 
 def test_reading_a_gguf_file_shows_no_bar(capsys: pytest.CaptureFixture[str]) -> None:

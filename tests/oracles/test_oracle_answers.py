@@ -11,7 +11,7 @@ import pytest
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapt import as_oracle
-from waysout.oracles.answers import Wanted, choose_class
+from waysout.oracles.answers import WantedClass, choose_class
 
 SCHEMA = Schema(
     (
@@ -161,7 +161,7 @@ def test_one_call_a_batch() -> None:
 def test_which_class_is_approval(
     classes: Any, positive: Any, positive_class: Any, expected: Any
 ) -> None:
-    assert choose_class(classes, Wanted(positive, positive_class)) == expected
+    assert choose_class(classes, WantedClass(positive, positive_class)) == expected
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_which_class_is_approval(
 )
 def test_class_that_must_be_named(classes: Any, positive: Any, positive_class: Any) -> None:
     with pytest.raises(OracleError, match="--positive-class"):
-        choose_class(classes, Wanted(positive, positive_class))
+        choose_class(classes, WantedClass(positive, positive_class))
 
 
 @pytest.mark.parametrize(

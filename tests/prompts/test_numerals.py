@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waysout.domain.schema import Feature
-from waysout.prompts.numerals import Measure, read_number
+from waysout.prompts.numerals import NumeralMeasure, read_number
 
 READ = {
     # plain
@@ -128,7 +128,7 @@ MEASURED: list[tuple[Feature, str, float | None]] = [
     ("feature", "text", "number"), MEASURED, ids=[f"{f.name}: {t}" for f, t, _ in MEASURED]
 )
 def test_units_are_those_of_the_card(feature: Feature, text: str, number: float | None) -> None:
-    assert read_number(text, Measure.of(feature)) == number
+    assert read_number(text, NumeralMeasure.of(feature)) == number
 
 
 @given(st.integers(-(10**15), 10**15))

@@ -21,7 +21,7 @@ from report_samples import (
     TOLD,
 )
 
-from waysout.domain.result import Outcome, OutcomeKind, Result
+from waysout.domain.result import Outcome, OutcomeKind, ResultData
 from waysout.domain.rules import Violation
 from waysout.errors import InputError
 from waysout.report.html import packaged
@@ -35,7 +35,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def told(result: Result, n: int = 3) -> str:
+def told(result: ResultData, n: int = 3) -> str:
     return flat(letter_text(result, n=n))
 
 
@@ -65,7 +65,7 @@ def test_a_letter_says_how_many_there_are() -> None:
 
 
 @pytest.mark.parametrize(("result", "n"), [(ONE, 3), (TOLD, 3), (TOLD, 2)])
-def test_a_letter_says_it_once(result: Result, n: int) -> None:
+def test_a_letter_says_it_once(result: ResultData, n: int) -> None:
     assert told(result, n).count("We looked for") == 1
     assert "The values that were looked at" not in told(result, n)
 

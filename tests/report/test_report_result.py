@@ -21,7 +21,7 @@ def cells(text: str | None) -> list[list[str]]:
 
 
 def test_a_plain_result_is_lifted_and_read_back_as_one_that_shows_itself() -> None:
-    plain = domain.Result(**{f.name: getattr(FOUND, f.name) for f in fields(FOUND)})
+    plain = domain.ResultData(**{f.name: getattr(FOUND, f.name) for f in fields(FOUND)})
     assert Result.of(plain) == FOUND
     again = Result.from_json(FOUND.to_json())
     assert isinstance(again, Result)

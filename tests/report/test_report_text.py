@@ -6,7 +6,7 @@ import pytest
 from report_samples import APPROVED, EVERY, FOUND, HOSTILE, MISSED, ONE, OPTIONS, STUCK
 
 from waysout.domain.budget import Spent
-from waysout.domain.result import Outcome, OutcomeKind, Result
+from waysout.domain.result import Outcome, OutcomeKind, ResultData
 from waysout.report.text import lines, option_rows, sentence, spent_line
 from waysout.report.words import change_count, clean, value_text
 
@@ -38,7 +38,7 @@ from waysout.report.words import change_count, clean, value_text
     ],
     ids=["found", "one", "missed", "approved", "stuck"],
 )
-def test_the_outcome_in_one_paragraph(result: Result, said: str) -> None:
+def test_the_outcome_in_one_paragraph(result: ResultData, said: str) -> None:
     assert sentence(result) == said
 
 
@@ -56,7 +56,7 @@ def test_options_found_before_an_interruption_are_told_with_it() -> None:
 
 @pytest.mark.parametrize("kind", list(OutcomeKind))
 def test_every_outcome_has_words(kind: OutcomeKind) -> None:
-    assert sentence(Result({}, Outcome(kind))).endswith(".")
+    assert sentence(ResultData({}, Outcome(kind))).endswith(".")
 
 
 def test_option_rows_fit_a_table() -> None:

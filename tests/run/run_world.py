@@ -18,7 +18,7 @@ from waysout.domain.distance import Distance
 from waysout.domain.key import Key
 from waysout.domain.oracle import Answers, Goal, Oracle
 from waysout.domain.problem import Problem
-from waysout.domain.result import Result
+from waysout.domain.result import ResultData
 from waysout.domain.rules import Rule, RuleSet
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import LLMFailure
@@ -146,7 +146,7 @@ class Gate:
             await asyncio.sleep(0.002)
 
 
-def timeless(result: Result, *, attempts: bool = True) -> dict[str, Any]:
+def timeless(result: ResultData, *, attempts: bool = True) -> dict[str, Any]:
     """Return a result as plain data, without what may differ between equal runs."""
     spent = replace(result.ledger, seconds=0.0)
     if not attempts:

@@ -31,7 +31,7 @@ from run_world import (
 import waysout
 from waysout.domain.metrics import set_metrics
 from waysout.domain.oracle import Answers, Goal
-from waysout.domain.result import OutcomeKind, Result
+from waysout.domain.result import OutcomeKind, ResultData
 from waysout.domain.rules import Immutable
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, OracleError, RowError
@@ -44,7 +44,7 @@ from waysout.search.work import Work
 SMALL: dict[str, Any] = {"calls": 3, "k": 3}
 
 
-def search(**options: Any) -> list[Result]:
+def search(**options: Any) -> list[ResultData]:
     """Search for all people, by index."""
     given = {"llm": Watched(), **SMALL, **options}
     table = given.pop("table", None) or problem()
@@ -56,13 +56,13 @@ def test_every_way_of_asking_gives_the_same() -> None:
     plain = waysout.find(problem(), PEOPLE[1], llm=Watched(), **SMALL)
     assert plain.outcome.kind == OutcomeKind.FOUND
 
-    async def notebook() -> Result:
+    async def notebook() -> ResultData:
         return waysout.find(problem(), PEOPLE[1], llm=Watched(), **SMALL)
 
-    async def awaited() -> Result:
+    async def awaited() -> ResultData:
         return await waysout.afind(problem(), PEOPLE[1], llm=Watched(), **SMALL)
 
-    async def streamed() -> Result:
+    async def streamed() -> ResultData:
         found = waysout.afind_many(problem(), [PEOPLE[1]], llm=Watched(), **SMALL)
         [result] = [result async for result in found]
         return result
@@ -183,7 +183,7 @@ def test_a_row_that_cannot_be_read_fails_alone() -> None:
     assert "row 3, column 'c'" in results[3].outcome.reason
     assert results[3].query == {"a": "0", "b": "0", "c": "q"}
     for result in results:
-        assert Result.from_json(result.to_json()) == Result(**vars(result))
+        assert ResultData.from_json(result.to_json()) == ResultData(**vars(result))
         assert set(result.metrics) == set(results[1].metrics)
     with pytest.raises(RowError, match="column 'b'"):
         waysout.find(problem(), {"a": 1}, llm=Watched())
@@ -389,7 +389,7 @@ def test_a_method_that_neither_asks_nor_ends_is_named() -> None:
 
 def test_find_within_find() -> None:
     """A generator of rows, or a callback, may call us itself."""
-    inner: list[Result] = []
+    inner: list[ResultData] = []
 
     def people() -> Iterator[Row]:
         for row in PEOPLE[:2]:

@@ -30,7 +30,7 @@ from run_world import (
 
 import waysout
 from waysout.domain.oracle import Answers
-from waysout.domain.result import OutcomeKind, Result
+from waysout.domain.result import OutcomeKind, ResultData
 from waysout.errors import InputError, LLMError, LLMFailure, LLMUnreachable
 from waysout.llm.base import Request
 from waysout.llm.call import Price
@@ -49,7 +49,7 @@ def _at_once() -> Iterator[None]:
         yield
 
 
-def search(rows: Any = PEOPLE[:4], **options: Any) -> list[Result]:
+def search(rows: Any = PEOPLE[:4], **options: Any) -> list[ResultData]:
     given: dict[str, Any] = {"llm": Watched(), "calls": 4, "k": 3, **options}
     table = given.pop("table", None) or problem()
     return sorted(waysout.find_many(table, rows, **given), key=lambda r: r.index)
@@ -136,7 +136,7 @@ def test_a_stopped_search_without_calls_goes_on_to_the_same_end(rows: int, tmp_p
     assert left.outcome.kind == OutcomeKind.INTERRUPTED
     [result] = search(PEOPLE[:1], run=run, **given)
 
-    def same(of: Result) -> dict[str, Any]:
+    def same(of: ResultData) -> dict[str, Any]:
         plain = timeless(of, attempts=False)
         return {**plain, "ledger": {**plain["ledger"], "setup_rows": 0}}
 
@@ -285,7 +285,7 @@ def test_an_llm_that_is_gone_interrupts_everybody() -> None:
         if answered > 6:
             raise LLMFailure("connection refused")
 
-    results: list[Result] = []
+    results: list[ResultData] = []
     with pytest.raises(LLMUnreachable, match="connection refused"):
         results.extend(waysout.find_many(problem(), PEOPLE * 20, llm=Watched(gone), calls=30))
     # Most have not even begun; whoever has is told why.

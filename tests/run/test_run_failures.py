@@ -14,7 +14,7 @@ from run_world import PEOPLE, Adder, Gate, Watched, no_waiting, problem, timeles
 import waysout
 from waysout.domain.budget import Budget
 from waysout.domain.oracle import Answers
-from waysout.domain.result import OutcomeKind, Result
+from waysout.domain.result import OutcomeKind, ResultData
 from waysout.domain.rules import Custom
 from waysout.domain.schema import Row
 from waysout.errors import IntegrityError, LLMError, LLMFailure, LLMUnreachable, OracleError
@@ -34,15 +34,15 @@ def _at_once() -> Iterator[None]:
         yield
 
 
-def search(rows: Any = PEOPLE[:3], **given: Any) -> list[Result]:
+def search(rows: Any = PEOPLE[:3], **given: Any) -> list[ResultData]:
     options = {"llm": Watched(), **SMALL, **given}
     table = options.pop("table", None) or problem()
     return sorted(waysout.find_many(table, rows, **options), key=lambda r: r.index)
 
 
-def until_raised(rows: Any, error: type[Exception], **given: Any) -> list[Result]:
+def until_raised(rows: Any, error: type[Exception], **given: Any) -> list[ResultData]:
     """Return what came before an error, which must come."""
-    found: list[Result] = []
+    found: list[ResultData] = []
     options = {"llm": Watched(), **SMALL, **given}
     table = options.pop("table", None) or problem()
     with pytest.raises(error):
@@ -50,7 +50,7 @@ def until_raised(rows: Any, error: type[Exception], **given: Any) -> list[Result
     return sorted(found, key=lambda r: r.index)
 
 
-def told(results: list[Result]) -> list[dict[str, Any]]:
+def told(results: list[ResultData]) -> list[dict[str, Any]]:
     """Return results less what another sitting adds."""
     plain = [timeless(r, attempts=False) for r in results]
     return [{**table, "ledger": {**table["ledger"], "setup_rows": 0}} for table in plain]
@@ -99,10 +99,10 @@ def test_what_ends_a_run_comes_after_all_who_had_begun(
 
 @pytest.mark.parametrize("answered", [0, 2])
 def test_one_person_has_a_result_once_the_llm_has_answered(answered: int) -> None:
-    def plainly(llm: Watched) -> Result:
+    def plainly(llm: Watched) -> ResultData:
         return waysout.find(problem(), PEOPLE[0], llm=llm, **SMALL)
 
-    def awaited(llm: Watched) -> Result:
+    def awaited(llm: Watched) -> ResultData:
         return asyncio.run(waysout.afind(problem(), PEOPLE[0], llm=llm, **SMALL))
 
     for ask in (plainly, awaited):
@@ -257,7 +257,7 @@ def test_every_row_the_model_is_asked_stands_in_a_ledger(tmp_path: Path) -> None
     assert again.batches == []
 
 
-def interrupted(path: Path, oracle: Adder | None = None) -> list[Result]:
+def interrupted(path: Path, oracle: Adder | None = None) -> list[ResultData]:
     stop, answers = Stop(), [0]
 
     def watch(_: Progress) -> None:

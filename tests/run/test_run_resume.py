@@ -19,7 +19,7 @@ from run_world import PEOPLE, Adder, Gate, Watched, no_waiting, problem, timeles
 
 import waysout
 from waysout.domain.oracle import Answers, Goal
-from waysout.domain.result import OutcomeKind, Result
+from waysout.domain.result import OutcomeKind, ResultData
 from waysout.domain.rules import Immutable
 from waysout.errors import (
     InputError,
@@ -38,13 +38,13 @@ from waysout.store import Store
 KILLS = 10
 
 
-def search(rows: Any = ROWS, **given: Any) -> list[Result]:
+def search(rows: Any = ROWS, **given: Any) -> list[ResultData]:
     given = {"llm": Watched(), "calls": 6, "k": 3, **given}
     table = given.pop("table", None) or problem()
     return sorted(waysout.find_many(table, rows, **given), key=lambda r: r.index)
 
 
-def same(results: list[Result]) -> list[dict[str, Any]]:
+def same(results: list[ResultData]) -> list[dict[str, Any]]:
     """Return what is the same though a run was interrupted: each sitting tries the model anew."""
     plain = [timeless(r, attempts=False) for r in results]
     return [{**table, "ledger": {**table["ledger"], "setup_rows": 0}} for table in plain]
@@ -94,7 +94,7 @@ def recorded(path: Path) -> tuple[Counter[str], int]:
     return keys, sum(len(a.rows) for a in answers)
 
 
-def check_file(path: Path, results: list[Result]) -> None:
+def check_file(path: Path, results: list[ResultData]) -> None:
     with Store.read(path) as store:
         store.verify()
         assert store.summary().status == "finished"
@@ -244,7 +244,7 @@ def test_an_llm_that_was_gone_comes_back(tmp_path: Path) -> None:
             raise LLMFailure("connection refused")
 
     path = tmp_path / "run.db"
-    partial: list[Result] = []
+    partial: list[ResultData] = []
     with no_waiting(), pytest.raises(LLMUnreachable):
         partial.extend(
             waysout.find_many(problem(), ROWS, llm=Watched(gone), calls=6, k=3, run=path)
@@ -353,7 +353,9 @@ def test_other_people_are_refused(tmp_path: Path) -> None:
 
 def test_a_run_has_one_writer(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    found: Iterator[Result] = waysout.find_many(problem(), ROWS, llm=Watched(), calls=3, run=path)
+    found: Iterator[ResultData] = waysout.find_many(
+        problem(), ROWS, llm=Watched(), calls=3, run=path
+    )
     next(found)
     with pytest.raises(UnavailableError, match="written by another"):
         search(run=path)

@@ -21,7 +21,7 @@ from waysout.llm.simulated import Simulated
 from waysout.prompts.propose import Proposer, Style
 from waysout.prompts.render import Topic
 from waysout.search.base import Case, Method, Search
-from waysout.search.library import Library
+from waysout.search.library import EditLibrary
 from waysout.search.random import RandomEdits
 from waysout.search.recombine import Recombine, RecombineSearch
 
@@ -126,8 +126,8 @@ def yields(cases: Iterable[Case], talk: Talk = silent, **settings: object) -> tu
     return ours, floor
 
 
-def library_of(problem: Problem, query: Row, *, own: bool = True) -> Library:
-    made = Library(problem, query)
+def library_of(problem: Problem, query: Row, *, own: bool = True) -> EditLibrary:
+    made = EditLibrary(problem, query)
     if own:
         made.add_own(np.random.default_rng(0))
     return made

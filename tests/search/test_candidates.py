@@ -9,10 +9,10 @@ from recombine_world import deciles, library_of, make_problem, numbers
 
 from waysout.domain.edit import Edit
 from waysout.search.candidates import fingerprints, make_pool
-from waysout.search.library import Combo, Library
+from waysout.search.library import Combo, EditLibrary
 
 
-def library(*sizes: int) -> Library:
+def library(*sizes: int) -> EditLibrary:
     """Return a library with so many choices in each slot."""
     schema = numbers(len(sizes))
     made = library_of(make_problem(schema, bins=deciles(schema)), (0.0,) * len(sizes), own=False)
@@ -23,7 +23,7 @@ def library(*sizes: int) -> Library:
 
 
 def pool(
-    of: Library, *parents: Combo, worth: list[float] | None = None, seed: int = 0
+    of: EditLibrary, *parents: Combo, worth: list[float] | None = None, seed: int = 0
 ) -> list[Combo]:
     found = np.zeros(len(of.tables.slot)) if worth is None else np.array(worth)
     made = make_pool(of.tables, of.padded(parents), found, np.random.default_rng(seed))

@@ -12,7 +12,7 @@ from strategies import rows, schemas
 from waysout.domain.edit import Edit
 from waysout.domain.rules import Immutable, Linked, OneHot
 from waysout.domain.schema import Feature, Row, Schema, Value
-from waysout.search.library import MOST_CHOICES, MOST_LEVERS, Library
+from waysout.search.library import MOST_CHOICES, MOST_LEVERS, EditLibrary
 
 SCHEMA = Schema(
     (
@@ -31,11 +31,11 @@ HOME = OneHot(features=["rents", "owns", "lodges"])
 BINS = {"income": (25.0, 50.0, 75.0)}
 
 
-def library(*, own: bool = False) -> Library:
+def library(*, own: bool = False) -> EditLibrary:
     return library_of(make_problem(SCHEMA, None, SCHOOL, HOME, bins=BINS), QUERY, own=own)
 
 
-def names(of: Library) -> dict[str, list[Value]]:
+def names(of: EditLibrary) -> dict[str, list[Value]]:
     return {slot.lever: [choice.edit.value for choice in slot.choices] for slot in of.slots}
 
 
@@ -89,7 +89,7 @@ def test_an_edit_that_moves_two_levers_stays_out() -> None:
     assert len(made) == 0
 
 
-def decimal(*query: float) -> Library:
+def decimal(*query: float) -> EditLibrary:
     """Return the own edits of a table of numbers with ten bins each."""
     schema = numbers(len(query))
     return library_of(make_problem(schema, bins=deciles(schema)), query)

@@ -7,19 +7,19 @@ import pytest
 from recombine_world import Says, make_case, make_problem, numbers
 
 from waysout.domain.oracle import Goal
-from waysout.search.scale import Scale
+from waysout.search.scale import LogitScale
 
 
-def scale(chance: float, goal: Goal | None = None, *, labels_only: bool = False) -> Scale:
+def scale(chance: float, goal: Goal | None = None, *, labels_only: bool = False) -> LogitScale:
     oracle = Says(lambda row: chance, labels_only=labels_only)
-    return Scale(make_case(make_problem(numbers(1), oracle, goal=goal), (0.0,)))
+    return LogitScale(make_case(make_problem(numbers(1), oracle, goal=goal), (0.0,)))
 
 
 def logit(p: float) -> float:
     return math.log(p / (1 - p))
 
 
-def chance(of: Scale, p: float) -> float:
+def chance(of: LogitScale, p: float) -> float:
     return float(of.chances(np.array([logit(p)]))[0])
 
 

@@ -7,24 +7,24 @@ import pytest
 from recombine_world import deciles, library_of, make_problem, numbers
 
 from waysout.domain.edit import Edit
-from waysout.search.library import Combos, Library, Matrix
+from waysout.search.library import Combos, EditLibrary, Matrix
 from waysout.search.surrogate import Kind, surrogate
 
 KINDS: list[Kind] = ["linear", "pairwise", "trees", "none"]
 NOISE = 0.25
 
 
-def library(count: int = 3, *, own: bool = True) -> Library:
+def library(count: int = 3, *, own: bool = True) -> EditLibrary:
     schema = numbers(count)
     return library_of(make_problem(schema, bins=deciles(schema)), (0.0,) * count, own=own)
 
 
-def drawn(of: Library, count: int, seed: int = 0) -> Combos:
+def drawn(of: EditLibrary, count: int, seed: int = 0) -> Combos:
     rng = np.random.default_rng(seed)
     return np.stack([rng.integers(len(slot), size=count) for slot in of.slots], axis=1)
 
 
-def made_of(of: Library, combos: Combos) -> Matrix:
+def made_of(of: EditLibrary, combos: Combos) -> Matrix:
     """Return how often each effect is in each combination."""
     design = np.zeros((len(combos), len(of.prior)))
     for row, combo in zip(design, combos.tolist(), strict=True):
@@ -34,7 +34,7 @@ def made_of(of: Library, combos: Combos) -> Matrix:
     return design
 
 
-def posterior(of: Library, combos: Combos, logits: Matrix) -> tuple[Matrix, Matrix]:
+def posterior(of: EditLibrary, combos: Combos, logits: Matrix) -> tuple[Matrix, Matrix]:
     """Return mean and covariance of the effects, straight from the textbook."""
     design = made_of(of, combos)
     precision = np.diag(1 / np.array(of.prior)) + design.T @ design / NOISE**2
@@ -42,7 +42,7 @@ def posterior(of: Library, combos: Combos, logits: Matrix) -> tuple[Matrix, Matr
     return covariance @ design.T @ logits / NOISE**2, covariance
 
 
-def guessed(kind: Kind, of: Library, combos: Combos, logits: Matrix, new: Combos) -> Matrix:
+def guessed(kind: Kind, of: EditLibrary, combos: Combos, logits: Matrix, new: Combos) -> Matrix:
     made = surrogate(kind, of)
     made.learn(combos, logits)
     return made.guess(0, np.random.default_rng(0))(new)[:, 0]
@@ -122,11 +122,11 @@ def test_what_was_never_asked_is_unsure() -> None:
 # Interactions -----------------------------------------------------------------------------------
 
 
-def moved(of: Library, *slots: int) -> tuple[int, ...]:
+def moved(of: EditLibrary, *slots: int) -> tuple[int, ...]:
     return tuple(5 if i in slots else 0 for i in range(len(of.slots)))
 
 
-def xor(of: Library) -> tuple[Combos, Matrix]:
+def xor(of: EditLibrary) -> tuple[Combos, Matrix]:
     combos = of.padded([moved(of), moved(of, 0), moved(of, 1), moved(of, 0, 1)] * 10)
     return combos, np.array([0.0, 3.0, 3.0, 0.0] * 10)
 

@@ -27,7 +27,7 @@ from waysout.domain.schema import Feature, Row, Schema
 from waysout.llm.base import Backend, Request
 from waysout.serve.app import create_app
 from waysout.serve.hosts import Hosts
-from waysout.serve.limits import Limits
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.served import served
 from waysout.serve.service import Service
 from waysout.serve.tokens import Gate
@@ -141,12 +141,12 @@ def site(
     problem: Problem | None = None,
     llm: Backend | None = None,
     gate: Gate | None = None,
-    limits: Limits | None = None,
+    limits: ServiceLimits | None = None,
 ) -> Iterator[str]:
     """Serve the page on a port of its own; yields its address."""
     known = People(PEOPLE)
     world = {"loans": served(problem or lender(), known)}
-    service = Service(world, llm or Watched(), limits=limits or Limits(part_rows=70))
+    service = Service(world, llm or Watched(), limits=limits or ServiceLimits(part_rows=70))
     with socket.create_server(("127.0.0.1", 0)) as opened:
         port = opened.getsockname()[1]
         app = create_app(service, Hosts.of("127.0.0.1", port), gate=gate)

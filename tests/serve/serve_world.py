@@ -17,7 +17,7 @@ from waysout.domain.schema import Row
 from waysout.llm.base import Backend
 from waysout.serve.api import create_api
 from waysout.serve.errors import install_errors
-from waysout.serve.limits import Limits
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.live import LiveSearch
 from waysout.serve.models import ContinueRequest, SearchRequest
 from waysout.serve.served import Served, served
@@ -56,7 +56,9 @@ def make_service(
     keep_runs: bool = False,
     **limits: Any,
 ) -> Service:
-    return Service({"small": world or small()}, llm, limits=Limits(**limits), keep_runs=keep_runs)
+    return Service(
+        {"small": world or small()}, llm, limits=ServiceLimits(**limits), keep_runs=keep_runs
+    )
 
 
 def start(service: Service, **other: Any) -> LiveSearch:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 from serve_world import run, until
 
-from waysout.serve.events import Event, EventLog
+from waysout.serve.events import EventLog, PageEvent
 
 
 def numbered(*kinds: str) -> EventLog:
@@ -15,7 +15,7 @@ def numbered(*kinds: str) -> EventLog:
     return log
 
 
-async def gathered(stream: AsyncGenerator[list[Event]]) -> list[Event]:
+async def gathered(stream: AsyncGenerator[list[PageEvent]]) -> list[PageEvent]:
     return [event async for events in stream for event in events]
 
 

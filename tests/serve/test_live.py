@@ -38,7 +38,7 @@ from waysout.errors import LLMError, RowError, RuleError
 from waysout.llm.base import Request
 from waysout.oracles.cache import CachedOracle
 from waysout.serve.errors import Conflict
-from waysout.serve.limits import Limits
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.live import LiveSearch
 from waysout.serve.models import ContinueRequest, Locks, SearchRequest
 from waysout.serve.served import served
@@ -454,7 +454,9 @@ class Counts:
 def test_options_known_before_are_not_counted_again() -> None:
     async def go() -> tuple[list[int], int]:
         counts = Counts()
-        async with Service({"small": small()}, None, limits=Limits(), watcher=counts) as service:
+        async with Service(
+            {"small": small()}, None, limits=ServiceLimits(), watcher=counts
+        ) as service:
             search = service.start(SearchRequest.model_validate({**BRIEF, "oracle_rows": 20}))
             await ended(search)
             service.go_on(search.id, ContinueRequest(oracle_rows=40))

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from serve_world import make_service, problem
 
 from waysout.serve.api import create_api
-from waysout.serve.limits import Limits
+from waysout.serve.limits import ServiceLimits
 
 DOCS = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
 
@@ -24,7 +24,7 @@ def test_every_route_of_the_api_is_told() -> None:
 
 
 def test_the_limits_are_those_of_the_service() -> None:
-    limits = Limits()
+    limits = ServiceLimits()
     flat = " ".join(DOCS.split())
     assert f"`--searches` at once ({limits.searches};" in flat
     assert f"`--calls` ({limits.calls}) and `--oracle-rows` ({limits.oracle_rows:,})" in flat

@@ -34,7 +34,7 @@ from waysout.report.result import Result
 from waysout.run.find import find
 from waysout.serve.adopted import Adopted
 from waysout.serve.errors import Full, NotFound, TooMany
-from waysout.serve.limits import Limits
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.live import LiveSearch
 from waysout.serve.models import DecideRequest, Locks, SearchRequest
 from waysout.serve.served import MOST_EXAMPLES, served
@@ -424,7 +424,7 @@ def test_a_decision_heeds_the_goal() -> None:
 def test_limits_that_cannot_be_are_refused() -> None:
     for wrong in ({"calls": -1}, {"searches": 0}, {"seconds": float("nan")}, {"kept": 5}):
         with pytest.raises(InputError, match="limits"):
-            Limits(**wrong)
+            ServiceLimits(**wrong)
 
 
 async def _slow(request: Request, attempt: int) -> None:

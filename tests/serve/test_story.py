@@ -26,7 +26,7 @@ from browser_world import (
 from playwright.sync_api import expect
 from run_world import Watched
 
-from waysout.serve.limits import Limits
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.tokens import Gate
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def test_a_server_that_keeps_quiet_is_told_of(chrome: Browser, quick: str) -> No
 
 
 def test_a_model_of_labels_only_gives_no_chances(chrome: Browser) -> None:
-    limits = Limits(part_rows=70, oracle_rows=70)
+    limits = ServiceLimits(part_rows=70, oracle_rows=70)
     with site(lender(YesOrNo()), limits=limits) as address, visiting(chrome, address) as visit:
         visit.button("Find ways out").click()
         visit.sees("#outcome", "as often as it may")

@@ -11,7 +11,7 @@ import numpy as np
 
 from waysout.domain.budget import Spent
 from waysout.domain.oracle import Answers
-from waysout.domain.result import Option, Outcome, OutcomeKind, Result
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
 from waysout.domain.schema import Value
 from waysout.llm.base import Constraint, Message, Reply, Request, Usage
 from waysout.search.work import Answer, Evaluate, Propose, Work
@@ -52,8 +52,8 @@ def option(number: int) -> Option:
     return Option(row, {"age": (31, number)}, 0.1 * number, 0.3, 1, f"φ{number}", ("why",))
 
 
-def result(index: int, kind: OutcomeKind = OutcomeKind.FOUND) -> Result:
-    return Result(QUERY, Outcome(kind), (option(40), option(41)), ledger=spent(3), index=index)
+def result(index: int, kind: OutcomeKind = OutcomeKind.FOUND) -> ResultData:
+    return ResultData(QUERY, Outcome(kind), (option(40), option(41)), ledger=spent(3), index=index)
 
 
 def fill(store: Store, queries: int = 6, answers: int = 12) -> None:

@@ -27,7 +27,7 @@ from store_samples import (
 import waysout.store.lock
 from waysout.domain.result import OutcomeKind
 from waysout.errors import InputError, IntegrityError, UnavailableError, WaysoutError
-from waysout.store import Store, Tally, repair, tables
+from waysout.store import RepairCounts, Store, repair, tables
 from waysout.store.faults import faults
 
 PAGE = tables.PAGE_SIZE
@@ -88,7 +88,7 @@ def test_a_truncated_run(run: Path, share: float) -> None:
     assert not report.fine
     assert report.original == run.with_name("run.db.damaged")
     assert report.original.read_bytes() == cut
-    assert report.tables["run"] == Tally(1, 0)
+    assert report.tables["run"] == RepairCounts(1, 0)
     answers = report.tables["answers"]
     assert answers.lost is not None
     assert answers.kept + answers.lost == 72
@@ -137,7 +137,7 @@ def test_a_changed_letter_is_noticed_where_it_is_read(run: Path) -> None:
         assert len(hit) == 1
     report = repair(run)
     # The answers of that query after the fourth are whole, and of no use without it.
-    assert report.tables["answers"] == Tally(64, 8)
+    assert report.tables["answers"] == RepairCounts(64, 8)
     assert report.unusable == 7
     with Store.read(run) as store:
         assert len(list(store.answers(hit[0]))) == 4
@@ -156,7 +156,7 @@ def test_wrong_counts_are_mended(run: Path) -> None:
     db.close()
     with pytest.raises(IntegrityError, match="its counts are wrong"):
         read_all(run)
-    assert repair(run).tables["answers"] == Tally(72, 0)
+    assert repair(run).tables["answers"] == RepairCounts(72, 0)
     with Store.read(run) as store:
         assert store.summary().llm_calls == 36
 
@@ -179,7 +179,7 @@ def test_a_lost_manifest_leaves_the_results(run: Path) -> None:
     run.write_bytes(data[:at] + b"XXXX" + data[at + 4 :])
     with pytest.raises(IntegrityError, match="row 1 of run"):
         Store.open(run)
-    assert repair(run).tables["run"] == Tally(0, 1)
+    assert repair(run).tables["run"] == RepairCounts(0, 1)
     with Store.read(run) as store:
         assert store.manifest == {"waysout_run": 1, "lost": True}
         assert [r.index for r in store.results()] == list(range(5))
@@ -194,7 +194,7 @@ def test_what_is_still_in_the_log_is_saved(tmp_path: Path) -> None:
         shutil.copy(f"{path}-wal", f"{copy}-wal")
         copy.write_bytes(b"\xff" * PAGE)
     report = repair(copy)
-    assert report.tables["answers"] == Tally(72, 0)
+    assert report.tables["answers"] == RepairCounts(72, 0)
     assert report.original.with_name("copy.db.damaged-wal").exists()
     assert check_usable(copy) == 72
 

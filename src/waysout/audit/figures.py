@@ -37,7 +37,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Lever:
+class LeverUse:
     """A feature, and how many of the people with a way out it helps.
 
     ``nearest`` counts those whose nearest option moves it, ``alone`` those for whom it suffices,
@@ -79,7 +79,7 @@ class Group:
     options: float | None
     chance: float | None
     llm_calls: float | None
-    levers: tuple[Lever, ...]
+    levers: tuple[LeverUse, ...]
     few: bool
     few_costs: bool
 
@@ -171,7 +171,7 @@ def _group(
     members: Mask,
     rejected: Mask,
     found: Mask,
-    levers: tuple[Lever, ...],
+    levers: tuple[LeverUse, ...],
     binding: Mapping[str, int],
 ) -> Group:
     outcomes = _outcomes(people, members)
@@ -224,13 +224,13 @@ def _median(people: People, name: str, whose: Mask) -> float | None:
     return float(np.median(numbers)) if len(numbers) else None
 
 
-def _levers(people: People, groups: Groups, found: Mask) -> list[tuple[Lever, ...]]:
+def _levers(people: People, groups: Groups, found: Mask) -> list[tuple[LeverUse, ...]]:
     """Return each group's levers, those that help most first."""
     nearest, alone, some = (
         _counted(people.lists[name], groups, found) for name in ("nearest", "alone", "levers")
     )
     helped = [
-        [Lever(name, near.get(name, 0), by_itself.get(name, 0), n) for name, n in any_.items()]
+        [LeverUse(name, near.get(name, 0), by_itself.get(name, 0), n) for name, n in any_.items()]
         for near, by_itself, any_ in zip(nearest, alone, some, strict=True)
     ]
     return [

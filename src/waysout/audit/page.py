@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from waysout.audit.figures import Audit, Group, Lever, Section
+from waysout.audit.figures import Audit, Group, LeverUse, Section
 from waysout.audit.words import (
-    Table,
+    AuditTable,
     by,
     cost_table,
     coverage,
@@ -83,7 +83,7 @@ def _each(tag: str, items: Iterable[str]) -> str:
 # Tables ----------------------------------------------------------------------------------------
 
 
-def _table(table: Table) -> str:
+def _table(table: AuditTable) -> str:
     heads = [_name(table.columns[0]), *map(escape, table.columns[1:])]
     rows = ([_name(name), *map(_name, cells)] for name, *cells in table.rows)
     return _scrolled(_name(table.title), escape(clean(table.title)), heads, rows)
@@ -111,7 +111,7 @@ def _name(text: str) -> str:
     return esc(cut(clean(text), _LONGEST))
 
 
-def _levers(section: Section, levers: Sequence[Lever]) -> str:
+def _levers(section: Section, levers: Sequence[LeverUse]) -> str:
     """Return groups × the levers that help most overall, darker where the nearest moves it."""
     if not levers:
         return ""
@@ -130,7 +130,7 @@ def _levers(section: Section, levers: Sequence[Lever]) -> str:
 
 
 def _lever_cell(group: Group, name: str) -> str:
-    lever = next((one for one in group.levers if one.name == name), Lever(name, 0, 0, 0))
+    lever = next((one for one in group.levers if one.name == name), LeverUse(name, 0, 0, 0))
     nearest, alone, some = map(escape, lever_shares(group, lever))
     shade = 0.45 * lever.nearest / group.with_way_out
     return (

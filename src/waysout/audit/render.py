@@ -11,7 +11,7 @@ from typing import Any
 from waysout.audit.figures import Audit, Group, Section
 from waysout.audit.stats import Interval, Spread
 from waysout.audit.words import (
-    Table,
+    AuditTable,
     lead,
     notes,
     sections,
@@ -60,7 +60,7 @@ def _markdown(audit: Audit, levers: int) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _rows(table: Table) -> str:
+def _rows(table: AuditTable) -> str:
     columns = [column or "people" for column in table.columns]
     head = [_line(columns), "|" + "---|" * len(columns)]
     return "\n".join([f"## {_inert(table.title)}", "", *head, *map(_line, table.rows)])

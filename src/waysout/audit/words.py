@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from waysout.audit.figures import FEW, Audit, Group, Lever, Section
+from waysout.audit.figures import FEW, Audit, Group, LeverUse, Section
 from waysout.audit.stats import RESAMPLES, SEED, Interval, Spread
 from waysout.domain.result import OutcomeKind
 from waysout.report.words import chance, counted, goal_text
@@ -14,7 +14,7 @@ NOTHING = "–"
 
 
 @dataclass(frozen=True)
-class Table:
+class AuditTable:
     """A table of text, and what kind of figures it holds."""
 
     title: str
@@ -154,7 +154,7 @@ def sections(audit: Audit) -> tuple[Section, ...]:
     return audit.sections or (Section((), (audit.everybody,), {}, 0),)
 
 
-def tables(section: Section, levers: int) -> list[Table]:
+def tables(section: Section, levers: int) -> list[AuditTable]:
     """Return a section's tables, each narrow enough for a terminal; so many levers at most."""
     return [
         without_table(section),
@@ -165,43 +165,43 @@ def tables(section: Section, levers: int) -> list[Table]:
     ]
 
 
-def without_table(section: Section) -> Table:
+def without_table(section: Section) -> AuditTable:
     """Return who has no way out."""
     columns = (section.name, "rejected", "without", "share, %", "to the others")
-    return Table(f"No way out found{by(section)}", columns, tuple(
+    return AuditTable(f"No way out found{by(section)}", columns, tuple(
         (g.name, _with_few(g.people, g.few), f"{g.without:,}", interval(g.share_without),
          points(g.share_difference)) for g in section.groups
     ))  # fmt: skip
 
 
-def why_table(section: Section) -> Table:
+def why_table(section: Section) -> AuditTable:
     """Return why people are without a way out."""
     columns = (section.name, "by the rules", "budget", "tried all", "rules that bind")
-    return Table(f"Why without{by(section)}", columns, tuple(
+    return AuditTable(f"Why without{by(section)}", columns, tuple(
         (g.name, *(f"{n:,}" for n in g.why_without.values()), binding(g) or NOTHING)
         for g in section.groups
     ))  # fmt: skip
 
 
-def cost_table(section: Section) -> Table:
+def cost_table(section: Section) -> AuditTable:
     """Return what a yes costs."""
     columns = (section.name, "way out", "median cost", "to the others")
-    return Table(f"The cost of a yes{by(section)}", columns, tuple(
+    return AuditTable(f"The cost of a yes{by(section)}", columns, tuple(
         (g.name, _with_few(g.with_way_out, g.few_costs), quartiles(g.cost),
          difference(g.cost_difference)) for g in section.groups
     ))  # fmt: skip
 
 
-def search_table(section: Section) -> Table:
+def search_table(section: Section) -> AuditTable:
     """Return what else is known of the people, their options and the search."""
     columns = (section.name, "approved", "chance", "changes", "fewest", "options", "LLM calls")
-    return Table(f"The people and the search{by(section)}", columns, tuple(
+    return AuditTable(f"The people and the search{by(section)}", columns, tuple(
         (g.name, percent(g.approval_rate), percent(g.chance), figure(g.changes),
          figure(g.fewest_changes), figure(g.options), figure(g.llm_calls)) for g in section.groups
     ))  # fmt: skip
 
 
-def lever_table(section: Section, most: int) -> Table:
+def lever_table(section: Section, most: int) -> AuditTable:
     """Return the levers that help most, group by group."""
     columns = (section.name, "lever", "in the nearest", "alone", "in some option")
     rows = [
@@ -209,7 +209,9 @@ def lever_table(section: Section, most: int) -> Table:
         for g in section.groups
         for i, lever in enumerate(g.levers[:most])
     ]
-    return Table(f"Levers{by(section)}: share of the people with a way out", columns, tuple(rows))
+    return AuditTable(
+        f"Levers{by(section)}: share of the people with a way out", columns, tuple(rows)
+    )
 
 
 def by(section: Section) -> str:
@@ -228,7 +230,7 @@ def binding(group: Group, most: int = 3) -> str:
     return ", ".join(told) + (f" and {others} more" if others > 0 else "")
 
 
-def lever_shares(group: Group, lever: Lever) -> tuple[str, str, str]:
+def lever_shares(group: Group, lever: LeverUse) -> tuple[str, str, str]:
     """Return the three shares of a lever."""
     nearest, alone, some = (
         percent(n / group.with_way_out) for n in (lever.nearest, lever.alone, lever.some)

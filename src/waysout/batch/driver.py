@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from waysout.batch.executor import Executor
-from waysout.batch.job import BEGUN, PartReport, PartTask, Tally
+from waysout.batch.job import BEGUN, BatchTally, PartReport, PartTask
 from waysout.batch.tables import has_failed, people_done, store_path
 from waysout.domain.result import OutcomeKind
 from waysout.errors import IntegrityError, WaysoutError
@@ -32,13 +32,13 @@ _LOOK_SECONDS = 0.5
 
 
 @dataclass
-class Pace:
+class BatchProgress:
     """How far a batch has come, for whoever watches."""
 
     rows: int
     before: int = 0
     """Rows that were done when it began."""
-    tally: Tally = field(default_factory=Tally)
+    tally: BatchTally = field(default_factory=BatchTally)
     began: float = field(default_factory=time.monotonic)
     over: bool = False
     """Whether the searches have ended: what is left is being counted."""
@@ -61,7 +61,7 @@ class Pace:
 
 
 @dataclass
-class Ended:
+class BatchEnd:
     """How a sitting ended: what it did, what is left, and why."""
 
     rows: int
@@ -73,7 +73,7 @@ class Ended:
     exit_code: int = 0
 
 
-Watch = Callable[[Pace], None]
+Watch = Callable[[BatchProgress], None]
 
 
 def cut(
@@ -113,7 +113,7 @@ class Driver:
     ) -> None:
         self.out = out
         self.retry_failed = retry_failed
-        self.pace = Pace(rows)
+        self.pace = BatchProgress(rows)
         self._tasks = iter(tasks)
         self._again: deque[PartTask] = deque()
         self._under_way: dict[int, PartTask] = {}
@@ -122,7 +122,7 @@ class Driver:
         self._suspects: Counter[int] = Counter()
         self._careful_deaths = 0
         self._left = self._on_file = 0
-        self._done = Tally()
+        self._done = BatchTally()
         self._watch = watch or (lambda pace: None)
         self._wish = ""
         self._stopped, self._exit_code = "", 0
@@ -131,11 +131,11 @@ class Driver:
         """End the batch, with what it has."""
         self._wish = self._wish or reason
 
-    def run(self, muster: Callable[[], Executor]) -> Ended:
+    def run(self, muster: Callable[[], Executor]) -> BatchEnd:
         """Run to the end; an executor is only called together where something is to be done."""
         first = next(self._open_tasks(), None)
         if first is None:
-            return Ended(0, self.pace.seconds)
+            return BatchEnd(0, self.pace.seconds)
         self._again.append(first)
         with closing(muster()) as executor:
             while True:
@@ -152,7 +152,7 @@ class Driver:
         self.pace.over = True
         self._watch(self.pace)
         left = self._left + len(self._again) + sum(1 for _ in self._open_tasks())
-        return Ended(rows, seconds, left, self._stopped or self._wish, self._exit_code)
+        return BatchEnd(rows, seconds, left, self._stopped or self._wish, self._exit_code)
 
     def _fill(self, executor: Executor) -> None:
         while not (self._stopped or self._wish) and executor.room > 0:

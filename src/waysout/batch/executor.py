@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from waysout.batch.job import PartReport, PartTask, Tally
+from waysout.batch.job import BatchTally, PartReport, PartTask
 
 
 class Executor(Protocol):
@@ -28,7 +28,7 @@ class Executor(Protocol):
         """Return what has ended, waiting for it so long at most."""
         ...
 
-    def tally(self) -> Tally:
+    def tally(self) -> BatchTally:
         """Return what is known by now of the people in parts under way; it may be a little old."""
         ...
 

@@ -11,7 +11,7 @@ from typing import Any
 from waysout.domain.known import Known
 from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
-from waysout.domain.result import Result
+from waysout.domain.result import ResultData
 from waysout.run.options import Options
 
 BEGUN = "begun"
@@ -19,7 +19,7 @@ BEGUN = "begun"
 
 
 @dataclass(frozen=True)
-class Job:
+class BatchJob:
     """All that a worker needs; it can be pickled, and every worker gets the same.
 
     ``make`` makes the problem, with a model of the worker's own. ``options`` are those of
@@ -59,7 +59,7 @@ class PartTask:
 
 
 @dataclass(frozen=True)
-class Tally:
+class BatchTally:
     """How many people, how they ended, what was found and what it cost; tallies add up."""
 
     outcomes: Mapping[str, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Tally:
     money: float = 0.0
 
     @classmethod
-    def of(cls, result: Result) -> Tally:
+    def of(cls, result: ResultData) -> BatchTally:
         """Return the tally of one person."""
         spent = result.ledger
         return cls(
@@ -102,7 +102,7 @@ class Tally:
             "outcomes": dict(self.outcomes),
         }
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: BatchTally) -> BatchTally:
         numbers = [f.name for f in fields(self) if f.name != "outcomes"]
         summed = {name: getattr(self, name) + getattr(other, name) for name in numbers}
         return replace(self, outcomes=Counter(self.outcomes) + Counter(other.outcomes), **summed)
@@ -118,7 +118,7 @@ class PartReport:
     """
 
     part: int
-    tally: Tally = field(default_factory=Tally)
+    tally: BatchTally = field(default_factory=BatchTally)
     on_file: int = 0
     done: bool = False
     stopped: str = ""

@@ -17,11 +17,11 @@ from multiprocessing import get_context, resource_tracker
 from threading import Timer
 from typing import Any
 
-from waysout.batch.job import Job, PartReport, PartTask, Tally, parts_at_once
+from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask, parts_at_once
 from waysout.batch.worker import Worker
 from waysout.errors import InputError, UnavailableError, WaysoutError
 from waysout.llm.base import Backend
-from waysout.llm.shared import Ends, Hub, HubBackend, Line, Raised, pipes, soon
+from waysout.llm.shared import BackendClient, BackendServer, Channel, Ends, Raised, pipes, soon
 from waysout.run.machine import one_thread_each
 
 # Whoever cannot begin may be short of memory that others let go of by and by.
@@ -37,7 +37,7 @@ _LAST_WORDS_SECONDS = 1.0
 class _News:
     """What a worker tells: how many people are done in the parts it has, and which has ended."""
 
-    tally: Tally
+    tally: BatchTally
     report: PartReport | None = None
 
 
@@ -50,7 +50,7 @@ class LocalExecutor:
 
     def __init__(
         self,
-        job: Job,
+        job: BatchJob,
         *,
         workers: int,
         part_rows: int,
@@ -60,7 +60,7 @@ class LocalExecutor:
         self._job = _packed(worker, job)
         self._size = workers
         self._most = parts_at_once(job.trees, part_rows)
-        self._hub = Hub(backend) if backend is not None else None
+        self._hub = BackendServer(backend) if backend is not None else None
         self._workers: list[_Worker] = []
         self._waiting: deque[PartTask] = deque()
         self._ended: list[PartReport] = []
@@ -100,9 +100,9 @@ class LocalExecutor:
         reports, self._ended = self._ended, []
         return reports
 
-    def tally(self) -> Tally:
+    def tally(self) -> BatchTally:
         """Return what is known by now of the people in parts under way; it may be a little old."""
-        return sum((worker.tally for worker in self._workers), Tally())
+        return sum((worker.tally for worker in self._workers), BatchTally())
 
     def stop(self, reason: str) -> None:
         """End every search with what it has; parts that nobody has begun come back at once."""
@@ -198,7 +198,7 @@ class LocalExecutor:
         return worker.end(patience)
 
 
-def _packed(worker: type[Worker], job: Job) -> bytes:
+def _packed(worker: type[Worker], job: BatchJob) -> bytes:
     try:
         return pickle.dumps((worker, job))
     except Exception as error:  # each class that cannot be pickled has a way of its own to say so
@@ -215,11 +215,11 @@ class _Worker:
     """A process, as its parent sees it. What it says goes to ``heard``, and ``None`` at its end."""
 
     def __init__(
-        self, job: bytes, hub: Hub | None, heard: queue.SimpleQueue[tuple[_Worker, Any]]
+        self, job: bytes, hub: BackendServer | None, heard: queue.SimpleQueue[tuple[_Worker, Any]]
     ) -> None:
         self.parts: dict[int, bool] = {}
         """The parts it has, and whether each is done with care."""
-        self.tally = Tally()
+        self.tally = BatchTally()
         self.has_begun = False
         self._died: float | None = None
         ours, theirs = pipes()
@@ -233,7 +233,7 @@ class _Worker:
         for end in (*theirs, *(llm or ())):
             end.close()
         self._heard = heard
-        self.line = Line(ours, self._hear, lambda: self._hear([None]))
+        self.line = Channel(ours, self._hear, lambda: self._hear([None]))
         self.line.say(job)
 
     def _hear(self, said: Sequence[Any]) -> None:
@@ -300,9 +300,9 @@ class _Hands:
     def __init__(self) -> None:
         self._inbox: asyncio.Queue[Any] = asyncio.Queue()
         self._running: set[asyncio.Task[None]] = set()
-        self._line: Line
+        self._line: Channel
         self._worker: Worker
-        self._told = Tally()
+        self._told = BatchTally()
 
     async def work(self, ends: Ends, llm: Ends | None) -> None:
         """Work until it is over; an error that keeps the worker from being made goes to the parent.
@@ -310,10 +310,12 @@ class _Hands:
         The parent is listened to before anything else: it may end while a model is loaded.
         """
         loop = asyncio.get_running_loop()
-        self._line = Line(ends, lambda said: soon(loop, self._put, said), lambda: self._over(loop))
+        self._line = Channel(
+            ends, lambda said: soon(loop, self._put, said), lambda: self._over(loop)
+        )
         try:
             worker, job = pickle.loads(await self._inbox.get())
-            self._worker = worker(job, HubBackend(llm) if llm is not None else None)
+            self._worker = worker(job, BackendClient(llm) if llm is not None else None)
             self._tell()
             await self._serve()
         except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Self
 
-from waysout.batch.job import Job, PartReport, PartTask, Tally
+from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask
 from waysout.batch.worker import Worker
 from waysout.errors import LLMError, LLMFailure, LLMUnreachable, UnavailableError, WaysoutError
 from waysout.llm.base import Backend, Form, Reply, Request
@@ -25,7 +25,7 @@ class WorkerActor:
         """
         sent, worker, llm = given
         try:
-            job: Job = await sent
+            job: BatchJob = await sent
         except Exception as error:
             return Raised(UnavailableError, (cannot_begin(last_line(error)),))
         try:
@@ -35,7 +35,7 @@ class WorkerActor:
             return Raised.of(error, WaysoutError)
         return None
 
-    async def run(self, task: PartTask) -> tuple[PartReport, Tally] | Raised:
+    async def run(self, task: PartTask) -> tuple[PartReport, BatchTally] | Raised:
         """Do a part; the answer says, too, how far the others are by then."""
         try:
             report = await self._worker.run(task)
@@ -43,7 +43,7 @@ class WorkerActor:
             return Raised.of(error, WaysoutError)
         return report, self._worker.tally()
 
-    async def tally(self) -> Tally:
+    async def tally(self) -> BatchTally:
         """Return the people of parts under way who have their result."""
         return self._worker.tally()
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from waysout.batch.job import Job, PartReport, PartTask, Tally, parts_at_once
+from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask, parts_at_once
 from waysout.batch.ray_actors import HeldLLM, WorkerActor, cannot_begin, last_line
 from waysout.batch.worker import Worker
 from waysout.errors import InputError, MissingExtra, UnavailableError, WaysoutError, shown
@@ -63,7 +63,7 @@ class RayExecutor:
 
     def __init__(
         self,
-        job: Job,
+        job: BatchJob,
         *,
         workers: int,
         part_rows: int,
@@ -115,11 +115,11 @@ class RayExecutor:
         reports, self._ended = self._ended, []
         return reports
 
-    def tally(self) -> Tally:
+    def tally(self) -> BatchTally:
         """Return what is known by now of the people in parts under way; it may be a little old."""
         for seat in self._seats:
             seat.ask()
-        return sum((seat.tally for seat in self._seats), Tally())
+        return sum((seat.tally for seat in self._seats), BatchTally())
 
     def stop(self, reason: str) -> None:
         """End every search with what it has; parts that nobody has begun come back at once."""
@@ -157,7 +157,7 @@ class RayExecutor:
         )(HeldLLM)
         return held.remote(llm)
 
-    def _seated(self, job: Job, worker: type[Worker], workers: int) -> list[_Seat]:
+    def _seated(self, job: BatchJob, worker: type[Worker], workers: int) -> list[_Seat]:
         """Have the actors started: they come back when they die, and what they did does not."""
         share = _cpu_share(self._ray, workers)
         actor = self._ray.remote(
@@ -172,7 +172,7 @@ class RayExecutor:
         given = (sent, worker, self._llm)
         return [_Seat(self._ray, actor.remote(), given) for _ in range(workers)]
 
-    def _sent(self, job: Job) -> Any:
+    def _sent(self, job: BatchJob) -> Any:
         """Return a reference to the job, which is sent once to each node."""
         try:
             return self._ray.put(job)
@@ -267,7 +267,7 @@ class _Seat:
     """What a worker needs to begin, each time anew."""
     parts: dict[int, bool] = field(default_factory=dict)
     """The parts it has, and whether each is done with care."""
-    tally: Tally = field(default_factory=Tally)
+    tally: BatchTally = field(default_factory=BatchTally)
     rising: Any = None
     """What it answers when it is up."""
     _running: dict[Any, int] = field(default_factory=dict)
@@ -284,7 +284,7 @@ class _Seat:
     def rise_again(self) -> None:
         """Start afresh, without what it had: a worker that was only out of reach must not go on."""
         self.ray.kill(self.actor, no_restart=False)
-        self.parts, self.tally, self._running, self._asked = {}, Tally(), {}, None
+        self.parts, self.tally, self._running, self._asked = {}, BatchTally(), {}, None
         self._rise()
 
     @property
@@ -312,7 +312,7 @@ class _Seat:
         self._running[self.actor.run.remote(task)] = task.part
         self.parts[task.part] = task.careful
 
-    def take(self, ref: Any, report: PartReport, tally: Tally) -> PartReport:
+    def take(self, ref: Any, report: PartReport, tally: BatchTally) -> PartReport:
         """Take a report, which comes with how far the others were then."""
         del self.parts[self._running.pop(ref)]
         self.tally, self._asked = tally, None

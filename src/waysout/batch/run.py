@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from waysout import __version__
-from waysout.batch.driver import Driver, Ended, Watch, cut
+from waysout.batch.driver import BatchEnd, Driver, Watch, cut
 from waysout.batch.executor import Executor
-from waysout.batch.job import Job
+from waysout.batch.job import BatchJob
 from waysout.batch.manifest import begin
-from waysout.batch.shared_edits import Library, SharedEdits, library_in, sharing
-from waysout.batch.summary import Summary, summarize, write_summary
+from waysout.batch.shared_edits import SharedEdits, SharedLibrary, library_in, sharing
+from waysout.batch.summary import BatchSummary, summarize, write_summary
 from waysout.batch.tables import sweep
 from waysout.datasets import registry
 from waysout.datasets.manifest import load_oracle_model
@@ -53,7 +53,7 @@ _IN_MEMORY = ("llamacpp", "transformers")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class BatchRequest:
     """What a batch is asked to do.
 
     ``training`` names the table that distances are measured by, where it is another than the
@@ -105,7 +105,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Sample:
+class KnownSample:
     """Some rows of a table, and for each whether its outcome was a yes."""
 
     rows: tuple[Row, ...]
@@ -116,7 +116,7 @@ class Sample:
 class Opened:
     """A batch that has been looked at: its rows, its problem, and what trying the model showed."""
 
-    wanted: Wanted
+    wanted: BatchRequest
     plan: Plan
     stream: RowStream
     seen: Survey
@@ -138,8 +138,10 @@ class Opened:
         return min(wanted.workers or cores(), wanted.in_flight or TREES)
 
 
-def run_batch(wanted: Wanted, listener: Listener | None = None) -> tuple[Summary, Ended]:
-    """Run a batch, or go on with it, in its folder; see `Wanted`.
+def run_batch(
+    wanted: BatchRequest, listener: Listener | None = None
+) -> tuple[BatchSummary, BatchEnd]:
+    """Run a batch, or go on with it, in its folder; see `BatchRequest`.
 
     Returns what came of it from its beginning, and how this sitting ended.
     """
@@ -168,7 +170,7 @@ def run_batch(wanted: Wanted, listener: Listener | None = None) -> tuple[Summary
 # Looking ---------------------------------------------------------------------------------------
 
 
-def open_batch(wanted: Wanted, heard: Listener) -> Opened:
+def open_batch(wanted: BatchRequest, heard: Listener) -> Opened:
     """Read the table once, load the model and try it, before anything is spent."""
     if wanted.out.exists() and not wanted.out.is_dir():
         raise InputError(f"{wanted.out} is a file: name a folder for the results")
@@ -206,7 +208,7 @@ def _place(data: str) -> Path:
 
 def _typed(
     card: Card, source: str, sample: Iterable[tuple[int, Mapping[str, Any]]]
-) -> tuple[tuple[Row, ...], Sample | None]:
+) -> tuple[tuple[Row, ...], KnownSample | None]:
     """Return the rows that can be read, and those of them whose outcome is known."""
     rows, labelled, labels, why = [], [], [], ""
     for index, record in sample:
@@ -223,12 +225,12 @@ def _typed(
     if not rows:
         raise InputError(f"{source} has no row that the card can read ({why or 'it is empty'})")
     both = len(set(labels)) == 2
-    return tuple(rows), Sample(tuple(labelled), tuple(labels)) if both else None
+    return tuple(rows), KnownSample(tuple(labelled), tuple(labels)) if both else None
 
 
-def _thinned(known: Known, most: int) -> Sample:
+def _thinned(known: Known, most: int) -> KnownSample:
     step = max(1, -(-len(known.rows) // most))
-    return Sample(tuple(known.rows[::step]), tuple(known.labels[::step]))
+    return KnownSample(tuple(known.rows[::step]), tuple(known.labels[::step]))
 
 
 def most_cost(opened: Opened) -> str:
@@ -298,7 +300,7 @@ def _shared_backend(stack: ExitStack, opened: Opened) -> Backend | None:
     return backend
 
 
-def _library(opened: Opened, backend: Backend | None, heard: Listener) -> Library | None:
+def _library(opened: Opened, backend: Backend | None, heard: Listener) -> SharedLibrary | None:
     """Return what pilots were told, on file or asked now."""
     wanted = opened.wanted
     if not wanted.share:
@@ -311,11 +313,11 @@ def _library(opened: Opened, backend: Backend | None, heard: Listener) -> Librar
     return library_in(wanted.out, opened.problem, people, options, wanted.share)
 
 
-def _job(opened: Opened, library: Library | None, backend: Backend | None) -> Job:
+def _job(opened: Opened, library: SharedLibrary | None, backend: Backend | None) -> BatchJob:
     wanted, options = opened.wanted, opened.wanted.options
     if backend is not None:  # it stays here
         options = {**options, "llm": backend.name}
-    return Job(
+    return BatchJob(
         make=opened.made,
         options=options if library is None else sharing(options),
         out=wanted.out.resolve(),
@@ -328,7 +330,7 @@ def _job(opened: Opened, library: Library | None, backend: Backend | None) -> Jo
     )
 
 
-def _executor(opened: Opened, job: Job, part_rows: int, backend: Backend | None) -> Executor:
+def _executor(opened: Opened, job: BatchJob, part_rows: int, backend: Backend | None) -> Executor:
     wanted, workers = opened.wanted, opened.workers
     if wanted.cluster == "local":
         from waysout.batch.local_executor import LocalExecutor

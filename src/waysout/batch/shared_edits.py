@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from waysout.batch.job import Tally
+from waysout.batch.job import BatchTally
 from waysout.domain.distance import Matrix
 from waysout.domain.edit import Edit
 from waysout.domain.memory import Memory, Past, read_again
@@ -86,13 +86,13 @@ class Pilot:
 
 
 @dataclass(frozen=True)
-class Library:
+class SharedLibrary:
     """What was named for the pilots of a batch by one LLM, about one model, and what it cost."""
 
     oracle: str
     llm: str
     pilots: tuple[Pilot, ...] = ()
-    tally: Tally = field(default_factory=Tally)
+    tally: BatchTally = field(default_factory=BatchTally)
 
     def save(self, path: Path, problem: Problem) -> None:
         """Write it, all or nothing."""
@@ -107,13 +107,13 @@ class Library:
         write_atomically(path, json.dumps(table, allow_nan=False).encode())
 
     @classmethod
-    def load(cls, path: Path, problem: Problem) -> Library:
+    def load(cls, path: Path, problem: Problem) -> SharedLibrary:
         """Read what `save` wrote about this very problem."""
         table = _table(path)
         _check_about(path, table, problem)
         try:
             pilots = tuple(_read(pilot, problem) for pilot in table["pilots"])
-            return cls(table["oracle"], table["llm"], pilots, Tally(**table["tally"]))
+            return cls(table["oracle"], table["llm"], pilots, BatchTally(**table["tally"]))
         except (KeyError, TypeError, ValueError, AttributeError, WaysoutError) as error:
             raise IntegrityError(
                 f"{path} cannot be read ({type(error).__name__}: {error}): remove it, and the "
@@ -174,7 +174,9 @@ class SharedEdits(Memory):
     let this person do is left out.
     """
 
-    def __init__(self, library: Library, *, nearest: int = NEAREST, most: int = MOST_EDITS) -> None:
+    def __init__(
+        self, library: SharedLibrary, *, nearest: int = NEAREST, most: int = MOST_EDITS
+    ) -> None:
         super().__init__()
         check_whole("nearest", nearest, 1)
         check_whole("most", most, 1)
@@ -299,7 +301,7 @@ def sharing(options: Options) -> Options:
 
 def build_library(
     problem: Problem, rows: Sequence[Any], options: Options, count: int = COUNT, *, run: Path
-) -> Library | None:
+) -> SharedLibrary | None:
     """Choose pilots among some rows of a batch, search for them and keep what was named.
 
     ``options`` are the batch's own, without `sharing`. The searches are recorded in ``run``: if it
@@ -313,14 +315,16 @@ def build_library(
     if not _are_finished(results, len(pilots), options):
         return None
     results.sort(key=lambda result: result.index)
-    tally = sum((Tally.of(result) for result in results), Tally(setup_rows=asked))
+    tally = sum((BatchTally.of(result) for result in results), BatchTally(setup_rows=asked))
     llm = next((result.settings["llm"] for result in results), "")
-    return Library(problem.oracle.name, llm or "", _named_for(problem, plan, results, run), tally)
+    return SharedLibrary(
+        problem.oracle.name, llm or "", _named_for(problem, plan, results, run), tally
+    )
 
 
 def library_in(
     out: Path, problem: Problem, rows: Sequence[Any], options: Options, count: int = COUNT
-) -> Library | None:
+) -> SharedLibrary | None:
     """Return the library of a batch's folder; it is built there where there is none yet."""
     path = out / LIBRARY
     if not path.exists():
@@ -329,7 +333,7 @@ def library_in(
             return None
         built.save(path, problem)
     remove(out / PILOTS)
-    return Library.load(path, problem)
+    return SharedLibrary.load(path, problem)
 
 
 def _checked_plan(options: Options) -> Plan:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from waysout.batch.job import Tally
+from waysout.batch.job import BatchTally
 from waysout.batch.tables import people
 from waysout.domain.result import OutcomeKind, plain
 from waysout.files import write_atomically
@@ -28,17 +28,17 @@ _DIFFERENT = 1_000
 
 
 @dataclass
-class Summary:
+class BatchSummary:
     """A batch in figures. ``empty`` and ``failed`` count reasons; ``rows`` are those to be done.
 
     ``pilots`` is what a shared library cost on top of the people themselves, ``llm`` who was asked.
     """
 
     rows: int = 0
-    tally: Tally = field(default_factory=Tally)
+    tally: BatchTally = field(default_factory=BatchTally)
     empty: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
-    pilots: Tally = field(default_factory=Tally)
+    pilots: BatchTally = field(default_factory=BatchTally)
     llm: str | None = None
 
     @property
@@ -77,12 +77,12 @@ class Summary:
         }
 
 
-def summarize(out: Path, rows: int, pilots: Tally | None = None) -> Summary:
+def summarize(out: Path, rows: int, pilots: BatchTally | None = None) -> BatchSummary:
     """Count what the done parts of a batch hold, and list who failed.
 
     Where an earlier sitting went further than ``rows``, its rows count.
     """
-    summary = Summary(rows, pilots=pilots or Tally())
+    summary = BatchSummary(rows, pilots=pilots or BatchTally())
     with io.StringIO(newline="") as failed:
         lines = csv.writer(failed)
         lines.writerow(["row_id", "reason"])
@@ -94,13 +94,13 @@ def summarize(out: Path, rows: int, pilots: Tally | None = None) -> Summary:
     return summary
 
 
-def write_summary(out: Path, summary: Summary) -> None:
+def write_summary(out: Path, summary: BatchSummary) -> None:
     """Write the summary beside the parts."""
     text = json.dumps(plain(summary.as_dict()), ensure_ascii=False, indent=2)
     write_atomically(out / SUMMARY, text.encode())
 
 
-def _reasons(summary: Summary, table: Any) -> Iterator[tuple[object, ...]]:
+def _reasons(summary: BatchSummary, table: Any) -> Iterator[tuple[object, ...]]:
     """Count why a part's people have no way out; yields who failed, and why."""
     columns = (table[name].to_pylist() for name in ("row_id", "outcome", "reason"))
     for row, kind, reason in zip(*columns, strict=True):
@@ -117,8 +117,8 @@ def _count(reasons: Counter[str], reason: str) -> None:
     reasons[reason if reason in reasons or len(reasons) < _DIFFERENT else "another reason"] += 1
 
 
-def _tally(table: Any) -> Tally:
+def _tally(table: Any) -> BatchTally:
     """Return the tally of a part's people."""
     outcomes = Counter(table["outcome"].to_pylist())
     sums = {name: sum(table[name].to_pylist()) for name in ("options", *_SPENT)}
-    return Tally(outcomes, **sums)
+    return BatchTally(outcomes, **sums)

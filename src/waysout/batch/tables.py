@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from waysout.batch.job import PartTask
 from waysout.datasets.table import parquet_packages
-from waysout.domain.result import Option, OutcomeKind, Result, plain
+from waysout.domain.result import Option, OutcomeKind, ResultData, plain
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import InputError, IntegrityError, UnavailableError, shown, unknown
 from waysout.store.faults import faults
@@ -60,7 +60,7 @@ class _Found:
 class _Person:
     """A result, the row of the input that it belongs to, and the option with the least to do."""
 
-    result: Result
+    result: ResultData
     raw: Mapping[str, Any]
     nearest: Option | None
 
@@ -93,7 +93,7 @@ class PartRows:
         self._option_columns = _option_columns(schema)
         self._tables: dict[int, tuple[pyarrow.Table, pyarrow.Table]] = {}
 
-    def add(self, raw: Mapping[str, Any], result: Result) -> None:
+    def add(self, raw: Mapping[str, Any], result: ResultData) -> None:
         """Add the result of a row, whose number is its index."""
         found = [_Found(result.index, i, option) for i, option in enumerate(result.options)]
         person = _table(self._person_columns, [_Person(result, raw, _nearest(result))])
@@ -116,7 +116,7 @@ class PartRows:
 
 
 def write_part(
-    out: Path, task: PartTask, schema: Schema, columns: Sequence[str], results: Sequence[Result]
+    out: Path, task: PartTask, schema: Schema, columns: Sequence[str], results: Sequence[ResultData]
 ) -> None:
     """Write what became of a part's rows, of which each has one result, in any order."""
     if sorted(r.index for r in results) != list(range(task.first, task.first + len(task))):
@@ -180,7 +180,7 @@ def _storable(cell: Any) -> Any:
 # Columns ---------------------------------------------------------------------------------------
 
 
-def _nearest(result: Result) -> Option | None:
+def _nearest(result: ResultData) -> Option | None:
     """Return the option nearest to the query; of equals that of fewer changes, or found first."""
     return min(result.options, key=lambda o: (-o.proximity, o.sparsity), default=None)
 
@@ -196,12 +196,12 @@ def _levers(options: Iterable[Option]) -> list[str]:
     return list(dict.fromkeys(name for option in options for name in option.changes))
 
 
-def _alone(result: Result) -> list[str]:
+def _alone(result: ResultData) -> list[str]:
     # Two features that a rule ties together are one change.
     return _levers(option for option in result.options if option.sparsity == 1)
 
 
-def _binding(result: Result) -> list[str]:
+def _binding(result: ResultData) -> list[str]:
     return list(dict.fromkeys(violation.rule for violation in result.outcome.binding))
 
 

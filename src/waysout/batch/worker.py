@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from waysout.batch.job import BEGUN, Job, PartReport, PartTask, Tally
+from waysout.batch.job import BEGUN, BatchJob, BatchTally, PartReport, PartTask
 from waysout.batch.tables import PartRows, people_done, store_path
 from waysout.domain.budget import Spent
 from waysout.domain.oracle import Answers
@@ -44,7 +44,7 @@ class _Part:
     task: PartTask
     store: Store
     rows: PartRows
-    tally: Tally = field(default_factory=Tally)
+    tally: BatchTally = field(default_factory=BatchTally)
     on_file: int = 0
     failed: int = 0
     unfinished: int = 0
@@ -62,7 +62,7 @@ class _Part:
             self.unfinished += 1
             return
         self.failed += result.outcome.kind is OutcomeKind.FAILED
-        self.tally += Tally.of(result)
+        self.tally += BatchTally.of(result)
         self.rows.add(self.raw(result.index), result)
 
 
@@ -74,7 +74,7 @@ class Worker:
     connects to the LLM itself.
     """
 
-    def __init__(self, job: Job, backend: Backend | None = None) -> None:
+    def __init__(self, job: BatchJob, backend: Backend | None = None) -> None:
         self.job = job
         self.plan = make_plan(job.options)
         self.problem = _remembering(job.make())
@@ -104,9 +104,9 @@ class Worker:
             isolate=True,
         )
 
-    def tally(self) -> Tally:
+    def tally(self) -> BatchTally:
         """Return the people of parts under way who have their result."""
-        return sum((part.tally for part in self._parts.values()), Tally())
+        return sum((part.tally for part in self._parts.values()), BatchTally())
 
     def stop(self, reason: str) -> None:
         """End every search with what it has."""
@@ -249,7 +249,7 @@ def _remembering(problem: Problem) -> Problem:
     return replace(problem, oracle=CachedOracle(problem.oracle, max_rows=REMEMBERED_ROWS))
 
 
-def _connected(job: Job) -> Backend:
+def _connected(job: BatchJob) -> Backend:
     llm = job.options.get("llm")
     return pooled(llm) if isinstance(llm, str) else llm  # type: ignore[return-value]
 

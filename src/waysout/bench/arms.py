@@ -87,7 +87,7 @@ def digest(content: object) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExperimentPlan:
     """Arms on data sets, and the LLMs to ask: data sets in their order, in each all its arms."""
 
     name: str
@@ -125,7 +125,7 @@ class Plan:
 
     def cut(
         self, *, queries: int | None = None, only: Sequence[str] = (), llms: Sequence[str] = ()
-    ) -> Plan:
+    ) -> ExperimentPlan:
         """Return a part of the plan: the first queries, some arms, or with other LLMs.
 
         ``only`` are names of data sets or arms, or ``data/arm``; ``*`` stands for anything.
@@ -144,12 +144,12 @@ class Plan:
 
 
 def cut_all(
-    plans: Sequence[Plan],
+    plans: Sequence[ExperimentPlan],
     *,
     queries: int | None = None,
     only: Sequence[str] = (),
     llms: Sequence[str] = (),
-) -> list[Plan]:
+) -> list[ExperimentPlan]:
     """Cut plans alike: what is named need only be in one, and those without any of it go."""
     for pattern in only:
         if not any(_matches(arm, [pattern]) for plan in plans for arm in plan.arms):
@@ -162,11 +162,11 @@ def cut_all(
             for plan, patterns in kept if patterns or not only]  # fmt: skip
 
 
-def _names(plan: Plan) -> list[str]:
+def _names(plan: ExperimentPlan) -> list[str]:
     return list(dict.fromkeys([*plan.datasets, *(arm.name for arm in plan.arms)]))
 
 
-def _chosen(plan: Plan, patterns: Sequence[str]) -> list[Arm]:
+def _chosen(plan: ExperimentPlan, patterns: Sequence[str]) -> list[Arm]:
     for pattern in patterns:
         if not any(_matches(arm, [pattern]) for arm in plan.arms):
             raise InputError(f"{plan.name}: {unknown('data set or arm', pattern, _names(plan))}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waysout.bench.cell import Cells
-from waysout.bench.judge import Claim, Expected, Verdict
+from waysout.bench.judge import Claim, ClaimVerdict, Expected
 
 _COMP, _PLAIN, _EMBEDDED = "Comp-MCTS", "Comp-MCTS, no pruning", "Comp-MCTS, embedding pruning"
 _PATH = "compression scope=path threshold={}"
@@ -250,6 +250,6 @@ CLAIMS: tuple[Claim, ...] = (
 )
 
 
-def judge_all(cells: Cells, llm: str) -> list[Verdict]:
+def judge_all(cells: Cells, llm: str) -> list[ClaimVerdict]:
     """Return what an LLM's searches say of every claim."""
     return [claim.judge(cells, llm) for claim in CLAIMS]

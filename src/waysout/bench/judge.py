@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import Literal
 
 from waysout.bench import paper
-from waysout.bench.arms import Arm, Plan
+from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import Cells
 from waysout.bench.plan import load_plan
 from waysout.bench.stats import Paired, Setting, best_setting, halves, paired
-from waysout.bench.tables_base import Sample, View, title_of
+from waysout.bench.tables_base import ArmSample, View, title_of
 from waysout.bench.tables_budget import llm_budget_row
 from waysout.bench.tables_pruning import sweep_row
 from waysout.llm.connect import is_simulated
@@ -151,16 +151,16 @@ class Claim:
     about_time: bool = False
     chosen_on: Literal["", "all", "half"] = ""
 
-    def judge(self, cells: Cells, llm: str) -> Verdict:
+    def judge(self, cells: Cells, llm: str) -> ClaimVerdict:
         """Return what the searches with an LLM say."""
         if self.about_time and is_simulated(llm):
-            return Verdict(self, llm, ())
+            return ClaimVerdict(self, llm, ())
         if self.about_time:  # a search that got replies from a file tells no time
             cells = Cells(cell for cell in cells if not cell.value("from_file"))
         view = View(known_plan(self.plan), cells, llm, (llm,))
         outcomes = (_compare(view, data, e, self.chosen_on) for data in self.datasets
                     for e in self.expected if e.is_about(data))  # fmt: skip
-        return Verdict(self, llm, tuple(outcomes))
+        return ClaimVerdict(self, llm, tuple(outcomes))
 
     @property
     def judged_on(self) -> tuple[str, ...]:
@@ -170,7 +170,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ClaimOutcome:
     """How one comparison came out on one data set, and the paper's means of A and B.
 
     ``ran`` is how many queries all arms that it is about have finished, of those ``wanted``;
@@ -214,12 +214,12 @@ _SAID: Mapping[Answer, Word] = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """What an LLM's searches say of a claim."""
 
     claim: Claim
     llm: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ClaimOutcome, ...]
 
     @property
     def answers(self) -> dict[str, Answer]:
@@ -259,7 +259,7 @@ class Verdict:
         return f"{told} ({', '.join(but)})" if but else told
 
     @property
-    def _judged(self) -> list[Outcome]:
+    def _judged(self) -> list[ClaimOutcome]:
         return [outcome for outcome in self.outcomes if outcome.is_judged]
 
     def _named(self, data: str) -> str:
@@ -299,7 +299,7 @@ def _share_of(counts: tuple[int, int]) -> float:
 
 
 @lru_cache(maxsize=32)
-def known_plan(name: str) -> Plan:
+def known_plan(name: str) -> ExperimentPlan:
     """Return a plan of ours, which is read once: it takes longer than to judge by it."""
     return load_plan(name)
 
@@ -311,7 +311,7 @@ def _named(datasets: Iterable[str]) -> str:
 # Comparing -------------------------------------------------------------------------------------
 
 
-def _compare(view: View, data: str, expected: Expected, chosen_on: str) -> Outcome:
+def _compare(view: View, data: str, expected: Expected, chosen_on: str) -> ClaimOutcome:
     sides = [_fitting(view, data, pattern) for pattern in (expected.than, expected.arm)]
     every = [sample for samples in sides for sample in samples]
     asked = min((len(sample.wanted) for sample in every), default=0)
@@ -319,7 +319,7 @@ def _compare(view: View, data: str, expected: Expected, chosen_on: str) -> Outco
     whole = all(sample.at(choosing).complete for sample in every)
     a, b = (_best(samples, _shared(choosing, every)) for samples in sides)
     if a is None or b is None or (chosen_on and not whole):
-        return Outcome(data, expected, expected.than, expected.arm, Paired(0))
+        return ClaimOutcome(data, expected, expected.than, expected.arm, Paired(0))
     # Without a half that chooses, the best is known only on the queries that all have finished.
     both = _shared(judging, (a, b) if chosen_on == "half" else every)
     metric, other = expected.metric, expected.other or expected.metric
@@ -329,35 +329,37 @@ def _compare(view: View, data: str, expected: Expected, chosen_on: str) -> Outco
     names = [f"{best.arm.name}{_of_how_many(samples)}"
              for best, samples in zip((a, b), sides, strict=True)]  # fmt: skip
     arms = min(((_ran(samples), len(samples)) for samples in sides), key=_share_of)
-    return Outcome(data, expected, names[0], names[1], found, theirs, len(both), len(judging), arms)
+    return ClaimOutcome(
+        data, expected, names[0], names[1], found, theirs, len(both), len(judging), arms
+    )
 
 
-def _shared(places: Sequence[int], samples: Sequence[Sample]) -> list[int]:
+def _shared(places: Sequence[int], samples: Sequence[ArmSample]) -> list[int]:
     """Return the places of the queries that all have finished, except arms that were not run."""
     run = [sample for sample in samples if sample.n]
     return [i for i in places if all(sample.wanted[i] in sample.cells for sample in run)]
 
 
-def _values(sample: Sample, places: Sequence[int], metric: str) -> list[float | None]:
+def _values(sample: ArmSample, places: Sequence[int], metric: str) -> list[float | None]:
     return [sample.cells[sample.wanted[i]].value(metric) for i in places]
 
 
-def _ran(fitting: Sequence[Sample]) -> int:
+def _ran(fitting: Sequence[ArmSample]) -> int:
     return sum(sample.n > 0 for sample in fitting)
 
 
-def _of_how_many(fitting: Sequence[Sample]) -> str:
+def _of_how_many(fitting: Sequence[ArmSample]) -> str:
     """Say so where the best is one of fewer arms than there are."""
     run = _ran(fitting)
     return "" if run == len(fitting) else f" (of {run} of {len(fitting)} arms that were run)"
 
 
-def _fitting(view: View, data: str, pattern: str) -> list[Sample]:
+def _fitting(view: View, data: str, pattern: str) -> list[ArmSample]:
     return [sample for sample in view.samples(data)
             if any(fnmatchcase(sample.arm.name, one) for one in pattern.split("|"))]  # fmt: skip
 
 
-def _best(fitting: Sequence[Sample], places: Sequence[int]) -> Sample | None:
+def _best(fitting: Sequence[ArmSample], places: Sequence[int]) -> ArmSample | None:
     """Return the arm with the highest yield on some queries; ties of settings as in the tables."""
     run = [sample for sample in fitting if sample.n]
     means = [sample.at(places).mean("unique_valid") or 0.0 for sample in run]
@@ -368,7 +370,7 @@ def _best(fitting: Sequence[Sample], places: Sequence[int]) -> Sample | None:
     return run[means.index(max(means))] if run else None
 
 
-def _setting(sample: Sample) -> Setting | None:
+def _setting(sample: ArmSample) -> Setting | None:
     settings = sample.arm.settings
     known = "scope" in settings and "threshold" in settings
     return (settings["scope"], float(settings["threshold"])) if known else None

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from waysout.bench.measure import FoundAt, Measure, World, options, world
+from waysout.bench.measure import CellMeasurement, FoundAt, World, options, world
 from waysout.bench.progress import StopAll
-from waysout.bench.replies import TALLY, SharedReplies, Tally
+from waysout.bench.replies import TALLY, ReplyTally, SharedReplies
 from waysout.bench.tasks import Lane, Todo
 from waysout.bench.workers import Keep, reason
 from waysout.domain.result import OutcomeKind
@@ -92,7 +92,7 @@ class LlmLane:
         finally:
             self._leave(len(left))
         if why and not self.stop.reason:
-            measure = Measure(todo.arm, todo.llm, "", self.commit)
+            measure = CellMeasurement(todo.arm, todo.llm, "", self.commit)
             for query in todo.people:
                 if query in left:
                     self.keep(todo, measure.failure(query, why))
@@ -102,8 +102,8 @@ class LlmLane:
     ) -> None:
         """Search for some people at once, and take them out of those left as they end."""
         problem, found, stop = place.problem(todo.arm.rules), FoundAt(), Stop()
-        measure = Measure.of(todo.arm, todo.llm, place, self.commit)
-        tallies = [Tally(todo.arm.id if self.lane.alone else "") for _ in people]
+        measure = CellMeasurement.of(todo.arm, todo.llm, place, self.commit)
+        tallies = [ReplyTally(todo.arm.id if self.lane.alone else "") for _ in people]
         rows = _tallied([place.data.rows[query] for query in people], tallies)
         asked = options(todo.arm, place.data, self.replies, found, stop)
         source = afind_many(problem, rows, **asked)
@@ -130,7 +130,7 @@ class LlmLane:
             self._own(reason(error))
 
 
-def _tallied(rows: Sequence[Row], tallies: Sequence[Tally]) -> Iterator[Row]:
+def _tallied(rows: Sequence[Row], tallies: Sequence[ReplyTally]) -> Iterator[Row]:
     """Hand out rows; the search of each, which begins as it is taken, finds its own tally."""
     for row, tally in zip(rows, tallies, strict=True):
         TALLY.set(tally)

@@ -14,7 +14,7 @@ from typing import Self
 from waysout import __version__
 from waysout.bench.arms import ID_LENGTH, Arm, digest
 from waysout.bench.cell import Cell
-from waysout.bench.replies import Tally
+from waysout.bench.replies import ReplyTally
 from waysout.bench.results import Failure, now
 from waysout.datasets.load import Dataset, load_dataset
 from waysout.datasets.manifest import load_oracle, load_oracle_model
@@ -128,7 +128,7 @@ class FoundAt:
 
 
 @dataclass(frozen=True)
-class Measure:
+class CellMeasurement:
     """Makes a cell, or a failure, of each result of an arm."""
 
     arm: Arm
@@ -143,7 +143,7 @@ class Measure:
         return cls(arm, llm, place.sha256, commit, made_of(arm, place))
 
     def cell(
-        self, query: int, result: Result, found: tuple[tuple[int, int], ...], tally: Tally
+        self, query: int, result: Result, found: tuple[tuple[int, int], ...], tally: ReplyTally
     ) -> Cell | Failure:
         """Return what one search has found and spent, without any row."""
         outcome, spent = result.outcome, result.ledger

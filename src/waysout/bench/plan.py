@@ -25,7 +25,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
-from waysout.bench.arms import Arm, Plan
+from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.datasets import registry
 from waysout.datasets.queries import queries as stored_queries
 from waysout.domain.card import Card
@@ -35,7 +35,7 @@ from waysout.prompts.propose import Style
 from waysout.prompts.render import Template
 from waysout.run.plan import MOST_K, check_whole
 
-__all__ = ["Arm", "Plan", "load_plan", "plan_names", "plan_text"]
+__all__ = ["Arm", "ExperimentPlan", "load_plan", "plan_names", "plan_text"]
 
 _SHARED = ("k", "calls", "rows", "seed", "rules", "queries")
 _PLAN_KEYS = (
@@ -70,7 +70,7 @@ def plan_text(name_or_path: str) -> str:
     return _find(name_or_path).text
 
 
-def load_plan(name_or_path: str) -> Plan:
+def load_plan(name_or_path: str) -> ExperimentPlan:
     """Read a plan: one of ours by its name, or a TOML file."""
     source = _find(name_or_path)
     return _Reader(source.label, _whole(source, ())).plan(source.name)
@@ -149,7 +149,7 @@ class _Reader:
     label: str
     table: Table
 
-    def plan(self, name: str) -> Plan:
+    def plan(self, name: str) -> ExperimentPlan:
         _check_keys(self.label, "key", self.table, _PLAN_KEYS)
         shared = {**_DEFAULTS, **_shared(self.label, self.table)}
         one_by_one = _flag(self.label, self.table, "one_by_one")
@@ -165,7 +165,7 @@ class _Reader:
             for arm in entry.arms(data, one_by_one)
         ]
         self._check(arms)
-        return Plan(
+        return ExperimentPlan(
             name=name,
             title=_text(self.label, self.table, "title"),
             llms=_names(self.label, self.table, "llms", ("simulated:1",)),

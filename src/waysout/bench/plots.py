@@ -18,7 +18,7 @@ from waysout.bench import paper
 from waysout.bench.cell import Cells
 from waysout.bench.plan import load_plan
 from waysout.bench.stats import paired
-from waysout.bench.tables_base import Sample, View, llm_words, run_command, title_of
+from waysout.bench.tables_base import ArmSample, View, llm_words, run_command, title_of
 from waysout.bench.tables_ours import with_curve
 from waysout.bench.tables_pruning import sweep_row
 from waysout.errors import InputError, MissingExtra, unknown
@@ -109,7 +109,7 @@ def _style() -> Iterator[None]:
 # What the pictures share -----------------------------------------------------------------------
 
 
-def _arms(view: View, data: str, only: Sequence[str]) -> list[Sample]:
+def _arms(view: View, data: str, only: Sequence[str]) -> list[ArmSample]:
     """Return the arms to show that have been run, in the plan's order."""
     return [sample for sample in view.samples(data)
             if sample.n and (not only or sample.arm.name in only)]  # fmt: skip
@@ -203,7 +203,7 @@ def _trade_off(view: View, only: Sequence[str]) -> Figure:
     return _finish(figure, view, "What each arm finds, and how near or at what cost", handles)
 
 
-def _dot(panel: Axes, sample: Sample, metric: str, looks: Mapping[str, Any]) -> dict[str, Any]:
+def _dot(panel: Axes, sample: ArmSample, metric: str, looks: Mapping[str, Any]) -> dict[str, Any]:
     x, y, name = sample.mean(metric), sample.mean("unique_valid"), sample.arm.name
     if x is None or y is None:
         return {}
@@ -284,13 +284,13 @@ def _paper_sweep(
     return sorted((t, value) for t, value in points if isinstance(value, float))
 
 
-def _of_scope(view: View, data: str, method: str, scope: str) -> list[Sample]:
+def _of_scope(view: View, data: str, method: str, scope: str) -> list[ArmSample]:
     return [sample for sample in view.samples(data)
             if sample.arm.name in _named(view, method)
             and sample.arm.settings.get("scope") == scope]  # fmt: skip
 
 
-def _threshold(sample: Sample) -> float:
+def _threshold(sample: ArmSample) -> float:
     return float(sample.arm.settings["threshold"])
 
 
@@ -316,7 +316,7 @@ def _yields(view: View, only: Sequence[str]) -> Figure:
 
 
 def _steps(
-    panel: Axes, sample: Sample, place: int, spent: str, looks: Mapping[str, Any]
+    panel: Axes, sample: ArmSample, place: int, spent: str, looks: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Draw how many options there were after each call or row; arms without that are left out."""
     cells = list(with_curve(sample).cells.values())

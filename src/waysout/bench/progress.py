@@ -28,7 +28,7 @@ class Watch:
         """Hear what has to be done before the searches, and which share of it is."""
 
 
-class Pace:
+class PlanProgress:
     """How much of a lane is done, and how long the rest will take at that pace."""
 
     def __init__(self, lane: Lane, clock: Callable[[], float] = time.monotonic) -> None:
@@ -77,7 +77,7 @@ class StopAll(Stop):
 
 
 @dataclass
-class Summary:
+class PlanSummary:
     """What came of some plans: searches on file before, done now, and failed.
 
     ``paid`` counts replies that an LLM was asked for, ``from_file`` those that were there already.

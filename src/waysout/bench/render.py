@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby, zip_longest
 from typing import Literal, get_args
 
-from waysout.bench.table import NOT_RUN, Line, Number, Table
+from waysout.bench.table import NOT_RUN, Number, ResultTable, TableLine
 from waysout.domain.schema import Value
 from waysout.errors import InputError, unknown
 from waysout.report.result import defused
@@ -29,7 +29,7 @@ WIDTH = 100
 _NARROWEST_LABEL = 16
 
 
-def render(tables: Sequence[Table], fmt: Format) -> str:
+def render(tables: Sequence[ResultTable], fmt: Format) -> str:
     """Return tables as text in a format; it ends with a line end."""
     if fmt not in get_args(Format):
         raise InputError(unknown("format", fmt, get_args(Format)))
@@ -49,11 +49,11 @@ class _Row:
     runs: str
 
 
-def _rows(table: Table) -> list[_Row]:
+def _rows(table: ResultTable) -> list[_Row]:
     return [row for line in table.lines for row in _of_line(line)]
 
 
-def _of_line(line: Line) -> list[_Row]:
+def _of_line(line: TableLine) -> list[_Row]:
     labels = tuple(clean(label) for label in line.labels)
     not_run = any(figure.ours == NOT_RUN for figure in line.figures)
     # A mean over nothing is no gap in the table; what was not run leaves gaps.
@@ -66,7 +66,7 @@ def _of_line(line: Line) -> list[_Row]:
     return rows
 
 
-def _text(tables: Sequence[Table]) -> str:
+def _text(tables: Sequence[ResultTable]) -> str:
     """Return tables beneath each other; what one has said of itself the next does not repeat."""
     parts, told = [], set[str]()
     for table in tables:
@@ -87,7 +87,7 @@ def _wrapped(texts: Sequence[str]) -> list[str]:
             for line in textwrap.wrap(clean(text), WIDTH, subsequent_indent="  ")]  # fmt: skip
 
 
-def _text_grid(table: Table) -> list[str]:
+def _text_grid(table: ResultTable) -> list[str]:
     """Return the lines under their heads, with the first label as a heading of its own.
 
     Where that is too wide, all labels but the last are.
@@ -111,12 +111,12 @@ def _text_grid(table: Table) -> list[str]:
 class _Layout:
     """How a table is set as text: how many labels are headings, and how wide the columns are."""
 
-    table: Table
+    table: ResultTable
     headings: int
     widths: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, table: Table, headings: int) -> _Layout:
+    def of(cls, table: ResultTable, headings: int) -> _Layout:
         """Give columns the width that they need, and the last label less if that is too much."""
         layout = cls(table, headings)
         blocks = [[title.split() for title in layout.titles], *map(layout.block, table.lines)]
@@ -148,7 +148,7 @@ class _Layout:
         """The heads of all columns."""
         return [*self.words, *self.table.columns]
 
-    def block(self, line: Line) -> list[list[str]]:
+    def block(self, line: TableLine) -> list[list[str]]:
         """Return a line's columns, each as the texts beneath each other."""
         rows = _of_line(line)
         labels = [[label] for label in rows[0].labels[self.headings :]]
@@ -160,7 +160,7 @@ class _Layout:
         """Return the heads, folded."""
         return self._drawn([*map(textwrap.wrap, self.titles, self.widths)])
 
-    def line(self, line: Line) -> list[str]:
+    def line(self, line: TableLine) -> list[str]:
         """Return a line, its label folded beside the paper's figures."""
         block = self.block(line)
         block[self.label] = textwrap.wrap(block[self.label][0], self.widths[self.label])
@@ -178,11 +178,11 @@ class _Layout:
         ]
 
 
-def _markdown(tables: Sequence[Table]) -> str:
+def _markdown(tables: Sequence[ResultTable]) -> str:
     return "\n\n".join(_markdown_table(table) for table in tables) + "\n"
 
 
-def _markdown_table(table: Table) -> str:
+def _markdown_table(table: ResultTable) -> str:
     parts = [f"### {escape_markdown(table.title)}", ""]
     if table.command:
         parts += ["```sh", clean(table.command).replace("`", "'"), "```", ""]
@@ -193,7 +193,7 @@ def _markdown_table(table: Table) -> str:
     return "\n".join(parts)
 
 
-def _markdown_grid(table: Table) -> list[str]:
+def _markdown_grid(table: ResultTable) -> list[str]:
     sides = ["from"] if table.has_paper else []
     runs = ["runs"] if table.has_runs else []
     words = [*table.label_columns, *sides]
@@ -228,11 +228,11 @@ def _tex(text: str) -> str:
     return "".join(_TEX.get(character, character) for character in clean(text))
 
 
-def _latex(tables: Sequence[Table]) -> str:
+def _latex(tables: Sequence[ResultTable]) -> str:
     return "% \\usepackage{booktabs}\n" + "\n".join(_latex_table(table) for table in tables)
 
 
-def _latex_table(table: Table) -> str:
+def _latex_table(table: ResultTable) -> str:
     """Return a table float; what it is about stands beneath it, the runs in comments."""
     sides = table.has_paper
     words = [*table.label_columns, *(["from"] if sides else [])]
@@ -252,7 +252,7 @@ def _latex_table(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _latex_rows(line: Line, sides: bool) -> list[str]:
+def _latex_rows(line: TableLine, sides: bool) -> list[str]:
     rows = []
     for row in _of_line(line):
         cells = [*row.labels, *([row.side] if sides else []), *row.figures]
@@ -269,7 +269,7 @@ _HTML_STYLE = (
 )
 
 
-def _html(tables: Sequence[Table]) -> str:
+def _html(tables: Sequence[ResultTable]) -> str:
     from waysout.report.html import whole_page
 
     title = tables[0].title if tables else "Tables"
@@ -277,7 +277,7 @@ def _html(tables: Sequence[Table]) -> str:
     return whole_page(title, "page.css", body)
 
 
-def _html_table(table: Table) -> str:
+def _html_table(table: ResultTable) -> str:
     from waysout.report.html import esc
 
     sides, runs = table.has_paper, table.has_runs
@@ -309,7 +309,7 @@ def _html_row(tag: str, row: _Row, sides: bool, runs: bool) -> str:
 # What is read by programs ----------------------------------------------------------------------
 
 
-def _csv(tables: Sequence[Table]) -> str:
+def _csv(tables: Sequence[ResultTable]) -> str:
     """Return one table of all lines: what a line has no column for stays empty."""
     lines = [_flat(table, line) for table in tables for line in table.lines]
     names = list(dict.fromkeys(name for line in lines for name in line if name != "runs"))
@@ -320,7 +320,7 @@ def _csv(tables: Sequence[Table]) -> str:
     return out.getvalue()
 
 
-def _flat(table: Table, line: Line) -> dict[str, Number]:
+def _flat(table: ResultTable, line: TableLine) -> dict[str, Number]:
     flat: dict[str, Number] = {"table": table.name}
     flat |= {slug(n): label for n, label in zip(table.label_columns, line.labels, strict=True)}
     for place, (title, figure) in enumerate(zip(table.columns, line.figures, strict=True)):
@@ -356,7 +356,7 @@ def _cell(value: Number) -> Value:
     return defused(clean(value) if isinstance(value, str) else value)
 
 
-def _json(tables: Sequence[Table]) -> str:
+def _json(tables: Sequence[ResultTable]) -> str:
     documents = [asdict(table) for table in tables]
     for figure in (
         f for document in documents for line in document["lines"] for f in line["figures"]
@@ -365,7 +365,7 @@ def _json(tables: Sequence[Table]) -> str:
     return json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-_FORMATS: Mapping[str, Callable[[Sequence[Table]], str]] = {
+_FORMATS: Mapping[str, Callable[[Sequence[ResultTable]], str]] = {
     "text": _text,
     "markdown": _markdown,
     "latex": _latex,

@@ -18,7 +18,7 @@ LAST_SECONDS = 3.0
 
 
 @dataclass
-class Tally:
+class ReplyTally:
     """What one search got from its LLM: seconds of replies, and how many were on file.
 
     ``apart`` is the arm, the only one to share replies with, of a search that is measured alone.
@@ -35,7 +35,7 @@ class Tally:
 
 
 # Whose search is asking: each runs in a task of its own, which keeps what was set as it began.
-TALLY: ContextVar[Tally] = ContextVar("tally")
+TALLY: ContextVar[ReplyTally] = ContextVar("tally")
 
 
 class SharedReplies(Backend):

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waysout.bench import paper, plots
-from waysout.bench.arms import Plan
+from waysout.bench.arms import ExperimentPlan
 from waysout.bench.cell import Cell, Cells
 from waysout.bench.claims import judge_all
-from waysout.bench.judge import NEVER, RULES, Outcome, Verdict, known_plan
+from waysout.bench.judge import NEVER, RULES, ClaimOutcome, ClaimVerdict, known_plan
 from waysout.bench.plan import plan_names
 from waysout.bench.render import escape_markdown, render
-from waysout.bench.table import Table
+from waysout.bench.table import ResultTable
 from waysout.bench.tables import TABLES, build
 from waysout.bench.tables_base import (
     NOVELTY,
@@ -36,7 +36,7 @@ from waysout.bench.tables_base import (
     SPARSITY,
     UNIQUE,
     VALIDITY,
-    Sample,
+    ArmSample,
     View,
     llm_words,
     title_of,
@@ -132,13 +132,13 @@ class Report:
         heads = ("plan", "searches", "LLM calls", "tokens read", "tokens written")
         return _grids(heads, rows, numbers=4)
 
-    def _of_plan(self, plan: Plan, llm: str) -> list[Cell]:
+    def _of_plan(self, plan: ExperimentPlan, llm: str) -> list[Cell]:
         """Return a plan's cells with an LLM, or those that ask none."""
         view = self._view(plan, llm)
         arms = [arm for arm in plan.arms if arm.asks_llm is bool(llm)]
         return [cell for arm in arms for cell in view.of(arm).cells.values()]
 
-    def _view(self, plan: Plan, llm: str) -> View:
+    def _view(self, plan: ExperimentPlan, llm: str) -> View:
         return View(plan, self.cells, llm, (llm,))
 
     def _header(self) -> Iterator[str]:
@@ -179,13 +179,13 @@ class Report:
                 yield from (p.link(self.out, self.figures) for p in self._pictures_of(llm)
                             if self.figures and p.table == name)  # fmt: skip
 
-    def _asked(self, plan: Plan) -> list[str]:
+    def _asked(self, plan: ExperimentPlan) -> list[str]:
         """Return the LLMs with enough of a plan to show; an empty name for a plan without any."""
         if not any(arm.asks_llm for arm in plan.arms):
             return [""] if self._of_plan(plan, "") else []
         return [llm for llm in self.llms if self._share(plan, llm) > ENOUGH]
 
-    def _share(self, plan: Plan, llm: str) -> float:
+    def _share(self, plan: ExperimentPlan, llm: str) -> float:
         """Return how many of a plan's arms were run, on the data set with most of them."""
         view, shares = self._view(plan, llm), [0.0]
         for data in plan.datasets:
@@ -197,7 +197,7 @@ class Report:
         return [Shown(name, table, arms, llm) for name, table, arms in PICTURES
                 if llm and self._has(known_plan(TABLES[table].plan), llm, arms)]  # fmt: skip
 
-    def _has(self, plan: Plan, llm: str, arms: Sequence[str]) -> bool:
+    def _has(self, plan: ExperimentPlan, llm: str, arms: Sequence[str]) -> bool:
         """Whether there is enough of a plan, and some data set with searches of all these arms."""
         if llm not in self._asked(plan):
             return False
@@ -207,7 +207,7 @@ class Report:
 
     # What to make of it ------------------------------------------------------------------------
 
-    def _frank(self, llm: str, verdicts: Sequence[Verdict]) -> str:
+    def _frank(self, llm: str, verdicts: Sequence[ClaimVerdict]) -> str:
         told = [f"**{escape_markdown(llm_words(llm))}**", ""]
         for word in ("supported", "mixed", "undecided", "not supported", "not run"):
             titles = [
@@ -275,7 +275,7 @@ def short_llm(llm: str) -> str:
 # Claims ----------------------------------------------------------------------------------------
 
 
-def _summary(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
+def _summary(verdicts: Mapping[str, Sequence[ClaimVerdict]]) -> str:
     rows = [
         (_link(found[0].claim.title), *(v.words for v in found))
         for found in zip(*verdicts.values(), strict=True)
@@ -289,11 +289,11 @@ def _link(title: str) -> _Written:
     return _Written(f"[{escape_markdown(title)}](#{anchor})")
 
 
-def _claims(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
+def _claims(verdicts: Mapping[str, Sequence[ClaimVerdict]]) -> str:
     return "\n\n".join(_claim(found) for found in zip(*verdicts.values(), strict=True))
 
 
-def _claim(found: Sequence[Verdict]) -> str:
+def _claim(found: Sequence[ClaimVerdict]) -> str:
     claim = found[0].claim
     parts = [f"### {claim.title}", ""]
     parts += [f"The paper: {escape_markdown(claim.says)}", ""] if claim.says else []
@@ -310,7 +310,7 @@ def _claim(found: Sequence[Verdict]) -> str:
     return "\n".join(parts)
 
 
-def _outcome_row(outcome: Outcome) -> tuple[str, ...]:
+def _outcome_row(outcome: ClaimOutcome) -> tuple[str, ...]:
     expected, found = outcome.expected, outcome.found
     digits = MEASURES[expected.metric].digits if expected.metric in MEASURES else 2
     metric = expected.metric.replace("_", " ")
@@ -339,12 +339,12 @@ def _number(value: float | None, digits: int, sign: str = "") -> str:
     return "" if value is None else f"{round(value, digits) + 0.0:{sign}.{digits}f}"
 
 
-def _titled(verdict: Verdict) -> str:
+def _titled(verdict: ClaimVerdict) -> str:
     """Name a claim, with what each data set says if they differ or were not all run."""
     return f"{verdict.claim.title}{f' ({verdict.where})' if verdict.where else ''}"
 
 
-def _published(sample: Sample) -> float | None:
+def _published(sample: ArmSample) -> float | None:
     value = paper.number(llm_budget_row(sample.arm), "unique_valid")
     return value if isinstance(value, float) else None
 
@@ -392,7 +392,7 @@ def _disagreements() -> str:
     return _grid(("data set", "what", "one value", "another"), rows)
 
 
-def _folded(table: Table, llm: str) -> str:
+def _folded(table: ResultTable, llm: str) -> str:
     """Return a table in Markdown, under a heading with its LLM; its lines are folded if many."""
     whose = f", {llm_words(llm)}" if llm else ""
     text = render([replace(table, title=f"{table.title}{whose}")], "markdown")

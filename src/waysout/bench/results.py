@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from waysout.bench.arms import Arm, Plan
+from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import RESULTS_FILE, Cell, Cells, Key
 from waysout.errors import InputError, IntegrityError
 from waysout.llm.base import Reply
@@ -172,13 +172,13 @@ class Results:
 
     # Plans -------------------------------------------------------------------------------------
 
-    def note_plan(self, plan: Plan) -> None:
+    def note_plan(self, plan: ExperimentPlan) -> None:
         """Note that a plan, or a part of one, was run."""
         body = as_cell(json.dumps(asdict(plan), ensure_ascii=False))
         with _faults(self.path):
             self._put("plans", (plan.hash, plan.name, now(), body))
 
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[ExperimentPlan]:
         """Return the plans that were run, of each name what was asked for last."""
         rows = self._rows("SELECT name, body FROM plans ORDER BY at")
         latest: dict[str, str | bytes] = {row["name"]: row["body"] for row in rows}
@@ -253,8 +253,8 @@ def _damaged(path: Path, why: str) -> str:
     )
 
 
-def _plan(table: Mapping[str, Any]) -> Plan:
+def _plan(table: Mapping[str, Any]) -> ExperimentPlan:
     """Read what `note_plan` wrote."""
     arms = tuple(Arm(**{**arm, "style": Style(**arm["style"])}) for arm in table["arms"])
     lists = {name: tuple(table[name]) for name in ("llms", "datasets")}
-    return Plan(**{**table, **lists, "arms": arms})
+    return ExperimentPlan(**{**table, **lists, "arms": arms})

@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from waysout.bench.arms import Plan
+from waysout.bench.arms import ExperimentPlan
 from waysout.bench.lane import LlmLane
-from waysout.bench.measure import Measure, made_of, oracle_sha256, source_commit, world
-from waysout.bench.progress import Outcome, StopAll, Summary, Watch
+from waysout.bench.measure import CellMeasurement, made_of, oracle_sha256, source_commit, world
+from waysout.bench.progress import Outcome, PlanSummary, StopAll, Watch
 from waysout.bench.replies import SharedReplies
 from waysout.bench.results import Failure, Results
 from waysout.bench.tasks import Lane, Llm, Todo, Work, work_of
-from waysout.bench.workers import Pool, reason
+from waysout.bench.workers import WorkerPool, reason
 from waysout.errors import IntegrityError, WaysoutError
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect
@@ -24,7 +24,7 @@ from waysout.run.machine import cores
 
 
 def run_plan(
-    plan: Plan,
+    plan: ExperimentPlan,
     results: Results,
     *,
     llms: Sequence[str | Backend] = (),
@@ -32,21 +32,21 @@ def run_plan(
     in_flight: int | None = None,
     progress: Watch | None = None,
     stop: StopAll | None = None,
-) -> Summary:
+) -> PlanSummary:
     """Run what there is to do of one plan (see `run_plans`)."""
     work = work_of([plan], results.done(), llms=llms, in_flight=in_flight)
     return run_plans([plan], work, results, jobs=jobs, progress=progress, stop=stop)
 
 
 def run_plans(
-    plans: Iterable[Plan],
+    plans: Iterable[ExperimentPlan],
     work: Work,
     results: Results,
     *,
     jobs: int | None = None,
     progress: Watch | None = None,
     stop: StopAll | None = None,
-) -> Summary:
+) -> PlanSummary:
     """Run the work of some plans (`work_of`), and say what came of it.
 
     A search that fails is listed and stops no other; an LLM that is gone ends those that ask it.
@@ -72,7 +72,7 @@ class _Run:
     work: Work
 
     def __post_init__(self) -> None:
-        self.summary = Summary(on_file=self.work.on_file, to_do=self.work.searches)
+        self.summary = PlanSummary(on_file=self.work.on_file, to_do=self.work.searches)
         self.commit = source_commit()
 
     def all(self) -> None:
@@ -88,7 +88,7 @@ class _Run:
                 if able.llm is not None:
                     self._run_llm(able, able.llm)
                 else:
-                    pool = Pool(self.jobs, self.commit, self.keep, self.watch, self.stop)
+                    pool = WorkerPool(self.jobs, self.commit, self.keep, self.watch, self.stop)
                     pool.run(able)
 
     def keep(self, todo: Todo, outcome: Outcome) -> None:
@@ -144,7 +144,7 @@ class _Run:
         """Return the lane without the data sets that are not here, whose searches fail."""
         for todo in lane.todos:
             if todo.arm.data in absent:
-                measure = Measure(todo.arm, todo.llm, "", self.commit)
+                measure = CellMeasurement(todo.arm, todo.llm, "", self.commit)
                 for query in todo.people:
                     self.keep(todo, measure.failure(query, absent[todo.arm.data]))
         able = [todo for todo in lane.todos if todo.arm.data not in absent]

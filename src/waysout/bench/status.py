@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from waysout.bench.arms import Arm, Plan
+from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import Cells
 from waysout.bench.results import Failure
 from waysout.bench.tasks import NO_LLM, Llm
@@ -36,7 +36,7 @@ class ArmStatus:
 
 
 def status_of(
-    plan: Plan, cells: Cells, failures: Sequence[Failure], llms: Sequence[str] = ()
+    plan: ExperimentPlan, cells: Cells, failures: Sequence[Failure], llms: Sequence[str] = ()
 ) -> list[ArmStatus]:
     """Return the status of each arm, with each LLM that the plan names or that was asked."""
     named = map(llm_name, llms or plan.llms)
@@ -56,12 +56,14 @@ def llm_name(given: str) -> str:
         return given
 
 
-def _asked(plan: Plan, cells: Cells) -> list[str]:
+def _asked(plan: ExperimentPlan, cells: Cells) -> list[str]:
     ids = {arm.id for arm in plan.arms if arm.asks_llm}
     return sorted({cell.llm for cell in cells if cell.arm in ids})
 
 
-def _status(plan: Plan, arm: Arm, llm: str, cells: Cells, failures: Sequence[Failure]) -> ArmStatus:
+def _status(
+    plan: ExperimentPlan, arm: Arm, llm: str, cells: Cells, failures: Sequence[Failure]
+) -> ArmStatus:
     wanted = stored_queries(arm.data)[: arm.queries]
     of_arm = cells.of(arm, llm)
     done = [of_arm[query] for query in wanted if query in of_arm]

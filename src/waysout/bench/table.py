@@ -53,7 +53,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """One line: what it is about, its figures, and the ids of the arms that they come from."""
 
     labels: tuple[str, ...]
@@ -72,7 +72,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """Lines under column heads. ``about`` says what was measured; ``command`` makes it again."""
 
     name: str
@@ -80,7 +80,7 @@ class Table:
     about: tuple[str, ...]
     label_columns: tuple[str, ...]
     columns: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TableLine, ...]
     notes: tuple[str, ...] = ()
     command: str = ""
 

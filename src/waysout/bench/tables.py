@@ -14,38 +14,38 @@ from waysout.bench import (
     tables_pruning_paired,
     tables_reward,
 )
-from waysout.bench.arms import Plan
+from waysout.bench.arms import ExperimentPlan
 from waysout.bench.cell import Cells, one_llm
 from waysout.bench.plan import load_plan
-from waysout.bench.table import Table
+from waysout.bench.table import ResultTable
 from waysout.bench.tables_base import View, run_command
 from waysout.errors import InputError, unknown
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """A table: the plan whose searches it needs, what makes it, and whether it takes all LLMs."""
 
     plan: str
-    build: Callable[[View], list[Table]]
+    build: Callable[[View], list[ResultTable]]
     every_llm: bool = False
 
 
-TABLES: Mapping[str, Entry] = {
-    "llm-budget": Entry("llm-budget", tables_budget.llm_budget),
-    "oracle-budget": Entry("oracle-budget", tables_budget.oracle_budget),
-    "reward-weights": Entry("reward-weights", tables_reward.reward_weights),
-    "reward-paired": Entry("reward-weights", tables_reward.reward_paired),
-    "pruning-sweep": Entry("pruning-sweep", tables_pruning.pruning_sweep),
-    "pruning-best": Entry("pruning-sweep", tables_pruning.pruning_best),
-    "pruning-heldout": Entry("pruning-heldout", tables_pruning.pruning_heldout),
-    "pruning-paired": Entry("pruning-sweep", tables_pruning_paired.pruning_paired),
-    "compressors": Entry("compressors", tables_other.compressors),
-    "cost": Entry("cost", tables_other.cost),
-    "yields": Entry("yields", tables_ours.yields),
-    "prompts": Entry("prompts", tables_ours.prompts),
-    "rules": Entry("rules", tables_ours.rules),
-    "llm-sizes": Entry("llm-sizes", tables_ours.llm_sizes, every_llm=True),
+TABLES: Mapping[str, TableEntry] = {
+    "llm-budget": TableEntry("llm-budget", tables_budget.llm_budget),
+    "oracle-budget": TableEntry("oracle-budget", tables_budget.oracle_budget),
+    "reward-weights": TableEntry("reward-weights", tables_reward.reward_weights),
+    "reward-paired": TableEntry("reward-weights", tables_reward.reward_paired),
+    "pruning-sweep": TableEntry("pruning-sweep", tables_pruning.pruning_sweep),
+    "pruning-best": TableEntry("pruning-sweep", tables_pruning.pruning_best),
+    "pruning-heldout": TableEntry("pruning-heldout", tables_pruning.pruning_heldout),
+    "pruning-paired": TableEntry("pruning-sweep", tables_pruning_paired.pruning_paired),
+    "compressors": TableEntry("compressors", tables_other.compressors),
+    "cost": TableEntry("cost", tables_other.cost),
+    "yields": TableEntry("yields", tables_ours.yields),
+    "prompts": TableEntry("prompts", tables_ours.prompts),
+    "rules": TableEntry("rules", tables_ours.rules),
+    "llm-sizes": TableEntry("llm-sizes", tables_ours.llm_sizes, every_llm=True),
 }
 
 
@@ -57,7 +57,7 @@ def build(
     queries: int | None = None,
     plan: str | None = None,
     places: Sequence[str] = (),
-) -> list[Table]:
+) -> list[ResultTable]:
     """Return a table, or the few that belong together, of the searches that are there.
 
     ``plan`` is another plan than the table's own, with more or other arms. ``places`` are where the
@@ -82,7 +82,7 @@ def build(
     return [table for table in entry.build(view) if table.lines]
 
 
-def _llms(plan: Plan, cells: Cells) -> tuple[str, ...]:
+def _llms(plan: ExperimentPlan, cells: Cells) -> tuple[str, ...]:
     """Return the LLMs that a plan's arms were run with."""
     ids = {arm.id for arm in plan.arms if arm.asks_llm}
     return tuple(sorted({cell.llm for cell in cells if cell.arm in ids}))

@@ -10,10 +10,10 @@ from functools import cached_property, lru_cache
 from itertools import groupby
 
 from waysout.bench import paper
-from waysout.bench.arms import Arm, Plan
+from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import Cell, Cells
 from waysout.bench.stats import Paired, non_empty_mean, paired, zeros
-from waysout.bench.table import NOT_DEFINED, NOT_RUN, Figure, Line, Number, Table
+from waysout.bench.table import NOT_DEFINED, NOT_RUN, Figure, Number, ResultTable, TableLine
 from waysout.datasets.queries import QueryList, query_list
 from waysout.domain.result import OutcomeKind
 from waysout.llm.connect import is_simulated
@@ -24,7 +24,7 @@ Find = Callable[[Arm], paper.PaperRow]
 
 
 @dataclass(frozen=True)
-class Measure:
+class Metric:
     """A column: its title, what cells call it, its digits, and the column of the paper's files."""
 
     title: str
@@ -33,14 +33,14 @@ class Measure:
     paper: str = ""
 
 
-UNIQUE = Measure("unique valid", "unique_valid", 2, "unique_valid")
-PROXIMITY = Measure("proximity", "proximity", 3, "proximity")
-SPARSITY = Measure("sparsity", "sparsity", 3, "sparsity")
-NOVELTY = Measure("novelty", "novelty", 3, "novelty")
-PRUNED = Measure("prune %", "prune_pct", 2, "prune_pct")
-ROWS = Measure("oracle rows", "rows", 1, "oracle_evals")
-CALLS = Measure("calls", "calls", 1)
-VALIDITY = Measure("validity %", "validity_pct", 1, "validity_pct")
+UNIQUE = Metric("unique valid", "unique_valid", 2, "unique_valid")
+PROXIMITY = Metric("proximity", "proximity", 3, "proximity")
+SPARSITY = Metric("sparsity", "sparsity", 3, "sparsity")
+NOVELTY = Metric("novelty", "novelty", 3, "novelty")
+PRUNED = Metric("prune %", "prune_pct", 2, "prune_pct")
+ROWS = Metric("oracle rows", "rows", 1, "oracle_evals")
+CALLS = Metric("calls", "calls", 1)
+VALIDITY = Metric("validity %", "validity_pct", 1, "validity_pct")
 # Differences of means are small: one more digit.
 FINE = (UNIQUE, *(replace(m, digits=4) for m in (PROXIMITY, SPARSITY, NOVELTY)))
 NON_EMPTY = (
@@ -68,7 +68,7 @@ def stored(data: str) -> QueryList:
 
 
 @dataclass(frozen=True)
-class Sample:
+class ArmSample:
     """The finished searches of an arm, by query, of all that are wanted, in the stored order."""
 
     arm: Arm
@@ -93,7 +93,7 @@ class Sample:
         """Return the mean of a figure, over the searches that have it unless ``mean`` differs."""
         return mean(self.values(name))
 
-    def at(self, positions: Sequence[int]) -> Sample:
+    def at(self, positions: Sequence[int]) -> ArmSample:
         """Return the part for some of the queries, given by their places in the stored order."""
         wanted = tuple(self.wanted[i] for i in positions)
         cells = {query: self.cells[query] for query in wanted if query in self.cells}
@@ -118,24 +118,24 @@ class View:
     the paper's arms, where ``plan`` is another.
     """
 
-    plan: Plan
+    plan: ExperimentPlan
     cells: Cells
     llm: str
     llms: tuple[str, ...]
     command: str = ""
-    own: Plan | None = None
+    own: ExperimentPlan | None = None
 
-    def of(self, arm: Arm) -> Sample:
+    def of(self, arm: Arm) -> ArmSample:
         """Return the searches of an arm."""
         wanted = stored(arm.data).rows[: min(self.plan.queries, arm.queries)]
         there = self.cells.of(arm, self.llm)
-        return Sample(arm, wanted, {q: there[q] for q in wanted if q in there})
+        return ArmSample(arm, wanted, {q: there[q] for q in wanted if q in there})
 
-    def samples(self, data: str) -> list[Sample]:
+    def samples(self, data: str) -> list[ArmSample]:
         """Return the searches of each arm on a data set, in the plan's order."""
         return [self.of(arm) for arm in self.plan.arms if arm.data == data]
 
-    def sample(self, data: str, name: str) -> Sample | None:
+    def sample(self, data: str, name: str) -> ArmSample | None:
         """Return the searches of an arm by name; None where the plan has no such arm."""
         arms = (arm for arm in self.plan.arms if (arm.data, arm.name) == (data, name))
         return next((self.of(arm) for arm in arms), None)
@@ -165,13 +165,13 @@ class View:
         title: str,
         labels: Sequence[str],
         columns: Sequence[str],
-        lines: Iterable[Line],
+        lines: Iterable[TableLine],
         about: Sequence[str] = (),
         notes: Sequence[str] = (),
-    ) -> Table:
+    ) -> ResultTable:
         """Return a table with the header that all have."""
         lines = tuple(shortened(lines, by_metric=labels[-1] == METRIC))
-        made = Table(name, title, (), tuple(labels), tuple(columns), lines, (), self.command)
+        made = ResultTable(name, title, (), tuple(labels), tuple(columns), lines, (), self.command)
         theirs = [THEIRS] if made.has_paper else []
         found = (*notes, *_notes(lines), *_not_searched(self._used()))
         return replace(made, about=(*self.header(), *theirs, *about), notes=found)
@@ -202,7 +202,7 @@ THEIRS = (
 )
 
 
-def _notes(lines: Sequence[Line]) -> Iterator[str]:
+def _notes(lines: Sequence[TableLine]) -> Iterator[str]:
     if any(figure.ours == NOT_DEFINED for line in lines for figure in line.figures):
         yield SAME_DIFFERENCE
     counts = {line.figures[0].ours for line in lines}
@@ -273,13 +273,13 @@ def run_command(plan: str, places: Sequence[str] = ()) -> str:
 # Lines -----------------------------------------------------------------------------------------
 
 
-def shortened(lines: Iterable[Line], *, by_metric: bool = False) -> Iterator[Line]:
+def shortened(lines: Iterable[TableLine], *, by_metric: bool = False) -> Iterator[TableLine]:
     """Yield lines with one for all data sets that were not run, at the end.
 
     Where the last label is a metric, an arm or a pair that was not run has one for all of them.
     """
     missing: list[str] = []
-    blank: Line | None = None
+    blank: TableLine | None = None
     for data, group in groupby(lines, key=lambda line: line.labels[0]):
         of_data = list(group)
         if all(not line.was_run for line in of_data):
@@ -294,19 +294,19 @@ def shortened(lines: Iterable[Line], *, by_metric: bool = False) -> Iterator[Lin
         yield _not_run(blank, (", ".join(missing), *[""] * (len(blank.labels) - 1)))
 
 
-def _one_if_not_run(lines: list[Line]) -> list[Line]:
+def _one_if_not_run(lines: list[TableLine]) -> list[TableLine]:
     if any(line.was_run for line in lines):
         return lines
     return [_not_run(lines[0], (*lines[0].labels[:-1], ""))]
 
 
-def _not_run(line: Line, labels: tuple[str, ...]) -> Line:
-    return Line(labels, (Figure(NOT_RUN), *[Figure(None)] * (len(line.figures) - 1)))
+def _not_run(line: TableLine, labels: tuple[str, ...]) -> TableLine:
+    return TableLine(labels, (Figure(NOT_RUN), *[Figure(None)] * (len(line.figures) - 1)))
 
 
 def mean_figures(
-    sample: Sample,
-    measures: Sequence[Measure],
+    sample: ArmSample,
+    measures: Sequence[Metric],
     row: paper.PaperRow | None = None,
     mean: Mean = non_empty_mean,
 ) -> list[Figure]:
@@ -331,13 +331,13 @@ def beside(
 
 def paired_line(
     labels: Sequence[str],
-    a: Sample | None,
-    b: Sample | None,
-    measure: Measure,
+    a: ArmSample | None,
+    b: ArmSample | None,
+    measure: Metric,
     row: paper.PaperRow | None = None,
     *,
     empties_as_zero: bool = False,
-) -> Line:
+) -> TableLine:
     """Return a comparison of two arms, with the paper's where it has made it."""
     runs = " ".join(side.arm.id for side in (a, b) if side is not None and side.n)
     if a is None or b is None or not a.n or not b.n:
@@ -346,10 +346,10 @@ def paired_line(
         found, ran = _compared(a, b, measure.name, empties_as_zero)
         wanted = max(len(a.wanted), len(b.wanted))
         count = "" if ran == wanted else f"{found.n} ({ran}/{wanted} run)"
-    return Line(tuple(labels), _paired_figures(found, count, measure.digits, row or {}), runs)
+    return TableLine(tuple(labels), _paired_figures(found, count, measure.digits, row or {}), runs)
 
 
-def _compared(a: Sample, b: Sample, name: str, empties_as_zero: bool) -> tuple[Paired, int]:
+def _compared(a: ArmSample, b: ArmSample, name: str, empties_as_zero: bool) -> tuple[Paired, int]:
     """Compare two arms on the queries both have finished; also say how many those are."""
     both = [query for query in a.wanted if query in a.cells and query in b.cells]
     left, right = ([side.cells[query].value(name) for query in both] for side in (a, b))

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from waysout.bench import paper
-from waysout.bench.arms import Arm, Plan
+from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.plan import load_plan, plan_names
-from waysout.bench.table import Line, Table
+from waysout.bench.table import ResultTable, TableLine
 from waysout.bench.tables_base import (
     CALLS,
     FINE,
@@ -36,19 +36,21 @@ _ORACLE_BUDGET = (UNIQUE, PROXIMITY, SPARSITY, NOVELTY, replace(ROWS, title="row
 _IN_PRUNING_TABLE = ("No pruning", "Embedding")
 
 
-def llm_budget(view: View) -> list[Table]:
+def llm_budget(view: View) -> list[ResultTable]:
     """Return what each arm makes of the same calls, and each paired against Comp-MCTS."""
     return [_means(view), _paired(view)]
 
 
-def _means(view: View) -> Table:
+def _means(view: View) -> ResultTable:
     lines = []
     for data in view.plan.datasets:
         for sample in view.samples(data):
             row = view.row(sample.arm, llm_budget_row)
             figures = mean_figures(sample, _LLM_BUDGET, row)
             figures = [sample.count(), *figures, sample.empty()]
-            lines.append(Line((title_of(data), sample.arm.name), tuple(figures), sample.arm.id))
+            lines.append(
+                TableLine((title_of(data), sample.arm.name), tuple(figures), sample.arm.id)
+            )
     columns = ("n", *(m.title for m in _LLM_BUDGET), "empty")
     title = "Methods under the same number of LLM calls"
     about = (
@@ -68,7 +70,7 @@ def llm_budget_row(arm: Arm) -> paper.PaperRow:
     return paper.find("llm_budget", dataset=title_of(arm.data), setting=setting)
 
 
-def _paired(view: View) -> Table:
+def _paired(view: View) -> ResultTable:
     measures = (*FINE, ROWS)
     lines = []
     for data in view.plan.datasets:
@@ -84,7 +86,7 @@ def _paired(view: View) -> Table:
     return view.table("llm-budget-paired", title, labels, PAIRED_COLUMNS, lines, about)
 
 
-def oracle_budget(view: View) -> list[Table]:
+def oracle_budget(view: View) -> list[ResultTable]:
     """Return what methods without an LLM make of the same number of oracle rows."""
     notes = _larger(view)
     own = view.own or view.plan
@@ -97,7 +99,7 @@ def oracle_budget(view: View) -> list[Table]:
         row = view.row(arm, _oracle_row)
         figures = [sample.count(), *mean_figures(sample, _ORACLE_BUDGET, row), sample.empty()]
         labels = (title_of(arm.data), arm.name.removesuffix(f" rows={rows}"), f"{arm.rows:,}")
-        lines.append(Line(labels, tuple(figures), arm.id))
+        lines.append(TableLine(labels, tuple(figures), arm.id))
     columns = ("n", *(m.title for m in _ORACLE_BUDGET), "empty")
     title = "Methods that ask no LLM, under the same number of oracle rows"
     labels = ("data set", "method", "rows allowed")
@@ -118,7 +120,7 @@ def _oracle_arms(view: View) -> Iterator[Arm]:
             yield arm
 
 
-def _large_plan(view: View) -> Plan:
+def _large_plan(view: View) -> ExperimentPlan:
     known = view.plan.name == "oracle-budget" and LARGE in plan_names()
     plan = load_plan(LARGE) if known else replace(view.plan, arms=())
     return plan.cut(queries=view.plan.queries) if known else plan

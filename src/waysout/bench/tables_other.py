@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from waysout.bench import paper
 from waysout.bench.arms import Arm
-from waysout.bench.table import NOT_RUN, Figure, Line, Number, Table
-from waysout.bench.tables_base import PRUNED, UNIQUE, Measure, Sample, View, beside, title_of
+from waysout.bench.table import NOT_RUN, Figure, Number, ResultTable, TableLine
+from waysout.bench.tables_base import PRUNED, UNIQUE, ArmSample, Metric, View, beside, title_of
 
-VALID = Measure("valid", "valid", 1, "valid")
+VALID = Metric("valid", "valid", 1, "valid")
 _COMPRESSORS = (VALID, UNIQUE, PRUNED)
 
 
-def compressors(view: View) -> list[Table]:
+def compressors(view: View) -> list[ResultTable]:
     """Return what each compressor leaves: of the first query, as in the paper, and on average."""
     lines = []
     for data in view.plan.datasets:
@@ -25,7 +25,9 @@ def compressors(view: View) -> list[Table]:
             figures = [sample.count()]
             figures += [beside(first.mean(m.name), row, m.paper, 0) for m in _COMPRESSORS]
             figures += [Figure(sample.mean(m.name), None, m.digits) for m in _COMPRESSORS]
-            lines.append(Line((title_of(data), sample.arm.name), tuple(figures), sample.arm.id))
+            lines.append(
+                TableLine((title_of(data), sample.arm.name), tuple(figures), sample.arm.id)
+            )
     about = (
         "The paper has one query and does not say which; ours is the first of the stored ones.",
         "Valid counts approved rows, duplicates included. Means are over all queries.",
@@ -53,7 +55,7 @@ _PAPER_PER_CALL = {
 _PAPER_LOAN = {"compression": "Loan with compression pruning", "none": "Loan without pruning"}
 
 
-def cost(view: View) -> list[Table]:
+def cost(view: View) -> list[ResultTable]:
     """Return the seconds of a search and of a call, and what pruning adds."""
     timed = {data: [_timed(sample) for sample in view.samples(data)] for data in view.plan.datasets}
     lines = [_cost_line(view, sample) for samples in timed.values() for sample in samples]
@@ -77,13 +79,13 @@ def _cost_row(arm: Arm) -> paper.PaperRow:
     return _paper_row({**_PAPER_LOAN, **_PAPER_SECONDS}.get(arm.name, ""))
 
 
-def _timed(sample: Sample) -> Sample:
+def _timed(sample: ArmSample) -> ArmSample:
     """Return the searches whose LLM was asked while the clock ran."""
     live = {query: cell for query, cell in sample.cells.items() if not cell.value("from_file")}
-    return Sample(sample.arm, sample.wanted, live)
+    return ArmSample(sample.arm, sample.wanted, live)
 
 
-def _cost_line(view: View, sample: Sample) -> Line:
+def _cost_line(view: View, sample: ArmSample) -> TableLine:
     arm, cells = sample.arm, sample.cells.values()
     theirs = _papers_name(view, arm)
     per_call = [seconds / calls for cell in cells
@@ -96,7 +98,7 @@ def _cost_line(view: View, sample: Sample) -> Line:
         Figure(_llm_share(sample), None, 1),
         Figure(sample.mean("calls"), None, 1),
     )
-    return Line((title_of(arm.data), arm.name), figures, arm.id)
+    return TableLine((title_of(arm.data), arm.name), figures, arm.id)
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -104,7 +106,7 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(there) if there else None
 
 
-def _llm_share(sample: Sample) -> float | None:
+def _llm_share(sample: ArmSample) -> float | None:
     told = [(cell.value("llm_seconds"), cell.value("seconds")) for cell in sample.cells.values()]
     whole = sum(seconds or 0.0 for _, seconds in told)
     return 100 * sum(llm or 0.0 for llm, _ in told) / whole if whole else None
@@ -130,7 +132,7 @@ def _paper_seconds(data: str, arm: str) -> Number:
     return one if one is not None else _paper_value(_PAPER_SECONDS.get(arm, ""))
 
 
-def _ratio_line(view: View, data: str, samples: list[Sample]) -> Line:
+def _ratio_line(view: View, data: str, samples: list[ArmSample]) -> TableLine:
     named = {sample.arm.name: sample for sample in samples}
     sides = _common([named.get(name) for name in ("compression", "none")])
     found = [_median(side.values("seconds")) if side else None for side in sides]
@@ -141,10 +143,10 @@ def _ratio_line(view: View, data: str, samples: list[Sample]) -> Line:
     figures = [Figure(ours, paper_, 2) for ours, paper_ in zip(found, theirs, strict=True)]
     figures.append(Figure(_ratio(*found), _ratio(*theirs), 3))
     runs = " ".join(side.arm.id for side in sides if side and side.n)
-    return Line((title_of(data),), (fewest, *figures), runs)
+    return TableLine((title_of(data),), (fewest, *figures), runs)
 
 
-def _common(sides: list[Sample | None]) -> list[Sample | None]:
+def _common(sides: list[ArmSample | None]) -> list[ArmSample | None]:
     """Leave the queries that all have timed: medians of other queries compare nothing."""
     there = [side for side in sides if side]
     shared = set.intersection(*(set(side.cells) for side in there)) if there else set()

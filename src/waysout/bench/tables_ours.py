@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from waysout.bench.cell import Cell
 from waysout.bench.stats import non_empty_mean
-from waysout.bench.table import Figure, Line, Table
+from waysout.bench.table import Figure, ResultTable, TableLine
 from waysout.bench.tables_base import (
     CALLS,
     NON_EMPTY,
@@ -17,7 +17,7 @@ from waysout.bench.tables_base import (
     SPARSITY,
     UNIQUE,
     VALIDITY,
-    Sample,
+    ArmSample,
     View,
     llm_words,
     mean_figures,
@@ -31,14 +31,14 @@ AT_ROWS = (BATCH, 2 * BATCH, 3 * BATCH)
 _MEASURES = (UNIQUE, PROXIMITY, SPARSITY, NOVELTY, VALIDITY, ROWS, CALLS)
 
 
-def yields(view: View) -> list[Table]:
+def yields(view: View) -> list[ResultTable]:
     """Return how many options each method has after so many calls, and after so many rows."""
     calls = _yields(view, 0, AT_CALLS, "calls")
     rows = _yields(view, 1, AT_ROWS, "rows")
     return [calls, rows]
 
 
-def _yields(view: View, spent: int, limits: Sequence[int], unit: str) -> Table:
+def _yields(view: View, spent: int, limits: Sequence[int], unit: str) -> ResultTable:
     lines = []
     for data in view.plan.datasets:
         for sample in view.samples(data):
@@ -50,7 +50,9 @@ def _yields(view: View, spent: int, limits: Sequence[int], unit: str) -> Table:
                 for limit in limits
             ]
             figures = [known.count(), *(Figure(count) for count in counts), known.empty()]
-            lines.append(Line((title_of(data), sample.arm.name), tuple(figures), sample.arm.id))
+            lines.append(
+                TableLine((title_of(data), sample.arm.name), tuple(figures), sample.arm.id)
+            )
     columns = ("n", *(f"{limit} {unit}" for limit in limits), "empty at the end")
     whose = "LLM calls" if unit == "calls" else "oracle rows"
     about = (
@@ -63,7 +65,7 @@ def _yields(view: View, spent: int, limits: Sequence[int], unit: str) -> Table:
     return view.table(f"yields-{unit}", title, labels, columns, lines, about)
 
 
-def with_curve(sample: Sample) -> Sample:
+def with_curve(sample: ArmSample) -> ArmSample:
     """Return the searches that tell when each option was found: not all that were imported do."""
     known = {
         q: c for q, c in sample.cells.items() if len(c.found) == (c.value("unique_valid") or 0)
@@ -76,22 +78,22 @@ def had(cell: Cell, spent: int, limit: int) -> float:
     return float(sum(found[spent] <= limit for found in cell.found))
 
 
-def prompts(view: View) -> list[Table]:
+def prompts(view: View) -> list[ResultTable]:
     """Return the means of each prompt variant."""
     return [_means(view, "prompts", "Prompts and how replies are read")]
 
 
-def rules(view: View) -> list[Table]:
+def rules(view: View) -> list[ResultTable]:
     """Return the means under each rule set."""
     return [_means(view, "rules", "The paper's rules and realistic ones")]
 
 
-def llm_sizes(view: View) -> list[Table]:
+def llm_sizes(view: View) -> list[ResultTable]:
     """Return the means with each LLM that the results have."""
     return [_means(view, "llm-sizes", "LLMs of different sizes", by_llm=True)]
 
 
-def _means(view: View, name: str, title: str, *, by_llm: bool = False) -> Table:
+def _means(view: View, name: str, title: str, *, by_llm: bool = False) -> ResultTable:
     lines = []
     for data in view.plan.datasets:
         for arm in [arm for arm in view.plan.arms if arm.data == data]:
@@ -100,7 +102,7 @@ def _means(view: View, name: str, title: str, *, by_llm: bool = False) -> Table:
                 figures = mean_figures(sample, [replace(m, paper="") for m in _MEASURES])
                 figures = [sample.count(), *figures, sample.empty()]
                 labels = (title_of(data), arm.name, *([llm_words(llm)] if by_llm else []))
-                lines.append(Line(labels, tuple(figures), arm.id))
+                lines.append(TableLine(labels, tuple(figures), arm.id))
     labels = ("data set", "arm", *(["LLM"] if by_llm else []))
     columns = ("n", *(measure.title for measure in _MEASURES), "empty")
     return view.table(name, title, labels, columns, lines, (NON_EMPTY,))

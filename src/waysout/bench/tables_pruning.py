@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from waysout.bench import paper
 from waysout.bench.arms import Arm
 from waysout.bench.stats import Setting, best_setting, deviation, halves
-from waysout.bench.table import NOT_RUN, Figure, Line, Table
+from waysout.bench.table import NOT_RUN, Figure, ResultTable, TableLine
 from waysout.bench.tables_base import (
     NON_EMPTY,
     NOVELTY,
@@ -18,8 +18,8 @@ from waysout.bench.tables_base import (
     SPARSITY,
     UNIQUE,
     VALIDITY,
-    Measure,
-    Sample,
+    ArmSample,
+    Metric,
     View,
     beside,
     mean_figures,
@@ -49,8 +49,8 @@ class Sweep:
     """
 
     data: str
-    none: Sample | None = None
-    ways: dict[str, dict[Setting, Sample]] = field(
+    none: ArmSample | None = None
+    ways: dict[str, dict[Setting, ArmSample]] = field(
         default_factory=lambda: {family: {} for family in FAMILIES}
     )
     others: list[str] = field(default_factory=list)
@@ -134,7 +134,7 @@ def setting_words(setting: Setting | None) -> str | None:
     return None if setting is None else f"{setting[0]} {setting[1]:g}"
 
 
-def pruning_sweep(view: View) -> list[Table]:
+def pruning_sweep(view: View) -> list[ResultTable]:
     """Return every setting of the sweep, with standard deviations."""
     sweeps = [Sweep.of(view, data) for data in view.plan.datasets]
     lines = [line for sweep in sweeps for line in _sweep_lines(view, sweep)]
@@ -150,7 +150,7 @@ def pruning_sweep(view: View) -> list[Table]:
     return [view.table("pruning-sweep", title, labels, columns, lines, about, notes)]
 
 
-def _sweep_lines(view: View, sweep: Sweep) -> list[Line]:
+def _sweep_lines(view: View, sweep: Sweep) -> list[TableLine]:
     name, lines = title_of(sweep.data), []
     if sweep.none is not None:
         row = view.row(sweep.none.arm, sweep_row)
@@ -176,17 +176,17 @@ def sweep_row(arm: Arm) -> paper.PaperRow:
     )  # fmt: skip
 
 
-def _sweep_line(labels: tuple[str, ...], sample: Sample, row: paper.PaperRow) -> Line:
+def _sweep_line(labels: tuple[str, ...], sample: ArmSample, row: paper.PaperRow) -> TableLine:
     figures = [sample.count()]
     for measure in _MEASURES:
         figures += mean_figures(sample, [measure], row)
         if measure in _WITH_SPREAD:
             spread = deviation(sample.values(measure.name))
             figures.append(beside(spread, row, f"{measure.paper}_sd", measure.digits))
-    return Line(labels, tuple(figures), sample.arm.id)
+    return TableLine(labels, tuple(figures), sample.arm.id)
 
 
-def pruning_best(view: View) -> list[Table]:
+def pruning_best(view: View) -> list[ResultTable]:
     """Return the best setting of each way to prune, chosen and judged on all queries."""
     lines, notes = [], []
     for data in view.plan.datasets:
@@ -201,13 +201,13 @@ def pruning_best(view: View) -> list[Table]:
     return [view.table("pruning-best", title, _LABELS, _columns(_MEASURES), lines, about, notes)]
 
 
-def _columns(measures: Sequence[Measure]) -> tuple[str, ...]:
+def _columns(measures: Sequence[Metric]) -> tuple[str, ...]:
     return ("n", "setting", *(measure.title for measure in measures))
 
 
 def _choice(
     sweep: Sweep, family: str, positions: Sequence[int] | None = None
-) -> tuple[Sample | None, Setting | None]:
+) -> tuple[ArmSample | None, Setting | None]:
     """Return the arm of a way to prune with the setting that the queries given choose."""
     if family == "none":
         return sweep.none, None
@@ -224,22 +224,22 @@ def _chosen_line(
     data: str,
     family: str,
     row: paper.PaperRow,
-    sample: Sample | None,
+    sample: ArmSample | None,
     setting: Setting | None,
-    measures: Sequence[Measure] = _MEASURES,
+    measures: Sequence[Metric] = _MEASURES,
     more: Sequence[Figure] = (),
-) -> Line:
+) -> TableLine:
     named = Figure(setting_words(setting), setting_words(paper.setting(row)))
     labels = (title_of(data), family)
     if sample is None:
         theirs = [beside(None, row, m.paper, m.digits) for m in measures]
         blanks = [Figure(None) for _ in more]
-        return Line(labels, (Figure(NOT_RUN), named, *theirs, *blanks))
+        return TableLine(labels, (Figure(NOT_RUN), named, *theirs, *blanks))
     figures = (sample.count(), named, *mean_figures(sample, measures, row), *more)
-    return Line(labels, figures, sample.arm.id)
+    return TableLine(labels, figures, sample.arm.id)
 
 
-def pruning_heldout(view: View) -> list[Table]:
+def pruning_heldout(view: View) -> list[ResultTable]:
     """Return each way to prune with the setting one half chose, judged on the other half."""
     validation, test = halves(view.plan.queries)
     measures = (*_MEASURES, VALIDITY)

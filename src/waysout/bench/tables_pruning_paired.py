@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from waysout.bench import paper
-from waysout.bench.table import Line, Table
+from waysout.bench.table import ResultTable, TableLine
 from waysout.bench.tables_base import (
     FINE,
     METRIC,
@@ -16,7 +16,7 @@ from waysout.bench.tables_base import (
     PRUNED,
     ROWS,
     UNIQUE,
-    Sample,
+    ArmSample,
     View,
     paired_line,
     title_of,
@@ -30,13 +30,13 @@ LEAST_PRUNED = 1.0
 _LABELS = ("data set", "comparison", METRIC)
 
 
-def pruning_paired(view: View) -> list[Table]:
+def pruning_paired(view: View) -> list[ResultTable]:
     """Return the three comparisons."""
     sweeps = [Sweep.of(view, data) for data in view.plan.datasets]
     return [_selected(view, sweeps), _matched(view, sweeps), _scopes(view, sweeps)]
 
 
-def _selected(view: View, sweeps: list[Sweep]) -> Table:
+def _selected(view: View, sweeps: list[Sweep]) -> ResultTable:
     lines, notes = [], []
     for sweep in sweeps:
         lines += list(_selected_lines(sweep))
@@ -47,7 +47,7 @@ def _selected(view: View, sweeps: list[Sweep]) -> Table:
     return view.table(name, title, _LABELS, PAIRED_COLUMNS, lines, about, notes)
 
 
-def _selected_lines(sweep: Sweep) -> Iterator[Line]:
+def _selected_lines(sweep: Sweep) -> Iterator[TableLine]:
     chosen = {family: sweep.best(family) for family in sweep.ways}
     compression, embedding = (
         None if (setting := chosen[family]) is None else sweep.ways[family][setting]
@@ -84,7 +84,7 @@ class _Pair:
     tau: float
 
 
-def _matched(view: View, sweeps: list[Sweep]) -> Table:
+def _matched(view: View, sweeps: list[Sweep]) -> ResultTable:
     lines = []
     for sweep in sweeps:
         theirs = {_Pair(m.scope, m.theta, m.tau): m.rows for m in paper.matched(sweep.data)}
@@ -115,13 +115,13 @@ def _closest(sweep: Sweep, scope: str) -> _Pair | None:
     return None if found is None else _Pair(scope, found[1], found[2])
 
 
-def _share(sample: Sample) -> float:
+def _share(sample: ArmSample) -> float:
     return (sample.mean("prune_pct") or 0.0) if sample.complete else 0.0
 
 
 def _matched_lines(
     view: View, sweep: Sweep, pair: _Pair, whose: str, rows: Mapping[str, paper.PaperRow]
-) -> Iterator[Line]:
+) -> Iterator[TableLine]:
     a = sweep.ways["compression"].get((pair.scope, pair.theta))
     b = sweep.ways["embedding"].get((pair.scope, pair.tau))
     if a is None or b is None:
@@ -133,11 +133,11 @@ def _matched_lines(
         yield paired_line(labels, a, b, measure, rows.get(measure.paper) if papers else {})
 
 
-def _are_papers(view: View, *sides: Sample) -> bool:
+def _are_papers(view: View, *sides: ArmSample) -> bool:
     return all(view.papers(side.arm) is not None for side in sides)
 
 
-def _scopes(view: View, sweeps: list[Sweep]) -> Table:
+def _scopes(view: View, sweeps: list[Sweep]) -> ResultTable:
     lines = []
     for sweep in sweeps:
         samples = sweep.ways["compression"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from waysout.bench import paper
 from waysout.bench.arms import Arm
 from waysout.bench.stats import mean_with_zeros, non_empty_mean
-from waysout.bench.table import Line, Table
+from waysout.bench.table import ResultTable, TableLine
 from waysout.bench.tables_base import (
     FINE,
     METRIC,
@@ -19,9 +19,9 @@ from waysout.bench.tables_base import (
     PROXIMITY,
     SPARSITY,
     UNIQUE,
+    ArmSample,
     Mean,
-    Measure,
-    Sample,
+    Metric,
     View,
     mean_figures,
     paired_line,
@@ -46,21 +46,23 @@ WITH_ZEROS = (
 )
 
 
-def reward_weights(view: View) -> list[Table]:
+def reward_weights(view: View) -> list[ResultTable]:
     """Return the means of each setting: as the paper has them, and without the empty queries."""
     theirs = _means(view, "reward-weights", mean_with_zeros, _MEASURES, WITH_ZEROS)
     ours = [replace(measure, paper="") for measure in _MEASURES]
     return [theirs, _means(view, "reward-weights-non-empty", non_empty_mean, ours, NON_EMPTY)]
 
 
-def _means(view: View, name: str, mean: Mean, measures: Sequence[Measure], how: str) -> Table:
+def _means(view: View, name: str, mean: Mean, measures: Sequence[Metric], how: str) -> ResultTable:
     lines = []
     for data in view.plan.datasets:
         for sample in view.samples(data):
             row = view.row(sample.arm, _mean_row)
             figures = mean_figures(sample, measures, row, mean)
             figures = [sample.count(), *figures, sample.empty()]
-            lines.append(Line((title_of(data), sample.arm.name), tuple(figures), sample.arm.id))
+            lines.append(
+                TableLine((title_of(data), sample.arm.name), tuple(figures), sample.arm.id)
+            )
     columns = ("n", *(measure.title for measure in measures), "empty")
     zeros = mean is mean_with_zeros
     title = f"Reward weights, without pruning ({'empties as 0' if zeros else 'non-empty means'})"
@@ -73,7 +75,7 @@ def _mean_row(arm: Arm) -> paper.PaperRow:
     return paper.find("reward_weights", dataset=title_of(arm.data), setting=setting)
 
 
-def reward_paired(view: View) -> list[Table]:
+def reward_paired(view: View) -> list[ResultTable]:
     """Return pairs of settings compared query by query; empty queries count as 0."""
     lines = []
     for data in view.plan.datasets:
@@ -92,7 +94,7 @@ def reward_paired(view: View) -> list[Table]:
     return [view.table("reward-paired", title, labels, PAIRED_COLUMNS, lines, about, notes)]
 
 
-def _is(view: View, side: Sample, name: str) -> bool:
+def _is(view: View, side: ArmSample, name: str) -> bool:
     """Whether an arm is the one that the paper calls so."""
     same = view.papers(side.arm)
     return same is not None and same.name == name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from waysout.bench.arms import Arm, Plan
+from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import Key
 from waysout.datasets.queries import queries as stored_queries
 from waysout.llm.base import Backend
@@ -94,7 +94,7 @@ class Work:
 
 
 def work_of(
-    plans: Iterable[Plan],
+    plans: Iterable[ExperimentPlan],
     done: Collection[Key],
     *,
     llms: Sequence[str | Backend] = (),
@@ -122,7 +122,7 @@ def work_of(
     return Work(tuple(lane for lane in ordered if lane.todos), on_file)
 
 
-def _asks(plan: Plan) -> bool:
+def _asks(plan: ExperimentPlan) -> bool:
     return any(arm.asks_llm for arm in plan.arms)
 
 

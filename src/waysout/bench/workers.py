@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from signal import SIG_IGN, SIGINT, signal
 from threading import Thread
 
-from waysout.bench.measure import FoundAt, Measure, options, world
+from waysout.bench.measure import CellMeasurement, FoundAt, options, world
 from waysout.bench.progress import Outcome, Watch
-from waysout.bench.replies import Tally
+from waysout.bench.replies import ReplyTally
 from waysout.bench.tasks import Lane, Todo
 from waysout.errors import WaysoutError
 from waysout.run.context import Stop
@@ -38,7 +38,7 @@ def reason(error: BaseException) -> str:
 
 
 @dataclass(frozen=True)
-class Pool:
+class WorkerPool:
     """Runs lanes in processes. Each outcome goes to ``keep`` as its search ends."""
 
     jobs: int
@@ -122,7 +122,7 @@ class Pool:
         method.learn(place.problem(todo.arm.rules), place.data, tell)
 
     def _fail(self, todo: Todo, why: str) -> None:
-        measure = Measure(todo.arm, todo.llm, "", self.commit)
+        measure = CellMeasurement(todo.arm, todo.llm, "", self.commit)
         for query in todo.people:
             self.keep(todo, measure.failure(query, why))
 
@@ -222,7 +222,7 @@ def search(todo: Todo, commit: str) -> Outcome:
         problem = place.problem(arm.rules)
         asked = options(arm, place.data, todo.llm or None, found, Stop())
         result = find(problem, place.data.rows[query], **asked)
-        measure = Measure.of(arm, todo.llm, place, commit)
-        return measure.cell(query, result, found.of(problem, result), Tally())
+        measure = CellMeasurement.of(arm, todo.llm, place, commit)
+        return measure.cell(query, result, found.of(problem, result), ReplyTally())
     except Exception as error:
-        return Measure(arm, todo.llm, "", commit).failure(query, reason(error))
+        return CellMeasurement(arm, todo.llm, "", commit).failure(query, reason(error))

@@ -56,8 +56,8 @@ from waysout.cli.signals import Signals
 from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 
 if TYPE_CHECKING:
-    from waysout.batch.driver import Ended, Pace
-    from waysout.batch.summary import Summary
+    from waysout.batch.driver import BatchEnd, BatchProgress
+    from waysout.batch.summary import BatchSummary
 
 CREW = "Who does the work"
 INTERRUPTED = 9
@@ -173,7 +173,7 @@ def batch(
 
     Then: waysout audit ways --by education
     """
-    from waysout.batch.run import Wanted, run_batch
+    from waysout.batch.run import BatchRequest, run_batch
     from waysout.cli import search
     from waysout.run.source import Source, Trust
 
@@ -183,7 +183,7 @@ def batch(
         paper=paper, free=free,
     )  # fmt: skip
     search.check_llm(options)
-    wanted = Wanted(
+    wanted = BatchRequest(
         source=Source(data, card, model, rules, positive_class, inputs, at_least, rise),
         out=out, options=options, trust=Trust(trust_pickle, tuple(trust_types or ()), trust_code),
         training=training, limit=limit, share=share, cluster=cluster.value, address=address,
@@ -234,7 +234,7 @@ def _listener(bars: Any, signals: BatchSignals) -> Any:
         def goes(self) -> Watch:
             return self._show
 
-        def _show(self, pace: Pace) -> None:
+        def _show(self, pace: BatchProgress) -> None:
             if pace.over:
                 signals.wait()
             words = _words(pace)
@@ -246,7 +246,7 @@ def _listener(bars: Any, signals: BatchSignals) -> Any:
     return Shown()
 
 
-def _words(pace: Pace) -> str:
+def _words(pace: BatchProgress) -> str:
     tally = pace.tally
     rate = tally.people / pace.seconds if pace.seconds else 0.0
     failed = tally.outcomes.get("failed", 0)
@@ -257,7 +257,7 @@ def _words(pace: Pace) -> str:
     )
 
 
-def _left(pace: Pace) -> str:
+def _left(pace: BatchProgress) -> str:
     from waysout.report.words import duration
 
     seconds = pace.seconds_left
@@ -267,7 +267,9 @@ def _left(pace: Pace) -> str:
 # The end ---------------------------------------------------------------------------------------
 
 
-def _hand_over(summary: Summary, ended: Ended, out: Path, signals: Signals, *, json: bool) -> None:
+def _hand_over(
+    summary: BatchSummary, ended: BatchEnd, out: Path, signals: Signals, *, json: bool
+) -> None:
     """Say what came of it, and leave with a code that tells."""
     from waysout.report.words import counted
 
@@ -289,7 +291,7 @@ def _hand_over(summary: Summary, ended: Ended, out: Path, signals: Signals, *, j
         raise typer.Exit(code)
 
 
-def _code(summary: Summary, ended: Ended, signals: Signals) -> tuple[int, str, str]:
+def _code(summary: BatchSummary, ended: BatchEnd, signals: Signals) -> tuple[int, str, str]:
     from waysout.report.words import counted
 
     left = f"{counted(ended.left, 'part is', 'parts are')} not done"
@@ -304,7 +306,7 @@ def _code(summary: Summary, ended: Ended, signals: Signals) -> tuple[int, str, s
     return 0, "", ""
 
 
-def _document(summary: Summary, ended: Ended, out: Path) -> dict[str, Any]:
+def _document(summary: BatchSummary, ended: BatchEnd, out: Path) -> dict[str, Any]:
     from waysout.llm.connect import is_simulated
 
     return {
@@ -320,7 +322,7 @@ def _document(summary: Summary, ended: Ended, out: Path) -> dict[str, Any]:
     }
 
 
-def _tell(summary: Summary, ended: Ended) -> None:
+def _tell(summary: BatchSummary, ended: BatchEnd) -> None:
     from waysout.llm.connect import is_simulated
     from waysout.report.words import counted, duration
 

@@ -169,7 +169,7 @@ def resume(
         on_file, finished = store.summary(), store.finished(0)
         if finished is not None:
             say("note: this run is finished; here is its result")
-            search.hand_over(search.Ended(Result.of(finished)), json=json, run=path)
+            search.hand_over(search.SearchEnd(Result.of(finished)), json=json, run=path)
             return
         kept = read_kept(store)
     trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)

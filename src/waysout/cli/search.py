@@ -34,7 +34,7 @@ FAILED = 4
 
 
 @dataclass(frozen=True)
-class Ended:
+class SearchEnd:
     """A result, and what it was cut short by: a signal, or the LLM."""
 
     result: Result
@@ -99,7 +99,7 @@ def search_source(
     row: Callable[[Table], Mapping[str, Any]],
     signals: Signals,
     on_file: str = "",
-) -> Ended:
+) -> SearchEnd:
     """Open what a search is made from, say what it may cost, and run it."""
     from waysout.cli.sources import open_source
     from waysout.errors import LLMError
@@ -121,7 +121,7 @@ def search_source(
         raise
 
 
-def search(problem: Problem, row: Any, options: Options, signals: Signals) -> Ended:
+def search(problem: Problem, row: Any, options: Options, signals: Signals) -> SearchEnd:
     """Run one search with live progress."""
     from waysout.report.words import counted
     from waysout.run.context import Stop
@@ -150,7 +150,7 @@ def search(problem: Problem, row: Any, options: Options, signals: Signals) -> En
             **options, "learning": learn, "progress": advance, "stop": signals.stop
         }  # fmt: skip
         result, error = _only(find_many(problem, [row], **watched))
-    return Ended(result, signals.caught, error)
+    return SearchEnd(result, signals.caught, error)
 
 
 def _only(results: Iterator[Result]) -> tuple[Result, LLMError | None]:
@@ -208,7 +208,7 @@ def _money(problem: Problem, row: Any, plan: Plan, price: object) -> list[str]:
 
 
 def hand_over(
-    ended: Ended,
+    ended: SearchEnd,
     *,
     json: bool,
     most: int = SHOWN,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from waysout.run.source import Source, Trust
     from waysout.serve.adopted import Adopted
     from waysout.serve.hosts import Hosts
-    from waysout.serve.limits import Limits
+    from waysout.serve.limits import ServiceLimits
     from waysout.serve.served import Served
     from waysout.serve.service import Service
     from waysout.store import Store
@@ -116,13 +116,13 @@ def serve(
     from waysout.cli.signals import Signals
     from waysout.run.source import Source, Trust
     from waysout.serve.hosts import Hosts
-    from waysout.serve.limits import Limits
+    from waysout.serve.limits import ServiceLimits
     from waysout.serve.server import open_socket
     from waysout.serve.tokens import read_token
 
     token = read_token(os.environ, token_file)
-    kept = max(Limits().kept, searches)
-    limits = Limits(calls=calls, oracle_rows=oracle_rows, searches=searches, kept=kept)
+    kept = max(ServiceLimits().kept, searches)
+    limits = ServiceLimits(calls=calls, oracle_rows=oracle_rows, searches=searches, kept=kept)
     source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
     trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
     with open_socket(host, port, token=token is not None) as opened:
@@ -285,7 +285,7 @@ def _proposer(wish: _Wish, usual: Callable[[], str]) -> str | None:
 
 
 def _serve(
-    subject: _Subject, limits: Limits, method: str, keep_runs: bool, site: _Site, show: bool
+    subject: _Subject, limits: ServiceLimits, method: str, keep_runs: bool, site: _Site, show: bool
 ) -> None:
     from waysout.serve.app import create_app
     from waysout.serve.hosts import url_of

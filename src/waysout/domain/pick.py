@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waysout.domain.distance import ALPHA, Distance, Matrix, scale_of, simplicity
-from waysout.domain.result import Option, Result
+from waysout.domain.result import Option, ResultData
 from waysout.domain.schema import Feature, Schema, Value
 from waysout.errors import InputError, shown
 
 _MOST_TAKEN_APART = 10  # changes; their subsets double with each
 
 
-def pick(result: Result, n: int = 5) -> tuple[Option, ...]:
+def pick(result: ResultData, n: int = 5) -> tuple[Option, ...]:
     """Return the n most different good options, best first; all of them where there are fewer.
 
     The first is the best: proximity × 1/(1 + changes). Each next one is the option with the highest

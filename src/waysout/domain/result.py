@@ -95,7 +95,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Result:
+class ResultData:
     """All that a search has to tell about one query.
 
     ``index`` is the query's place among those asked together. ``rejections`` counts what was

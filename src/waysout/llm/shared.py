@@ -29,7 +29,7 @@ Ends = tuple[Connection, Connection]
 """What a process reads from and what it writes to."""
 
 
-class Hub:
+class BackendServer:
     """Puts the requests of several processes to one backend, which it lets go at the end.
 
     It has an event loop of its own, to which all belongs that the backend holds.
@@ -79,7 +79,7 @@ class _Desk:
         self.running: dict[int, asyncio.Task[None]] = {}
         self.over = False
         self.about = _About.of(backend)
-        self.line = Line(
+        self.line = Channel(
             ends,
             lambda asked: soon(loop, self._take, asked),
             lambda: soon(loop, self.end),
@@ -127,7 +127,7 @@ class _Desk:
             self.line.say((number, Raised.of(error, LLMError)))
 
 
-class HubBackend(Backend):
+class BackendClient(Backend):
     """The hub's LLM, asked from another process; in any number of event loops."""
 
     def __init__(self, ends: Ends) -> None:
@@ -135,7 +135,7 @@ class HubBackend(Backend):
         self._waiting: dict[int, _Waiting] = {}
         self._gone = False
         self._told = threading.Event()
-        self._line = Line(ends, self._hear, self._lose)
+        self._line = Channel(ends, self._hear, self._lose)
         self._told.wait()
         if self._gone:
             raise LLMUnreachable(_GONE)
@@ -260,7 +260,7 @@ def soon(loop: asyncio.AbstractEventLoop, do: Callable[..., object], *what: Any)
         loop.call_soon_threadsafe(do, *what)
 
 
-class Line:
+class Channel:
     """A way to another process of ours and back, with a thread for each: nobody here waits.
 
     ``hear`` is told what the other one says, in order and several things at once; ``lost``, that it

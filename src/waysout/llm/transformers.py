@@ -32,7 +32,7 @@ from waysout.errors import (
 from waysout.llm import models
 from waysout.llm.base import Backend, Form, Limits, Reply, Request
 from waysout.llm.local.process import Process
-from waysout.llm.local.wire import Answer, Ask, Broken, Loaded, Setup
+from waysout.llm.local.wire import Ask, EngineAnswer, EngineFailure, Loaded, Setup
 
 # Before the engine has said how many slots it has.
 _SLOTS_ON_GPU, _SLOTS_ON_CPU = 512, 4
@@ -45,7 +45,7 @@ _TAIL, _SMALL = 64 * 1024, 64 * 1024 * 1024
 _LOOK = 10.0
 PATIENT = Limits(seconds=900.0)
 
-_Waiting = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Answer | LLMError]"]
+_Waiting = tuple[asyncio.AbstractEventLoop, "asyncio.Future[EngineAnswer | LLMError]"]
 
 
 class Transformers(Backend):
@@ -152,7 +152,7 @@ class Transformers(Backend):
                 self._settle(number, answer)
         elif isinstance(said, Loaded):
             self.loaded, self.parallel = said.about, said.parallel
-        elif isinstance(said, Broken):
+        elif isinstance(said, EngineFailure):
             self._lose(engine, said.kind(said.reason))
         else:
             # One that never got as far as to answer would not the next time either.
@@ -168,7 +168,7 @@ class Transformers(Backend):
         for number in left:
             self._settle(number, error)
 
-    def _settle(self, number: int, answer: Answer | Exception) -> None:
+    def _settle(self, number: int, answer: EngineAnswer | Exception) -> None:
         _, who = self._waiting.get(number, (None, None))
         if who is not None:
             loop, future = who
@@ -186,7 +186,7 @@ async def _answered(engine: Process, future: asyncio.Future[Any]) -> Any:
     return future.result()
 
 
-def _set(future: asyncio.Future[Any], answer: Answer | Exception) -> None:
+def _set(future: asyncio.Future[Any], answer: EngineAnswer | Exception) -> None:
     if not future.done():
         future.set_result(answer)
 

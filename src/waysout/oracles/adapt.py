@@ -16,10 +16,10 @@ from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row, Scalar, Schema
 from waysout.errors import OracleError, WaysoutError, unknown
 from waysout.oracles.adapter import Adapter
-from waysout.oracles.answers import Reader, Wanted, choose_class, empty, raised
+from waysout.oracles.answers import Reader, WantedClass, choose_class, empty, raised
 from waysout.oracles.boosters import from_catboost, from_lightgbm, from_xgboost
 from waysout.oracles.estimators import from_callable, from_estimator
-from waysout.oracles.inputs import InputKind, Inputs, Layout, build, check_rows
+from waysout.oracles.inputs import InputKind, InputLayout, Inputs, build, check_rows
 from waysout.oracles.onnx import OnnxModel, from_onnx
 from waysout.oracles.trial import Trial
 
@@ -54,7 +54,7 @@ class ModelOracle:
         self._adapter = adapter
         self._model = model
         self._schema = schema
-        self._wanted = Wanted(positive, positive_class)
+        self._wanted = WantedClass(positive, positive_class)
         self._name = name
         sure = len(adapter.layouts) == 1 and not adapter.refused
         self._trial = Trial(adapter.layouts, adapter.refused, proven=sure)
@@ -91,7 +91,7 @@ class ModelOracle:
         return self._trial.layouts[0].kind if known else None
 
     @property
-    def layout(self) -> Layout | None:
+    def layout(self) -> InputLayout | None:
         """How the model gets its rows, column by column; None until the first batch."""
         return self._trial.layouts[0] if self.inputs else None
 
@@ -120,7 +120,7 @@ class ModelOracle:
                 return self._trial.ask(self._ask, rows)
         return self._ask(self._trial.layouts[0], rows)
 
-    def _ask(self, layout: Layout, rows: Sequence[Row]) -> Answers:
+    def _ask(self, layout: InputLayout, rows: Sequence[Row]) -> Answers:
         adapter = self._adapter
         batch = build(layout, rows)
         try:
@@ -175,7 +175,7 @@ def as_oracle(
     except Exception as error:
         raise raised(error, schema) from error
     if adapter.classes is not None:
-        choose_class(adapter.classes, Wanted(positive, positive_class))
+        choose_class(adapter.classes, WantedClass(positive, positive_class))
     label = getattr(model, "__name__", type(model).__name__) if name is None else name
     return ModelOracle(
         adapter, schema, positive=positive, positive_class=positive_class, name=label, model=model

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from waysout.oracles.inputs import Layout
+from waysout.oracles.inputs import InputLayout
 
 Gives = Literal["scores", "labels", "either"]
 
@@ -35,7 +35,7 @@ class Adapter:
     """
 
     ask: Callable[[Any], Any]
-    layouts: tuple[Layout, ...]
+    layouts: tuple[InputLayout, ...]
     gives: Gives = "scores"
     classes: tuple[Any, ...] | None = None
     sums_to_one: bool = True

@@ -24,7 +24,7 @@ _ZERO_ONE = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedClass:
     """What counts as approval: the card's positive label, and the model's own name for it."""
 
     positive: Scalar
@@ -32,7 +32,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class AnswerReading:
     """A batch of answers, and what was learnt about the model by reading them."""
 
     answers: Answers
@@ -50,7 +50,7 @@ def same(a: object, b: object) -> bool:
 
 
 def choose_class(
-    classes: Sequence[Any], wanted: Wanted, *, numbered: bool = True
+    classes: Sequence[Any], wanted: WantedClass, *, numbered: bool = True
 ) -> tuple[int, bool]:
     """Return the position of the approval class, and whether it had to be assumed to be class 1."""
     named = wanted.positive if wanted.positive_class is None else wanted.positive_class
@@ -67,7 +67,7 @@ def choose_class(
     )
 
 
-def _choose_column(width: int, wanted: Wanted, *, numbered: bool) -> tuple[int, bool]:
+def _choose_column(width: int, wanted: WantedClass, *, numbered: bool) -> tuple[int, bool]:
     """Return the approval's column among nameless ones, and whether it had to be assumed."""
     columns = tuple(range(width))
     if wanted.positive_class is not None or not numbered:
@@ -117,12 +117,12 @@ class Reader:
     """Reads what one model returns; knows its classes where they are known beforehand."""
 
     schema: Schema
-    wanted: Wanted
+    wanted: WantedClass
     gives: Gives
     classes: tuple[Any, ...] | None = None
     sums_to_one: bool = True
 
-    def read(self, returned: Any, rows: Sequence[Row]) -> Reading:
+    def read(self, returned: Any, rows: Sequence[Row]) -> AnswerReading:
         """Check one batch and find the wanted class in it."""
         output = returned if isinstance(returned, Output) else self._output(returned)
         values = self._array(output.values, len(rows))
@@ -173,7 +173,7 @@ class Reader:
             )
         return np.clip(scores, 0.0, 1.0)
 
-    def _one_column(self, scores: NDArray[np.float64], output: Output) -> Reading:
+    def _one_column(self, scores: NDArray[np.float64], output: Output) -> AnswerReading:
         assumed, index = False, 1
         if output.classes is not None:
             index, assumed = choose_class(output.classes, self.wanted)
@@ -181,9 +181,11 @@ class Reader:
             # One number a row is the chance of approval, unless the user says it is another's.
             index, _ = choose_class(_ZERO_ONE, self.wanted)
         chance = scores if index == 1 else 1.0 - scores
-        return Reading(Answers(chance, chance >= 0.5), False, assumed)
+        return AnswerReading(Answers(chance, chance >= 0.5), False, assumed)
 
-    def _columns(self, scores: NDArray[np.float64], output: Output, rows: Sequence[Row]) -> Reading:
+    def _columns(
+        self, scores: NDArray[np.float64], output: Output, rows: Sequence[Row]
+    ) -> AnswerReading:
         width, classes = scores.shape[1], output.classes
         if classes is not None and len(classes) != width:
             raise OracleError(f"the model has {len(classes)} classes and returned {width} columns")
@@ -202,9 +204,9 @@ class Reader:
             index, assumed = choose_class(classes, self.wanted)
         chance = np.ascontiguousarray(scores[:, index])
         decision = chance >= 0.5 if width == 2 else scores.argmax(axis=1) == index
-        return Reading(Answers(chance, decision), False, assumed)
+        return AnswerReading(Answers(chance, decision), False, assumed)
 
-    def _labels(self, values: NDArray[Any], output: Output, rows: Sequence[Row]) -> Reading:
+    def _labels(self, values: NDArray[Any], output: Output, rows: Sequence[Row]) -> AnswerReading:
         if values.ndim != 1:
             raise OracleError(f"the model returned labels of shape {values.shape}, not one a row")
         labels = [_plain(v) for v in values]
@@ -221,7 +223,7 @@ class Reader:
         label, assumed = self._wanted_label(set(labels), output.classes)
         yes = {seen: same(seen, label) for seen in set(labels)}
         decision = np.array([yes[seen] for seen in labels], dtype=np.bool_)
-        return Reading(Answers(decision.astype(np.float64), decision), True, assumed)
+        return AnswerReading(Answers(decision.astype(np.float64), decision), True, assumed)
 
     def _wanted_label(self, seen: set[Any], classes: tuple[Any, ...] | None) -> tuple[Any, bool]:
         if classes is not None:

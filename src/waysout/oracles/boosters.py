@@ -19,9 +19,9 @@ from waysout.domain.schema import Feature, Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapter import Adapter, Gives
 from waysout.oracles.inputs import (
-    Column,
+    InputColumn,
+    InputLayout,
     Inputs,
-    Layout,
     Place,
     code_column,
     codes_if_any,
@@ -326,7 +326,7 @@ def from_catboost(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
 
 def _catboost_layouts(
     spots: Sequence[Place], categorical: set[int], inputs: Inputs
-) -> tuple[tuple[Layout, ...], tuple[str, ...]]:
+) -> tuple[tuple[InputLayout, ...], tuple[str, ...]]:
     """CatBoost keeps only hashes of its categories: where the card has codes, a trial decides."""
     if inputs in ("category", "dicts"):
         return (plain_layout(inputs, spots),), ()
@@ -341,7 +341,7 @@ def _catboost_layouts(
                 makers[kind](spot) if i in categorical else code_column(spot)
                 for i, spot in enumerate(spots)
             )
-            layouts.append(Layout("codes" if kind == "codes" else "raw", columns, "frame"))
+            layouts.append(InputLayout("codes" if kind == "codes" else "raw", columns, "frame"))
         except OracleError as error:
             refused.append(f"as {kind!r}: {error}")
     if not layouts:
@@ -349,27 +349,27 @@ def _catboost_layouts(
     return tuple(layouts), tuple(refused)
 
 
-def _whole_code_column(place: Place) -> Column:
+def _whole_code_column(place: Place) -> InputColumn:
     feature = place.feature
     if feature.is_numeric:
         return _object_column(place)
     table = {value: int(code) for value, code in codes_of(feature).items()}
     missing = None if feature.missing_code is None else int(feature.missing_code)
-    return Column(place, "objects", table, missing=missing)
+    return InputColumn(place, "objects", table, missing=missing)
 
 
-def _object_column(place: Place) -> Column:
+def _object_column(place: Place) -> InputColumn:
     # CatBoost takes text and integers for categories, and no floats, which integers beside a
     # missing value would become.
     column = raw_column(place)
     return replace(column, holds="objects") if column.holds == "values" else column
 
 
-def _text_column(place: Place) -> Column:
+def _text_column(place: Place) -> InputColumn:
     # To CatBoost true is 1, unless it was trained on a column that was turned into text.
     if not _is_bool(place.feature):
         return _object_column(place)
-    return Column(place, "text", {False: "False", True: "True"})
+    return InputColumn(place, "text", {False: "False", True: "True"})
 
 
 def _is_bool(feature: Feature) -> bool:
@@ -378,7 +378,7 @@ def _is_bool(feature: Feature) -> bool:
 
 def _recorded_layout(
     spots: Sequence[Place], recorded: Sequence[Sequence[Any] | None], inputs: Inputs
-) -> tuple[Layout, tuple[str, ...]]:
+) -> tuple[InputLayout, tuple[str, ...]]:
     """Lay out numbers only: positions where the model recorded categories, else codes."""
     known = any(values is not None for values in recorded)
     if inputs == "category" and not known:
@@ -395,7 +395,7 @@ def _recorded_layout(
     )
     notes = (never_seen(s.feature, match(s.feature, v)) for s, v in pairs if v is not None)
     kept = tuple(f"{note}, and is given it as missing" for note in notes if note)
-    return Layout("category" if known else "codes", columns, "matrix"), kept
+    return InputLayout("category" if known else "codes", columns, "matrix"), kept
 
 
 def _classes(model: Any) -> tuple[Any, ...] | None:

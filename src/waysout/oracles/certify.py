@@ -39,7 +39,7 @@ from waysout.domain.result import Option, OutcomeKind
 from waysout.domain.rules import Linked, OneHot, Violation
 from waysout.domain.schema import Row
 from waysout.errors import InputError
-from waysout.oracles.inputs import Layout
+from waysout.oracles.inputs import InputLayout
 from waysout.oracles.moves import Matrix, Moves, all_moves, costs, differing
 from waysout.oracles.trees import Rebuilt, import_treecf, not_trees, opened, splits_of
 
@@ -115,7 +115,7 @@ class _Space:
     """What may move, and the model as it sees that."""
 
     trees: Any
-    layout: Layout
+    layout: InputLayout
     query: Row
     moves: Sequence[Moves]
 

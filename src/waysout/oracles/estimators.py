@@ -11,10 +11,10 @@ from waysout.domain.schema import Schema, Value
 from waysout.errors import OracleError
 from waysout.oracles.adapter import Adapter
 from waysout.oracles.inputs import (
-    Column,
+    InputColumn,
     InputKind,
+    InputLayout,
     Inputs,
-    Layout,
     Place,
     match,
     never_seen,
@@ -123,7 +123,7 @@ def _labels_of_scores(model: Any, scores: Any) -> Any:
 
 def _candidates(
     spots: Sequence[Place], evidence: Mapping[str, Sequence[Any]], inputs: Inputs, *, named: bool
-) -> tuple[tuple[Layout, ...], tuple[str, ...]]:
+) -> tuple[tuple[InputLayout, ...], tuple[str, ...]]:
     """Return the layouts to try: one where the user or the encoders tell, else several."""
     if inputs == "category":
         plain = plain_layout(inputs, spots, named=named)
@@ -145,8 +145,8 @@ def _candidates(
 
 
 def _without_refuted(
-    model: Any, layouts: Sequence[Layout], refused: Sequence[str]
-) -> tuple[tuple[Layout, ...], tuple[str, ...]]:
+    model: Any, layouts: Sequence[InputLayout], refused: Sequence[str]
+) -> tuple[tuple[InputLayout, ...], tuple[str, ...]]:
     """Leave out layouts whose numbers the model's trees were not made for."""
     splits = _splits(model)
     kept, reasons = [], list(refused)
@@ -163,7 +163,7 @@ def _without_refuted(
     return tuple(kept), tuple(reasons)
 
 
-def _numbers(column: Column) -> dict[Value, float]:
+def _numbers(column: InputColumn) -> dict[Value, float]:
     table = column.table or {}
     if any(isinstance(cell, str) for cell in table.values()):
         return {}
@@ -183,16 +183,16 @@ def _splits(model: Any) -> dict[int, Splits]:
     return {column: Splits(frozenset(at)) for column, at in found.items()}
 
 
-def _distinct(layouts: Sequence[Layout]) -> tuple[Layout, ...]:
-    kept: list[Layout] = []
+def _distinct(layouts: Sequence[InputLayout]) -> tuple[InputLayout, ...]:
+    kept: list[InputLayout] = []
     for layout in layouts:
         if all(layout.columns != other.columns for other in kept):
             kept.append(layout)
     return tuple(kept)
 
 
-def _with_evidence(layout: Layout, evidence: Mapping[str, Sequence[Any]]) -> Layout:
-    def known(column: Column) -> Column:
+def _with_evidence(layout: InputLayout, evidence: Mapping[str, Sequence[Any]]) -> InputLayout:
+    def known(column: InputColumn) -> InputColumn:
         place = column.place
         if place.feature.is_numeric or place.name not in evidence:
             return column
@@ -201,9 +201,9 @@ def _with_evidence(layout: Layout, evidence: Mapping[str, Sequence[Any]]) -> Lay
             return spelled
         cells = [*(spelled.table or {}).values(), spelled.missing]
         kept = tuple(dict.fromkeys(c for c in cells if c is not None and c == c))
-        return Column(place, "categories", spelled.table, kept, spelled.missing)
+        return InputColumn(place, "categories", spelled.table, kept, spelled.missing)
 
-    return Layout(layout.kind, tuple(map(known, layout.columns)), layout.container)
+    return InputLayout(layout.kind, tuple(map(known, layout.columns)), layout.container)
 
 
 def _fitted_categories(model: Any) -> dict[str, Sequence[Any]]:

@@ -1,6 +1,6 @@
 """Rows, the way a model was trained on them.
 
-A `Layout` says which columns a model wants, in its own order and under its own names, and what
+A `InputLayout` says which columns a model wants, in its own order and under its own names, and what
 stands for each level of a category: the table's own value ("raw"), a pandas category ("category"),
 a number ("codes"), or a plain dict of raw values ("dicts"). `build` fills it with rows.
 """
@@ -39,7 +39,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class InputColumn:
     """A place and what the model gets there.
 
     ``table`` maps a row's value to it, and ``missing`` stands where there is none: NaN, unless the
@@ -63,11 +63,11 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class InputLayout:
     """The columns of a model's input, in its order, and what holds them."""
 
     kind: InputKind
-    columns: tuple[Column, ...]
+    columns: tuple[InputColumn, ...]
     container: Container
 
 
@@ -305,41 +305,41 @@ def never_seen(feature: Feature, found: Mapping[Value, int]) -> str | None:
     return f"column {feature.name!r}: the model never saw {_shown(lacking)}"
 
 
-def raw_column(place: Place) -> Column:
+def raw_column(place: Place) -> InputColumn:
     """Return the column as the user's table holds it."""
     feature = place.feature
     if feature.kind == "number":
-        return Column(place, "numbers")
+        return InputColumn(place, "numbers")
     if feature.kind == "integer":
-        return Column(place, "values")
+        return InputColumn(place, "values")
     text = all(isinstance(level, str) for level in feature.levels)
     table: dict[Value, object] = {value: feature.raw(value) for value in feature.values()}
-    return Column(place, "text" if text else "values", table)
+    return InputColumn(place, "text" if text else "values", table)
 
 
-def code_column(place: Place) -> Column:
+def code_column(place: Place) -> InputColumn:
     """Return the column as numbers."""
     feature = place.feature
     table = None if feature.is_numeric else codes_of(feature)
-    return Column(place, "numbers", table, missing=feature.missing_code)
+    return InputColumn(place, "numbers", table, missing=feature.missing_code)
 
 
-def category_column(place: Place) -> Column:
+def category_column(place: Place) -> InputColumn:
     """Return the column as a pandas category of the card's levels; a number stays a number."""
     raw = raw_column(place)
     if place.feature.is_numeric:
         return raw
-    return Column(place, "categories", raw.table, tuple(place.feature.levels))
+    return InputColumn(place, "categories", raw.table, tuple(place.feature.levels))
 
 
-def index_column(place: Place, categories: Sequence[object]) -> Column:
+def index_column(place: Place, categories: Sequence[object]) -> InputColumn:
     """Return the column as positions in the categories the model recorded."""
     found = match(place.feature, categories)
     missing = float(found[None]) if None in found else None
-    return Column(place, "numbers", {v: float(i) for v, i in found.items()}, missing=missing)
+    return InputColumn(place, "numbers", {v: float(i) for v, i in found.items()}, missing=missing)
 
 
-def spelled_column(place: Place, categories: Sequence[object]) -> Column:
+def spelled_column(place: Place, categories: Sequence[object]) -> InputColumn:
     """Return the column in the spelling the model recorded; a level it never saw stays raw."""
     found = match(place.feature, categories)
     table = {
@@ -348,7 +348,7 @@ def spelled_column(place: Place, categories: Sequence[object]) -> Column:
     }
     text = all(isinstance(cell, str) for cell in table.values())
     missing = categories[found[None]] if None in found else None
-    return Column(place, "text" if text else "values", table, missing=missing)
+    return InputColumn(place, "text" if text else "values", table, missing=missing)
 
 
 _COLUMNS = {
@@ -359,25 +359,25 @@ _COLUMNS = {
 }
 
 
-def plain_layout(kind: InputKind, spots: Sequence[Place], *, named: bool = True) -> Layout:
+def plain_layout(kind: InputKind, spots: Sequence[Place], *, named: bool = True) -> InputLayout:
     """Return a layout that needs to know nothing but the schema."""
     container: Container = "dicts" if kind == "dicts" else "frame" if named else "matrix"
     if kind == "category":
         container = "frame"  # A matrix has no categories.
-    return Layout(kind, tuple(_COLUMNS[kind](spot) for spot in spots), container)
+    return InputLayout(kind, tuple(_COLUMNS[kind](spot) for spot in spots), container)
 
 
-def text_category_layout(spots: Sequence[Place]) -> Layout:
+def text_category_layout(spots: Sequence[Place]) -> InputLayout:
     """Return a layout of pandas categories for text, and of numbers for levels that are numbers."""
 
-    def column(spot: Place) -> Column:
+    def column(spot: Place) -> InputColumn:
         text = any(isinstance(level, str) for level in spot.feature.levels)
         return category_column(spot) if text else raw_column(spot)
 
-    return Layout("category", tuple(map(column, spots)), "frame")
+    return InputLayout("category", tuple(map(column, spots)), "frame")
 
 
-def build(layout: Layout, rows: Sequence[Row]) -> Any:
+def build(layout: InputLayout, rows: Sequence[Row]) -> Any:
     """Fill a layout with rows: a DataFrame, a matrix or a list of dicts."""
     if layout.container == "dicts":
         spots = [column.place for column in layout.columns]
@@ -389,7 +389,7 @@ def build(layout: Layout, rows: Sequence[Row]) -> Any:
     return pd.DataFrame({column.place.name: _series(column, rows) for column in layout.columns})
 
 
-def _matrix(columns: Sequence[Column], rows: Sequence[Row]) -> NDArray[Any]:
+def _matrix(columns: Sequence[InputColumn], rows: Sequence[Row]) -> NDArray[Any]:
     dtype = object if any(column.holds == "text" for column in columns) else np.float64
     matrix = np.empty((len(rows), len(columns)), dtype=dtype)
     for i, column in enumerate(columns):
@@ -397,7 +397,7 @@ def _matrix(columns: Sequence[Column], rows: Sequence[Row]) -> NDArray[Any]:
     return matrix
 
 
-def _series(column: Column, rows: Sequence[Row]) -> Any:
+def _series(column: InputColumn, rows: Sequence[Row]) -> Any:
     import pandas as pd
 
     cells: Any = column.cells(rows)

@@ -14,9 +14,9 @@ from waysout.domain.schema import Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapter import Adapter, Output
 from waysout.oracles.inputs import (
-    Column,
+    InputColumn,
+    InputLayout,
     Inputs,
-    Layout,
     Place,
     code_column,
     places,
@@ -142,7 +142,7 @@ def from_onnx(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     return Adapter(ask, (layout,), gives="scores" if scores else "labels")
 
 
-def _matrix_layout(node: Any, schema: Schema, inputs: Inputs) -> Layout:
+def _matrix_layout(node: Any, schema: Schema, inputs: Inputs) -> InputLayout:
     if _dtype(node) is np.object_:
         raise OracleError("an ONNX model that takes one tensor of text needs a function around it")
     width = node.shape[-1] if isinstance(node.shape[-1], int) else None
@@ -150,13 +150,13 @@ def _matrix_layout(node: Any, schema: Schema, inputs: Inputs) -> Layout:
     return plain_layout(kind, places(schema, None, width), named=False)
 
 
-def _column_layout(nodes: Sequence[Any], spots: Sequence[Place], inputs: Inputs) -> Layout:
+def _column_layout(nodes: Sequence[Any], spots: Sequence[Place], inputs: Inputs) -> InputLayout:
     if inputs != "auto":
         return plain_layout(inputs, spots)
-    return Layout("raw", tuple(map(_column, nodes, spots)), "frame")
+    return InputLayout("raw", tuple(map(_column, nodes, spots)), "frame")
 
 
-def _column(node: Any, place: Place) -> Column:
+def _column(node: Any, place: Place) -> InputColumn:
     """Text goes in raw, numbers as they are and categories among the numbers as codes."""
     if _dtype(node) is np.object_:
         return raw_column(place)

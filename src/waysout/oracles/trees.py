@@ -16,7 +16,7 @@ from waysout.domain.schema import Row
 from waysout.errors import InputError, MissingExtra
 from waysout.oracles.adapt import ModelOracle
 from waysout.oracles.cache import CachedOracle
-from waysout.oracles.inputs import Layout
+from waysout.oracles.inputs import InputLayout
 from waysout.oracles.moves import Matrix, Moves, Split
 
 MODELS = (
@@ -34,7 +34,7 @@ def import_treecf() -> Any:
     return treecf
 
 
-def opened(oracle: Oracle) -> tuple[Any, Layout]:
+def opened(oracle: Oracle) -> tuple[Any, InputLayout]:
     """Return the trees behind an oracle, and how they get their rows."""
     treecf = import_treecf()
     from treecf.ir.parsers import parse_model
@@ -58,7 +58,7 @@ def not_trees(name: str, reason: str) -> InputError:
     return InputError(f"a proof needs a model of trees ({MODELS}), and {name} is none: {reason}")
 
 
-def splits_of(trees: Any, layout: Layout) -> dict[int, list[Split]]:
+def splits_of(trees: Any, layout: InputLayout) -> dict[int, list[Split]]:
     """Return where the model splits the numbers of each column of a row."""
     from treecf.ir.model import SplitOp
 
@@ -88,7 +88,7 @@ class Rebuilt:
     """The model's trees over moves in place of columns; what no move reaches is cut away."""
 
     trees: Any
-    layout: Layout
+    layout: InputLayout
     query: Row
     moves: Sequence[Moves]
     _known: dict[tuple[Any, ...], NDArray[np.bool_]] = field(default_factory=dict)

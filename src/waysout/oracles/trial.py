@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row
 from waysout.errors import OracleError
-from waysout.oracles.inputs import Column, Layout
+from waysout.oracles.inputs import InputColumn, InputLayout
 
-Ask = Callable[[Layout, Sequence[Row]], Answers]
+Ask = Callable[[InputLayout, Sequence[Row]], Answers]
 Batch: TypeAlias = Sequence[Row]
 
 BASE_ROWS = 16
@@ -36,7 +36,7 @@ SAME = 1e-9
 class Trial:
     """The layouts still in question, and whether the first of them is known to be the right one."""
 
-    layouts: tuple[Layout, ...]
+    layouts: tuple[InputLayout, ...]
     refused: tuple[str, ...] = ()
     proven: bool = False
     _batches: int = field(default=0, init=False)
@@ -71,7 +71,11 @@ class Trial:
         return self.proven or bool(self._settled)
 
     def _choose(
-        self, layouts: Sequence[Layout], chances: list[NDArray[np.float64]], ask: Ask, rows: Batch
+        self,
+        layouts: Sequence[InputLayout],
+        chances: list[NDArray[np.float64]],
+        ask: Ask,
+        rows: Batch,
     ) -> int:
         """Return which layout to believe; note whether that is proven."""
         if len(layouts) == 1:
@@ -93,7 +97,7 @@ class Trial:
 
 
 def _reacting_most(
-    layouts: Sequence[Layout], chances: list[NDArray[np.float64]], tried: Sequence[_Varied]
+    layouts: Sequence[InputLayout], chances: list[NDArray[np.float64]], tried: Sequence[_Varied]
 ) -> int:
     """Return the layout in which the model reacts to whatever it reacts to in any."""
     most = frozenset[int]().union(*(t.reacts for t in tried))
@@ -116,7 +120,7 @@ def _refusal(reasons: Sequence[str]) -> OracleError:
     )
 
 
-def _ambiguous(layouts: Sequence[Layout]) -> OracleError:
+def _ambiguous(layouts: Sequence[InputLayout]) -> OracleError:
     kinds = " or ".join(dict.fromkeys(f"inputs={layout.kind!r}" for layout in layouts))
     return OracleError(
         "the model accepts its rows in several forms and answers differently: "
@@ -145,7 +149,11 @@ class _Varied:
 
 
 def _vary(
-    layouts: Sequence[Layout], columns: Sequence[Column], ask: Ask, base: list[Row], most: int
+    layouts: Sequence[InputLayout],
+    columns: Sequence[InputColumn],
+    ask: Ask,
+    base: list[Row],
+    most: int,
 ) -> list[_Varied]:
     """Vary the columns in question, and ask in each layout."""
     share = max(1, most // max(1, len(columns)))
@@ -170,7 +178,7 @@ def _alike(tried: Sequence[_Varied]) -> bool:
     return len(chances) == len(tried) and all(np.allclose(a, chances[0], 0, SAME) for a in chances)
 
 
-def _in_question(layouts: Sequence[Layout]) -> list[Column]:
+def _in_question(layouts: Sequence[InputLayout]) -> list[InputColumn]:
     """Return the columns that the layouts do not write alike."""
     return [
         columns[0]
@@ -179,11 +187,11 @@ def _in_question(layouts: Sequence[Layout]) -> list[Column]:
     ]
 
 
-def _written(column: Column) -> tuple[object, bool]:
+def _written(column: InputColumn) -> tuple[object, bool]:
     return column.table, column.holds == "categories"
 
 
-def _variations(column: Column, base: list[Row]) -> Iterator[tuple[int, int, Row]]:
+def _variations(column: InputColumn, base: list[Row]) -> Iterator[tuple[int, int, Row]]:
     """Set a category to each of its levels, in each row: the column, the row's number, the row."""
     at = column.place.position
     for value in column.place.feature.values():

@@ -20,7 +20,7 @@ from waysout.domain.rules import Lever, RuleSet, Violation
 from waysout.domain.rules.ruleset import DOMAIN
 from waysout.domain.schema import Feature, Row, Value, text_of
 from waysout.errors import RowError
-from waysout.prompts.numerals import Measure, before_comment, last_of_a_move, read_number
+from waysout.prompts.numerals import NumeralMeasure, before_comment, last_of_a_move, read_number
 from waysout.prompts.parse import Raw, candidates, unwrap
 from waysout.prompts.spelling import LONGEST_SENTENCE, Spelling, folded, neutral
 
@@ -181,7 +181,7 @@ class _Judge:
     def _number(self, feature: Feature, text: str) -> Value:
         if self.strict and _coerced(feature, text) is None:
             return None
-        number = read_number(text, Measure.of(feature))
+        number = read_number(text, NumeralMeasure.of(feature))
         if number is None:
             return None
         value = _coerced(feature, number)

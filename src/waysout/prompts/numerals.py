@@ -79,7 +79,7 @@ def _terms(text: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class NumeralMeasure:
     """What a feature's numbers count: the units that may follow one, and the feature's own name."""
 
     units: frozenset[str] = _USUAL | _IDLE
@@ -93,7 +93,7 @@ class Measure:
         Times come from its unit; without one, or without a rate in it, from its name and its
         description. Other words of a description are too many to be units ("anyone older").
 
-        >>> sorted(Measure.of(Feature("pay", "number", unit="rupees a year")).units)
+        >>> sorted(NumeralMeasure.of(Feature("pay", "number", unit="rupees a year")).units)
         ['old', 'pay', 'per year', 'rupee', 'total']
         """
         unit, name = frozenset(_terms(feature.unit)), frozenset(_terms(feature.name))
@@ -207,7 +207,7 @@ def before_comment(line: str) -> tuple[str, str]:
     return line[: clause.start()].rstrip(), " " + line[clause.end() :]
 
 
-def read_number(text: str, measure: Measure | None = None) -> float | None:
+def read_number(text: str, measure: NumeralMeasure | None = None) -> float | None:
     """Return the number a text stands for, or ``None`` where that cannot be told.
 
     >>> read_number("₹12,00,000"), read_number("2.5m"), read_number("500 -> 700 (good)")
@@ -218,7 +218,7 @@ def read_number(text: str, measure: Measure | None = None) -> float | None:
     line = _one_line(text)
     if any(c.isnumeric() and not c.isascii() for c in line):
         return None
-    return _read(last_of_a_move(line), measure or Measure())
+    return _read(last_of_a_move(line), measure or NumeralMeasure())
 
 
 def _one_line(text: str) -> str:
@@ -229,7 +229,7 @@ def _one_line(text: str) -> str:
     return line[1:-1].strip(_MARKS) if line[:1] == "<" and line[-1:] == ">" else line
 
 
-def _read(line: str, measure: Measure) -> float | None:
+def _read(line: str, measure: NumeralMeasure) -> float | None:
     start = _START.search(line)
     number = None if start is None else _NUMBER.match(line, start.start())
     if number is None:
@@ -247,7 +247,7 @@ def _read(line: str, measure: Measure) -> float | None:
     return value if math.isfinite(value) and _is_comment(comment, value, measure) else None
 
 
-def _amount(number: re.Match[str], measure: Measure) -> tuple[Decimal, str]:
+def _amount(number: re.Match[str], measure: NumeralMeasure) -> tuple[Decimal, str]:
     """Return a number with the word that scales it, and what follows the two."""
     after = number.string[number.end() :]
     amount = Decimal(re.sub(r"[,_'’ ]", "", number[0]))
@@ -260,7 +260,7 @@ def _amount(number: re.Match[str], measure: Measure) -> tuple[Decimal, str]:
     return amount * _SCALES[word], after[found.end() :]
 
 
-def _is_comment(text: str, value: float, measure: Measure) -> bool:
+def _is_comment(text: str, value: float, measure: NumeralMeasure) -> bool:
     """Whether a text after a number leaves it what it is."""
     old: list[float] = []
     end = 0
@@ -281,6 +281,6 @@ def _words(text: str) -> list[str]:
     return [word for word in re.findall(r"[^\W\d_]+", text.lower()) if word not in ("a", "the")]
 
 
-def _tells_a_step(word: str, following: str, measure: Measure) -> bool:
+def _tells_a_step(word: str, following: str, measure: NumeralMeasure) -> bool:
     praised = word in _PRAISE and following in measure.nouns
     return _RELATIVE.match(word) is not None and not praised

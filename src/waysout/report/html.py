@@ -16,7 +16,7 @@ from typing import Any
 
 from waysout.domain.distance import simplicity
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, OutcomeKind, Result, plain
+from waysout.domain.result import Option, OutcomeKind, ResultData, plain
 from waysout.domain.schema import Value
 from waysout.report.chart import chart
 from waysout.report.text import NOT_APPROVED, ending, has_own_edits, sentence, simulated_note, spent
@@ -34,7 +34,7 @@ from waysout.report.words import (
 MOST_LISTED = 500
 
 
-def page(result: Result, n: int = 5, *, when: date | None = None) -> str:
+def page(result: ResultData, n: int = 5, *, when: date | None = None) -> str:
     """Return a whole page about one result, the n options to read first on top.
 
     ``when`` is the day of the search, which a result does not hold.
@@ -73,7 +73,7 @@ def packaged(name: str) -> str:
     return (resources.files(__package__) / name).read_text("utf-8")
 
 
-def decision(result: Result) -> str:
+def decision(result: ResultData) -> str:
     """Return what was decided as things stand, in the settings' words; empty where unknown."""
     told, kind = result.settings, result.outcome.kind
     approved = told.get("query_approved")
@@ -84,7 +84,7 @@ def decision(result: Result) -> str:
     return str((told.get("yes") or "approved") if approved else (told.get("no") or "rejected"))
 
 
-def standing(result: Result) -> str:
+def standing(result: ResultData) -> str:
     """Return the chance as things stand; empty where it is not known."""
     chance = result.settings.get("query_probability")
     return Wording.of(result).chance(chance) if isinstance(chance, (int, float)) else ""
@@ -110,12 +110,12 @@ def _pairs(pairs: Mapping[str, str]) -> str:
     return f'<dl class="values">{"".join(told)}</dl>'
 
 
-def _title(result: Result) -> str:
+def _title(result: ResultData) -> str:
     named = result.settings.get("title")
     return f"Ways out: {named}" if named else "Ways out"
 
 
-def _head(result: Result, wording: Wording) -> str:
+def _head(result: ResultData, wording: Wording) -> str:
     parts = ["<header>", f"<h1>{esc(_title(result))}</h1>"]
     if note := simulated_note(result):
         word, rest = note.split(":", 1)
@@ -129,7 +129,7 @@ def _head(result: Result, wording: Wording) -> str:
     return "\n".join([*parts, "</header>"])
 
 
-def _asked(result: Result, when: date | None) -> str:
+def _asked(result: ResultData, when: date | None) -> str:
     """Say what was decided and by whom, what was asked, and how the search was made."""
     told = result.settings
     model = f"the model {esc(told['oracle'])}" if told.get("oracle") else "the model"
@@ -151,7 +151,7 @@ def _asked(result: Result, when: date | None) -> str:
     return _section("What was decided, and what was asked", f"<p>{' '.join(said)}</p>")
 
 
-def _present(result: Result, wording: Wording) -> str:
+def _present(result: ResultData, wording: Wording) -> str:
     values = {
         _term(name, wording): esc(wording.value(name, value))
         for name, value in result.query.items()
@@ -261,7 +261,7 @@ def _row(number: int, option: Option, wording: Wording) -> str:
     )
 
 
-def _promises(result: Result, when: date | None) -> str:
+def _promises(result: ResultData, when: date | None) -> str:
     """Say in plain words what an option is, and what it is not."""
     if not result.options:
         return ""
@@ -293,7 +293,7 @@ def _promises(result: Result, when: date | None) -> str:
     return _section(title, *parts, kind="promises")
 
 
-def _limits(result: Result) -> str:
+def _limits(result: ResultData) -> str:
     """List the rules that were kept, a person's own among them."""
     rules = result.settings.get("rules")
     if not isinstance(rules, (list, tuple)) or not rules:
@@ -302,7 +302,7 @@ def _limits(result: Result) -> str:
     return _section("The limits", about, _items(esc(rule) for rule in rules))
 
 
-def _spent(result: Result) -> str:
+def _spent(result: ResultData) -> str:
     parts = [f"<p>{esc(spent(result))}</p>"]
     for title, table in (
         ("Figures", _rounded(result.metrics)),

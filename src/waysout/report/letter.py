@@ -22,7 +22,7 @@ from itertools import groupby
 from string import Template
 
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, OutcomeKind, Result
+from waysout.domain.result import Option, OutcomeKind, ResultData
 from waysout.domain.schema import Value
 from waysout.report.html import decision, esc, packaged, standing, whole_page
 from waysout.report.text import simulated_note
@@ -51,7 +51,7 @@ class _Block:
     texts: tuple[str, ...]
 
 
-def letter_text(result: Result, *, when: date | None = None, n: int = 3) -> str:
+def letter_text(result: ResultData, *, when: date | None = None, n: int = 3) -> str:
     """Return the letter as plain text of 78 columns, with at most n options.
 
     ``when`` is the day of the search, which a result does not hold.
@@ -60,7 +60,7 @@ def letter_text(result: Result, *, when: date | None = None, n: int = 3) -> str:
     return "\n\n".join(_as_text(block) for block in blocks) + "\n"
 
 
-def letter_page(result: Result, *, when: date | None = None, n: int = 3) -> str:
+def letter_page(result: ResultData, *, when: date | None = None, n: int = 3) -> str:
     """Return the letter as a page of its own, made to be printed, with at most n options."""
     blocks = _blocks(_Facts(result, when, n, _short_html), escape)
     body = "\n".join(_as_html(block) for block in blocks)
@@ -109,7 +109,7 @@ def _filled(block: str, facts: _Facts, prose: Prose) -> _Block:
 class _Facts:
     """What a letter can say of a result; ``mark`` makes a name or a value harmless."""
 
-    result: Result
+    result: ResultData
     when: date | None
     n: int
     mark: Mark

@@ -9,7 +9,7 @@ from __future__ import annotations
 from html import escape
 
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, Result
+from waysout.domain.result import Option, ResultData
 from waysout.report.html import arrows, esc
 from waysout.report.text import sentence, simulated_note
 from waysout.report.wording import Wording
@@ -22,7 +22,7 @@ _NUMBER = ";text-align:right;font-variant-numeric:tabular-nums;white-space:nowra
 _TABLE = "border-collapse:collapse;border:0;margin:.3em 0 .6em;font-size:inherit;color:inherit"
 
 
-def excerpt(result: Result, n: int = 5) -> str:
+def excerpt(result: ResultData, n: int = 5) -> str:
     """Return a few lines for a notebook's cell."""
     wording = Wording.of(result)
     parts = [_paragraph(esc(sentence(result, wording.lines)))]

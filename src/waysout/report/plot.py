@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, Result
+from waysout.domain.result import Option, ResultData
 from waysout.errors import InputError, MissingExtra, unknown
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ LABELS = {
 }
 
 
-def plot(result: Result, x: str = "proximity", y: str = "sparsity", ax: Axes | None = None) -> Axes:
+def plot(
+    result: ResultData, x: str = "proximity", y: str = "sparsity", ax: Axes | None = None
+) -> Axes:
     """Draw the options by two of their scores, coloured by chance, the shortlist ringed.
 
     Without ``ax``, the axes have a figure of their own that pyplot does not know of: nothing is

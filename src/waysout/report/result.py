@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from waysout.domain.pick import pick
 from waysout.domain.result import Option
-from waysout.domain.result import Result as Data
+from waysout.domain.result import ResultData as Data
 from waysout.domain.schema import Value
 from waysout.report.text import lines, spent
 from waysout.report.words import counted, reason_text

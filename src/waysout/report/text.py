@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from waysout.domain.budget import Spent
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, Outcome, OutcomeKind, Result
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
 from waysout.domain.schema import Value
 from waysout.report.words import (
     chance,
@@ -44,7 +44,7 @@ _CUT_SHORT = {
 }
 
 
-def lines(result: Result, width: int = 100, n: int = 5) -> str:
+def lines(result: ResultData, width: int = 100, n: int = 5) -> str:
     """Return a result as plain text: what came out, the options to read first, what was spent."""
     parts, labels_only = [_wrapped(sentence(result), width)], _has_labels_only(result)
     if note := simulated_note(result):
@@ -84,7 +84,7 @@ def option_rows(
     return columns, rows
 
 
-def sentence(result: Result, write: WriteChanges = change_lines) -> str:
+def sentence(result: ResultData, write: WriteChanges = change_lines) -> str:
     """Say in plain words how the search ended; ``write`` puts changes into words."""
     if not result.options:
         return _nothing_found(result.outcome, _has_labels_only(result))
@@ -109,14 +109,14 @@ def sentence(result: Result, write: WriteChanges = change_lines) -> str:
     return ". ".join(said) + "."
 
 
-def ending(result: Result) -> str:
+def ending(result: ResultData) -> str:
     """Say why a search that found something came to its end; empty where `sentence` does."""
     if not result.options or result.outcome.kind in _CUT_SHORT or not result.outcome.reason:
         return ""
     return f"{_with_reason('The search ended', result.outcome.reason)}."
 
 
-def spent(result: Result) -> str:
+def spent(result: ResultData) -> str:
     """Say what a search has spent and saved."""
     return spent_line(result.ledger, int(result.metrics.get("calls_saved") or 0))
 
@@ -141,7 +141,7 @@ def spent_line(ledger: Spent, saved: int = 0) -> str:
     return f"Spent: {', '.join(parts)}, {ledger.seconds:,.1f} s."
 
 
-def simulated_note(result: Result) -> str:
+def simulated_note(result: ResultData) -> str:
     """Say that proposals came from the simulated LLM; nothing where none did."""
     named = str(result.settings.get("llm", "")).startswith("simulated")
     if not named or not result.ledger.llm_calls:
@@ -150,13 +150,13 @@ def simulated_note(result: Result) -> str:
     return f"Simulated: {said}. The answers of the model that decides are real."
 
 
-def has_own_edits(result: Result) -> bool:
+def has_own_edits(result: ResultData) -> bool:
     """Whether the search added changes of its own to those that an LLM proposed."""
     told = result.settings.get("method_settings")
     return isinstance(told, Mapping) and bool(told.get("own_edits"))
 
 
-def _has_labels_only(result: Result) -> bool:
+def _has_labels_only(result: ResultData) -> bool:
     """Whether the model says yes or no, and nothing between."""
     return bool(result.settings.get("labels_only"))
 

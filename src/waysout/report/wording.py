@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from waysout.domain.result import Result
+from waysout.domain.result import ResultData
 from waysout.domain.schema import Value
 from waysout.report.words import chance, clean, grouped, value_text
 
@@ -28,7 +28,7 @@ class Wording:
     labels_only: bool = False
 
     @classmethod
-    def of(cls, result: Result) -> Wording:
+    def of(cls, result: ResultData) -> Wording:
         """Return the wording that a result brings along."""
         settings = result.settings
         return cls(_table(settings.get("wording")), bool(settings.get("labels_only")))

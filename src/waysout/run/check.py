@@ -15,7 +15,7 @@ from waysout.domain.key import Key
 from waysout.domain.known import Known, need_known
 from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.problem import Problem
-from waysout.domain.result import Option, OutcomeKind, Result
+from waysout.domain.result import Option, OutcomeKind, ResultData
 from waysout.domain.rules import Direction, Immutable, Linked, MaxChanges, RuleSet
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import BudgetSpent, InputError, shown
@@ -359,7 +359,7 @@ def _options(world: _World) -> Options:
     return {**made, "data": world.known} if world.known is not None else made
 
 
-def _told(result: Result) -> tuple[Any, ...]:
+def _told(result: ResultData) -> tuple[Any, ...]:
     """Return what a result tells, less when it was found and the last digits of probabilities."""
     spent = replace(result.ledger, seconds=0.0, setup_rows=0)
     keys = [option.key for option in result.options]

@@ -37,7 +37,7 @@ from waysout.store import check_same
 _UNFINISHED = (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
 
 
-class Person:
+class SearchDriver:
     """Drives one search. What was recorded before a kill is told again, never asked again."""
 
     def __init__(

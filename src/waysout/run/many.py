@@ -12,7 +12,7 @@ from waysout.domain.schema import Row
 from waysout.errors import RowError
 from waysout.report.result import Result
 from waysout.run.context import RunContext
-from waysout.run.driver import Person, metrics_of
+from waysout.run.driver import SearchDriver, metrics_of
 
 # Enough that some searches think while others wait for the LLM, and the oracle's batches fill.
 FEWEST_AT_ONCE = 8
@@ -113,7 +113,7 @@ async def one(context: RunContext, index: int, raw: Any) -> Result:
             return Result.of(finished)
         scored = next(store.setup(index), None)
     probe_rows = 0 if scored is not None else await context.probe(query)
-    person = Person(context, index, query, scored=scored, probe_rows=probe_rows)
+    person = SearchDriver(context, index, query, scored=scored, probe_rows=probe_rows)
     context.running(asyncio.current_task())
     return await person.result()
 

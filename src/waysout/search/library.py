@@ -37,7 +37,7 @@ _EDGE, _MOVE, _LEVEL, _VALUE = 0.05, 0.1, 0.2, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EditChoice:
     """One value of one lever; ``named`` where somebody proposed it.
 
     ``effects`` are the numbers of what it is made of: a number that passes three edges has three
@@ -55,7 +55,7 @@ class Slot:
     """A lever and its choices; the first of them is to leave it alone."""
 
     lever: str
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[EditChoice] = field(default_factory=list)
 
     def __len__(self) -> int:
         return 1 + len(self.choices)
@@ -93,7 +93,7 @@ class Tables:
         return np.arange(len(self.slot)) - self.start[self.slot]
 
 
-class Library:
+class EditLibrary:
     """Edits of one query, by the lever they move. It only grows."""
 
     def __init__(self, problem: Problem, query: Row) -> None:
@@ -182,7 +182,7 @@ class Library:
         position = float(np.nan_to_num(encoded[0, at])) if edit.feature == lever else 2.0 + at
         self._alone.add(self.problem.key(row))
         self._known[Edit(edit.feature, edit.value)] = (slot, len(slot.choices))
-        slot.choices.append(Choice(edit, self._effects_of(edit, slot), position, named))
+        slot.choices.append(EditChoice(edit, self._effects_of(edit, slot), position, named))
         self._blocks[number].append((float(squares[0]), float(shares[0])))
         self._tables = None
 

@@ -24,9 +24,9 @@ from waysout.llm.base import Reply, Request
 from waysout.search.base import Case, Method, Search, least, within
 from waysout.search.candidates import MOST_MOVED, fingerprints, make_pool
 from waysout.search.compress import History, compressor
-from waysout.search.library import Combo, Combos, Library, Matrix
+from waysout.search.library import Combo, Combos, EditLibrary, Matrix
 from waysout.search.ranking import DECIMALS, LeanOptions, Ranking
-from waysout.search.scale import Scale
+from waysout.search.scale import LogitScale
 from waysout.search.surrogate import Guess, Kind, surrogate
 from waysout.search.work import Propose, Work
 
@@ -110,12 +110,12 @@ class RecombineSearch(Search):
         super().__init__(case)
         self.method = method
         self._rng = case.generator()
-        self.library = Library(case.problem, case.query)
+        self.library = EditLibrary(case.problem, case.query)
         if method.own_edits:
             self.library.add_own(self._rng)
         self._surrogate = surrogate(method.surrogate, self.library)
         self._history = None if method.pruning == "none" else History(compressor(method.pruning))
-        self._scale = Scale(case)
+        self._scale = LogitScale(case)
         self._named: dict[str, Edit] = {}  # by the key of the query so edited
         self._replies = self._in_vain = self._batches = 0
         self._barren = 0  # rows asked since the last option and the last reply

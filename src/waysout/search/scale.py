@@ -14,7 +14,7 @@ _CERTAIN, _LABEL = 0.005, 0.12  # how near to 0 and 1 a probability, and a mere 
 _FINEST = 1e-6  # a probability, where the goal itself is as near
 
 
-class Scale:
+class LogitScale:
     """Turns the oracle's answers into logits, on which effects add up, and back into chances."""
 
     def __init__(self, case: Case) -> None:

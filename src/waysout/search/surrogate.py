@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waysout.errors import MissingExtra
-from waysout.search.library import Combos, Library, Matrix
+from waysout.search.library import Combos, EditLibrary, Matrix
 
 Kind = Literal["linear", "pairwise", "trees", "none"]
 Guess = Callable[[Combos], Matrix]
@@ -32,7 +32,7 @@ _TREES = 16
 class Surrogate(ABC):
     """Learns from the oracle's answers."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: EditLibrary) -> None:
         self.library = library
 
     @abstractmethod
@@ -61,7 +61,7 @@ class LinearSurrogate(Surrogate):
     Columns are added as the library grows; nothing that was asked before had them.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: EditLibrary) -> None:
         super().__init__(library)
         self._prior: list[float] = []
         self._effects: list[int] = []  # the column of each effect
@@ -120,7 +120,7 @@ class LinearSurrogate(Surrogate):
 class PairwiseSurrogate(LinearSurrogate):
     """Adds to that an effect for every two levers that are moved together."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: EditLibrary) -> None:
         super().__init__(library)
         self._pairs: list[tuple[int, int]] = []
         self._pair_columns: list[int] = []
@@ -152,7 +152,7 @@ class PairwiseSurrogate(LinearSurrogate):
 class TreesSurrogate(Surrogate):
     """Small randomised trees over the levers' values; each tree is one guess."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: EditLibrary) -> None:
         super().__init__(library)
         self._combos: list[Combos] = []
         self._logits: list[Matrix] = []
@@ -200,6 +200,6 @@ _KINDS: dict[Kind, type[Surrogate]] = {
 }
 
 
-def surrogate(kind: Kind, library: Library) -> Surrogate:
+def surrogate(kind: Kind, library: EditLibrary) -> Surrogate:
     """Return a surrogate by name, for one library."""
     return _KINDS[kind](library)

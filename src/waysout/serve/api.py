@@ -14,7 +14,7 @@ from waysout.domain.result import Option
 from waysout.report.html import easiest_first
 from waysout.serve.downloads import add_downloads
 from waysout.serve.errors import answer, document
-from waysout.serve.events import Event
+from waysout.serve.events import PageEvent
 from waysout.serve.live import LiveSearch
 from waysout.serve.models import (
     ContinueRequest,
@@ -166,7 +166,7 @@ def _add_events(router: APIRouter, service: Service) -> None:
             str, Header(max_length=100, description="Go on after this event")
         ] = "",
     ) -> Response:
-        """Every event has an id; `Last-Event-ID` goes on after one.
+        """Every event has an id; `Last-PageEvent-ID` goes on after one.
 
         Kinds: part, decided, learning, tried, options, shortlist, ledger, ended, gone. The stream
         stays open over stop and continue, and ends with `gone` when the search is deleted.
@@ -206,7 +206,7 @@ async def event_stream(
         yield b"".join(map(_written, events)) or b": still here\n\n"
 
 
-def _written(event: Event) -> bytes:
+def _written(event: PageEvent) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (
         event.id, event.kind.encode(), document(event.data),
     )  # fmt: skip

@@ -18,7 +18,7 @@ _VOIDS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PageEvent:
     """One thing that happened; ids count from 1 and only rise."""
 
     id: int
@@ -34,7 +34,7 @@ class EventLog:
     """
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[PageEvent] = []
         self.closed = False
         self._last = 0
         self._waiting: set[asyncio.Event] = set()
@@ -51,7 +51,7 @@ class EventLog:
         if kind in _VOIDS:
             self.events = [event for event in self.events if event.kind not in _VOIDS[kind]]
         self._last += 1
-        self.events.append(Event(self._last, kind, data))
+        self.events.append(PageEvent(self._last, kind, data))
         self._wake()
 
     def close(self, kind: str) -> None:
@@ -60,11 +60,13 @@ class EventLog:
         self.closed = True
         self._wake()
 
-    def since(self, after: int) -> list[Event]:
+    def since(self, after: int) -> list[PageEvent]:
         """Return the events that came after one."""
         return self.events[bisect_right(self.events, after, key=lambda event: event.id) :]
 
-    async def follow(self, after: int = 0, patience: float = 15.0) -> AsyncGenerator[list[Event]]:
+    async def follow(
+        self, after: int = 0, patience: float = 15.0
+    ) -> AsyncGenerator[list[PageEvent]]:
         """Yield events as they come, several at a time; none after so many seconds of silence."""
         news = asyncio.Event()
         self._waiting.add(news)

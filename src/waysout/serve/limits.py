@@ -8,7 +8,7 @@ from waysout.errors import InputError, shown
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServiceLimits:
     """Hard limits of a service.
 
     ``calls`` and ``oracle_rows`` bound one search, all its parts together; ``part_rows`` and

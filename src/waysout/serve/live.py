@@ -28,7 +28,7 @@ from waysout.run.progress import Progress, Tried
 from waysout.serve.errors import Conflict
 from waysout.serve.events import EventLog
 from waysout.serve.forms import lock_rules
-from waysout.serve.limits import Limits
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.lineage import Lineage
 from waysout.serve.models import Locks, SearchRequest
 from waysout.serve.pace import SharedLLM
@@ -58,7 +58,7 @@ class Watcher(Protocol):
 class House:
     """What all searches of a service share."""
 
-    limits: Limits
+    limits: ServiceLimits
     llm: Callable[[], Awaitable[SharedLLM]]
     llm_name: str | None = None
     keep_runs: bool = False

@@ -19,7 +19,7 @@ from waysout.methods import make_method, method_class
 from waysout.serve.adopted import Adopted
 from waysout.serve.errors import Full, NotFound, TooMany
 from waysout.serve.forms import method_forms, problem_form, problem_line
-from waysout.serve.limits import Limits
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.live import House, LiveSearch, Watcher
 from waysout.serve.models import ContinueRequest, Locks, SearchRequest
 from waysout.serve.pace import PacedThreads, SharedLLM, Turns
@@ -49,13 +49,13 @@ class Service:
         problems: Mapping[str, Served],
         llm: str | Backend | None = None,
         *,
-        limits: Limits | None = None,
+        limits: ServiceLimits | None = None,
         method: str = DEFAULT_METHOD,
         keep_runs: bool = False,
         watcher: Watcher | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
-        limits = limits or Limits()
+        limits = limits or ServiceLimits()
         self.problems = dict(problems)
         self.limits = replace(limits, calls=0) if llm is None else limits
         self.method = method

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, Result
+from waysout.domain.result import Option, ResultData
 from waysout.serve.events import EventLog
 
 LENGTH = 5
@@ -20,7 +20,7 @@ class Shortlist:
     ``found`` returns what there is to pick from.
     """
 
-    def __init__(self, log: EventLog, found: Callable[[], Result]) -> None:
+    def __init__(self, log: EventLog, found: Callable[[], ResultData]) -> None:
         self.keys: list[str] = []
         self._log = log
         self._found = found

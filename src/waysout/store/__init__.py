@@ -9,17 +9,17 @@ from __future__ import annotations
 from waysout.store.folder import find_run, list_runs, new_run_path, runs_dir
 from waysout.store.parts import PartStores
 from waysout.store.records import Event, Recorded, RunSummary, check_same
-from waysout.store.repair import RepairReport, Tally, repair
+from waysout.store.repair import RepairCounts, RepairReport, repair
 from waysout.store.store import Store
 
 __all__ = [
     "Event",
     "PartStores",
     "Recorded",
+    "RepairCounts",
     "RepairReport",
     "RunSummary",
     "Store",
-    "Tally",
     "check_same",
     "find_run",
     "list_runs",

@@ -8,7 +8,7 @@ from typing import Any
 
 from waysout.domain.budget import Spent
 from waysout.domain.oracle import Answers
-from waysout.domain.result import Option, Result
+from waysout.domain.result import Option, ResultData
 from waysout.domain.schema import Row, Value
 from waysout.search.work import Answer, Work
 from waysout.store.records import Event, Recorded
@@ -55,7 +55,7 @@ class PartStores:
         """See `Store.options_found`."""
         self._of[index].options_found(index, options)
 
-    def finish(self, index: int, result: Result) -> None:
+    def finish(self, index: int, result: ResultData) -> None:
         """See `Store.finish`."""
         self._of[index].finish(index, result)
 
@@ -79,11 +79,11 @@ class PartStores:
         """See `Store.spent`."""
         return self._of[index].spent(index)
 
-    def finished(self, index: int) -> Result | None:
+    def finished(self, index: int) -> ResultData | None:
         """See `Store.finished`."""
         return self._of[index].finished(index)
 
-    def partial(self, index: int) -> Result | None:
+    def partial(self, index: int) -> ResultData | None:
         """See `Store.partial`."""
         return self._of[index].partial(index)
 

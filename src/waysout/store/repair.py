@@ -16,7 +16,7 @@ from waysout.store.store import VERSION, Store, check_version
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class RepairCounts:
     """Rows of one table that were kept and lost; ``None`` where nobody can tell any more."""
 
     kept: int
@@ -34,7 +34,7 @@ class RepairReport:
     path: Path
     fine: bool
     original: Path
-    tables: Mapping[str, Tally] = field(default_factory=dict)
+    tables: Mapping[str, RepairCounts] = field(default_factory=dict)
     unusable: int = 0
 
 
@@ -79,8 +79,8 @@ def _repaired(path: Path, out: Path | None) -> RepairReport:
     return RepairReport(path if out is None else out, False, original, tallies, unusable)
 
 
-def _tally(kept: int, expected: int | None) -> Tally:
-    return Tally(kept, None if expected is None else max(0, expected - kept))
+def _tally(kept: int, expected: int | None) -> RepairCounts:
+    return RepairCounts(kept, None if expected is None else max(0, expected - kept))
 
 
 def _fill(db: sqlite3.Connection, path: Path) -> dict[str, int]:
@@ -121,7 +121,9 @@ def _keep(db: sqlite3.Connection, table: str, number: int, values: list[cells.Ce
     tables.insert(db, table, values, otherwise="IGNORE")
 
 
-def _check_manifest(db: sqlite3.Connection, path: Path, tallies: Mapping[str, Tally]) -> None:
+def _check_manifest(
+    db: sqlite3.Connection, path: Path, tallies: Mapping[str, RepairCounts]
+) -> None:
     if not any(tally.kept for tally in tallies.values()):
         raise IntegrityError(f"{path}: nothing of a Waysout run is left in it")
     rows = tables.select(db, path, "run", "id = 1")

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from waysout.domain.budget import Spent
 from waysout.domain.oracle import Answers
-from waysout.domain.result import Option, OutcomeKind, Result, plain
+from waysout.domain.result import Option, OutcomeKind, ResultData, plain
 from waysout.domain.schema import Row, Value
 from waysout.errors import InputError, IntegrityError, shown
 from waysout.files import sha256
@@ -179,7 +179,7 @@ class Store:
                 row = (tables.now(), index, key, cells.pack(plain(option.as_dict())))
                 tables.insert(db, "options", row, otherwise="IGNORE")
 
-    def finish(self, index: int, result: Result) -> None:
+    def finish(self, index: int, result: ResultData) -> None:
         """File a query's result. One that was interrupted, or failed, makes way for the next."""
         final = result.outcome.kind not in (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
         row = (tables.now(), index, int(final), cells.as_cell(result.to_json()))
@@ -261,22 +261,22 @@ class Store:
         for row in self._walk("options", "id", 0, "query = ? AND", index):
             yield Option.from_dict(cells.unpack(row["body"]))
 
-    def finished(self, index: int) -> Result | None:
+    def finished(self, index: int) -> ResultData | None:
         """Return the result of a query whose search has ended."""
         return self._result(index, final=True)
 
-    def partial(self, index: int) -> Result | None:
+    def partial(self, index: int) -> ResultData | None:
         """Return what an interruption or a failure left of a query that is not finished."""
         return self._result(index, final=False)
 
-    def _result(self, index: int, *, final: bool) -> Result | None:
+    def _result(self, index: int, *, final: bool) -> ResultData | None:
         rows = self._select("results", "query = ? AND final = ?", index, int(final))
-        return Result.from_json(cells.as_text(rows[0]["body"])) if rows else None
+        return ResultData.from_json(cells.as_text(rows[0]["body"])) if rows else None
 
-    def results(self) -> Iterator[Result]:
+    def results(self) -> Iterator[ResultData]:
         """Walk through all results, finished or not, by index."""
         for row in self._walk("results", "query"):
-            yield Result.from_json(cells.as_text(row["body"]))
+            yield ResultData.from_json(cells.as_text(row["body"]))
 
     def events(self, index: int | None = None) -> Iterator[Event]:
         """Walk through what happened, in order; with an index, to that query alone."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waysout import check_method
-from waysout.bench.methods.learned.cchvae import Cchvae, Rings, _RingSearch, fixed_features
+from waysout.bench.methods.learned.cchvae import Cchvae, LatentRings, _RingSearch, fixed_features
 from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import Immutable, MaxChanges, Rule
 from waysout.domain.schema import Feature, Row, Schema, Value
@@ -154,9 +154,9 @@ def test_rings_are_hollow_and_the_last_ends_at_the_reach() -> None:
     assert np.array(ends) == pytest.approx(np.array(wanted), abs=0.05 * width)
 
 
-def rings_after(*looks: tuple[int, int], share: float = 0.5) -> Rings:
+def rings_after(*looks: tuple[int, int], share: float = 0.5) -> LatentRings:
     """Return rings each of which was looked into once: how many rows were asked and found."""
-    rings = Rings(len(looks), share)
+    rings = LatentRings(len(looks), share)
     for number, (asked, found) in enumerate(looks):
         assert rings.next() == number
         rings.note(asked, found)
@@ -186,4 +186,4 @@ def test_rings_that_hold_nothing_new_are_left() -> None:
     assert rings.next() is None
     rings.reopen()
     assert rings.next() == 0
-    assert Rings(0, 0.5).next() is None
+    assert LatentRings(0, 0.5).next() is None

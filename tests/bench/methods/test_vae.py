@@ -15,7 +15,7 @@ from waysout.domain.schema import Feature, Row, Schema
 
 torch = pytest.importorskip("torch", reason="the autoencoder is made with PyTorch")
 
-from waysout.bench.methods.learned.vae import Draw, Layout, Vae, VaeRecipe  # noqa: E402
+from waysout.bench.methods.learned.vae import Draw, Vae, VaeLayout, VaeRecipe  # noqa: E402
 from waysout.bench.methods.learned.vae_net import (  # noqa: E402
     Heads,
     Network,
@@ -71,7 +71,7 @@ def places_of(heads: Heads) -> list[int]:
 
 
 def test_a_layout_tells_what_is_given_and_what_is_explained(table: TrainingTable) -> None:
-    layout = Layout.of(table, ["sex"])
+    layout = VaeLayout.of(table, ["sex"])
     assert layout.given == (0,)
     assert layout.numbers == (1, 2, 4)  # an ordered category has a rank
     assert layout.levels == (3, 5)
@@ -83,7 +83,7 @@ def test_a_stretch_is_as_wide_as_the_rows_that_share_a_value() -> None:
     rows: tuple[Row, ...] = tuple((value,) for value in (0, 0, 0, 0, 5, 5, 7, 7))
     shared = Table(rows, (True,) * 4 + (False,) * 4)
     schema = Schema((Feature("gain", "integer"),))
-    layout = Layout.of(training_table(shared, schema), ())
+    layout = VaeLayout.of(training_table(shared, schema), ())
     low, high = layout.stretches(schema.encode([(0,), (5,), (7,)]))
     assert low[:, 0] == pytest.approx([-50.0, 0.0, 0.6745], abs=1e-3)
     assert high[:, 0] == pytest.approx([0.0, 0.6745, 50.0], abs=1e-3)

@@ -15,7 +15,7 @@ from waysout.cli.output import JsonFlag, print_json, print_table, say, tell
 
 if TYPE_CHECKING:
     from waysout.bench.cell import Cell, Cells
-    from waysout.bench.plan import Plan
+    from waysout.bench.plan import ExperimentPlan
     from waysout.bench.results import Results
     from waysout.bench.status import ArmStatus
 
@@ -48,7 +48,7 @@ def load_plans(
     queries: int | None = None,
     only: Sequence[str] | None = None,
     llms: Sequence[str] | None = None,
-) -> list[Plan]:
+) -> list[ExperimentPlan]:
     """Return plans by name or file, cut down as the options say."""
     from waysout.bench.arms import cut_all
     from waysout.bench.plan import load_plan
@@ -112,7 +112,7 @@ def status(
         tell(f"{count:,} replies of {name} are on file, and will not be asked for again")
 
 
-def _usable(plans: Sequence[Plan]) -> list[Plan]:
+def _usable(plans: Sequence[ExperimentPlan]) -> list[ExperimentPlan]:
     """Return the plans whose arms can still be made, and name the others."""
     from waysout.errors import InputError
 
@@ -139,7 +139,7 @@ def _opened(folder: Path, *, needed: bool) -> Iterator[Results | None]:
         yield kept
 
 
-def _show_status(plan: Plan, arms: Sequence[ArmStatus]) -> None:
+def _show_status(plan: ExperimentPlan, arms: Sequence[ArmStatus]) -> None:
     for llm in dict.fromkeys(arm.llm for arm in arms):
         asked = f"with {llm}" if llm else "without an LLM"
         rows = [(a.data, a.arm, f"{a.done}/{a.wanted}", sum(a.failures.values()) or "",

@@ -28,8 +28,8 @@ from waysout.bench.commands.watch import PlanSignals, go_on, watched
 from waysout.cli.output import JsonFlag, print_json, print_table, printable, say, tell
 
 if TYPE_CHECKING:
-    from waysout.bench.plan import Plan
-    from waysout.bench.progress import Summary
+    from waysout.bench.plan import ExperimentPlan
+    from waysout.bench.progress import PlanSummary
     from waysout.bench.tasks import Lane, Todo, Work
 
 app = typer.Typer(
@@ -81,7 +81,7 @@ def _show_plan(name: str, *, json: bool) -> None:
         f"LLM; arms: {'; '.join(listed['arms'])}")  # fmt: skip
 
 
-def _listed(plan: Plan) -> dict[str, Any]:
+def _listed(plan: ExperimentPlan) -> dict[str, Any]:
     asking = [arm for arm in plan.arms if arm.asks_llm]
     return {
         "name": plan.name,
@@ -139,7 +139,7 @@ def run(
     _hand_over(wanted, ended, kept.path.parent, signals, shlex.join(look), json=json)
 
 
-def _say_work(wanted: Sequence[Plan], work: Work) -> None:
+def _say_work(wanted: Sequence[ExperimentPlan], work: Work) -> None:
     """Say what there is to do, and what it may cost, before anything is paid."""
     from waysout.report.words import counted
 
@@ -167,8 +167,8 @@ def _words(todos: Sequence[Todo], llm: str, lane: Lane) -> str:
 
 
 def _hand_over(
-    wanted: Sequence[Plan],
-    ended: Summary,
+    wanted: Sequence[ExperimentPlan],
+    ended: PlanSummary,
     folder: Path,
     signals: PlanSignals,
     look: str,
@@ -193,7 +193,7 @@ def _hand_over(
         raise typer.Exit(code)
 
 
-def _code(ended: Summary, signals: PlanSignals) -> tuple[int, str]:
+def _code(ended: PlanSummary, signals: PlanSignals) -> tuple[int, str]:
     if signals.caught:
         return 128 + signals.caught, ended.stopped
     if ended.error is not None:
@@ -202,14 +202,14 @@ def _code(ended: Summary, signals: PlanSignals) -> tuple[int, str]:
     return (FAILED, f"{failed:,} of {ended.to_do:,} searches failed") if failed else (0, "")
 
 
-def _kind(ended: Summary, signals: PlanSignals) -> str:
+def _kind(ended: PlanSummary, signals: PlanSignals) -> str:
     if signals.caught:
         return "Interrupted"
     return type(ended.error).__name__ if ended.error else "SearchesFailed"
 
 
 def _document(
-    wanted: Sequence[Plan], ended: Summary, folder: Path, arms: dict[str, str]
+    wanted: Sequence[ExperimentPlan], ended: PlanSummary, folder: Path, arms: dict[str, str]
 ) -> dict[str, Any]:
     return {
         "plans": [plan.name for plan in wanted],
@@ -225,7 +225,7 @@ def _document(
     }
 
 
-def _tell(ended: Summary, folder: Path, look: str) -> None:
+def _tell(ended: PlanSummary, folder: Path, look: str) -> None:
     from waysout.report.words import counted
 
     done = counted(ended.done, "search", "searches")

@@ -14,7 +14,7 @@ from waysout.cli.output import progress_bar, say
 from waysout.cli.signals import Signals
 
 if TYPE_CHECKING:
-    from waysout.bench.progress import Outcome, Pace, Watch
+    from waysout.bench.progress import Outcome, PlanProgress, Watch
     from waysout.bench.tasks import Lane, Todo
 
 # Where nobody watches, a line so often.
@@ -42,7 +42,7 @@ def go_on() -> str:
 @contextmanager
 def watched(json: bool) -> Iterator[tuple[Watch, PlanSignals]]:
     """Show how far the searches have come, and stop them at a signal."""
-    from waysout.bench.progress import Pace, Watch
+    from waysout.bench.progress import PlanProgress, Watch
     from waysout.bench.results import Failure
 
     with PlanSignals(json) as signals, progress_bar(json) as bars:
@@ -50,7 +50,7 @@ def watched(json: bool) -> Iterator[tuple[Watch, PlanSignals]]:
 
         class Shown(Watch):
             def begins(self, lane: Lane) -> None:
-                self.pace, self.failed, self.said = Pace(lane), 0, time.monotonic()
+                self.pace, self.failed, self.said = PlanProgress(lane), 0, time.monotonic()
                 bars.reset(bar, total=self.pace.total, description=_words(self.pace, 0))
 
             def searched(self, todo: Todo, outcome: Outcome) -> None:
@@ -77,12 +77,12 @@ def watched(json: bool) -> Iterator[tuple[Watch, PlanSignals]]:
         yield Shown(), signals
 
 
-def _words(pace: Pace, failed: int) -> str:
+def _words(pace: PlanProgress, failed: int) -> str:
     bad = f", {failed:,} failed" if failed else ""
     return f"{pace.searched:,} of {pace.searches:,} searches{bad}"
 
 
-def _left(pace: Pace) -> str:
+def _left(pace: PlanProgress) -> str:
     from waysout.report.words import duration
 
     seconds = pace.seconds_left

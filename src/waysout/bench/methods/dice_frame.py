@@ -36,7 +36,7 @@ _MOST_DECIMALS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class DiceColumn:
     """A feature as DiCE knows it. ``own`` stands for the query's value, whatever that is."""
 
     name: str
@@ -83,22 +83,22 @@ class DiceFrame:
         self.columns = sorted(columns, key=lambda column: not column.feature.is_numeric)
         self.varied = [c for c in self.columns if c.place in self._space.levers]
 
-    def _column(self, place: int, seen: Matrix | None) -> Column:
+    def _column(self, place: int, seen: Matrix | None) -> DiceColumn:
         feature, now = self._schema.features[place], float(self._space.start[place])
         lever, name = self._space.levers.get(place), f"f{place}"
         if not feature.is_numeric:
-            return Column(name, place, feature, _MISSING if math.isnan(now) else now)
+            return DiceColumn(name, place, feature, _MISSING if math.isnan(now) else now)
         if lever is None:
             own = 0.0 if math.isnan(now) else float(np.float32(now))
-            return Column(name, place, feature, own, own, own)
+            return DiceColumn(name, place, feature, own, own, own)
         low, high = _reach(lever, None if seen is None else seen[:, place])
         decimals = _decimals(feature, high - low)
         low, high = _inside(low, high, decimals)
         own = float(np.float32(low - 1.0 if math.isnan(now) else now))
-        return Column(name, place, feature, own, min(low, own), max(high, own), decimals)
+        return DiceColumn(name, place, feature, own, min(low, own), max(high, own), decimals)
 
     @property
-    def numbers(self) -> list[Column]:
+    def numbers(self) -> list[DiceColumn]:
         """The columns DiCE takes for continuous."""
         return [column for column in self.columns if column.feature.is_numeric]
 
@@ -113,7 +113,7 @@ class DiceFrame:
         """Return what each column may hold: from where to where, or the levels."""
         return {column.name: self._permitted(column) for column in self.columns}
 
-    def _permitted(self, column: Column) -> list[Any]:
+    def _permitted(self, column: DiceColumn) -> list[Any]:
         if column.feature.is_numeric:
             whole = column.decimals == 0
             return [int(end) if whole else end for end in (column.low, column.high)]

@@ -22,7 +22,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+")
 
 
 @dataclass
-class Cells:
+class ColumnCells:
     """The distinct cells of one column, sorted into missing ones, numbers and other text."""
 
     name: str
@@ -75,9 +75,9 @@ class Cells:
         return rounded(scale_of(values).value, 3) if values.min() < values.max() else None
 
 
-def sort_cells(name: str, cells: Sequence[object]) -> Cells:
+def sort_cells(name: str, cells: Sequence[object]) -> ColumnCells:
     """Sort the cells of a column."""
-    found = Cells(name, len(cells))
+    found = ColumnCells(name, len(cells))
     for row, (cell, count) in _counted(cells).values():
         if isinstance(cell, str):
             found.spelled.setdefault(text_of(cell), {})[cell] = count

@@ -10,7 +10,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.datasets.infer.cells import Cells
+from waysout.datasets.infer.cells import ColumnCells
 from waysout.datasets.infer.toml import comment, quoted, toml_key, toml_list
 from waysout.domain.key import bin_edges
 from waysout.domain.schema import LONGEST_TEXT, Kind, Scalar, format_number, text_of
@@ -45,7 +45,7 @@ _LOOKS_MISSING = {"?", "-", "--", ".", "missing", "none", "not available", "unkn
 class Described:
     """One feature of the card: what was decided, why, and what the examples need to know."""
 
-    cells: Cells
+    cells: ColumnCells
     kind: Kind
     levels: list[Scalar] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -117,7 +117,7 @@ def _no_codes_lines(codes: list[str], levels: list[Scalar]) -> list[str]:
     return [comment(f"for a model trained on LabelEncoder's positions: codes = {{ {some} }}")]
 
 
-def describe(cells: Cells) -> Described:
+def describe(cells: ColumnCells) -> Described:
     """Decide what a column is."""
     if (two := _boolean_levels(cells)) is not None:
         return _as_boolean(cells, two)
@@ -126,13 +126,13 @@ def describe(cells: Cells) -> Described:
     return _as_numeric(cells, odd) if numeric and not _coded(cells) else _as_category(cells)
 
 
-def _coded(cells: Cells) -> bool:
+def _coded(cells: ColumnCells) -> bool:
     """Whether a column of few whole numbers is named like a code rather than a quantity."""
     named = cells.words & _CODED_WORDS and not cells.words & _QUANTITY_WORDS
     return bool(named) and cells.whole and len(cells.numbers) <= FEW
 
 
-def _boolean_levels(cells: Cells) -> list[Scalar] | None:
+def _boolean_levels(cells: ColumnCells) -> list[Scalar] | None:
     """Return the two spellings, false first, or nothing where it is no boolean."""
     if cells.numbers:
         zero_one = set(cells.numbers) == {"0", "1"} and set(cells.texts) <= {_UNKNOWN}
@@ -145,7 +145,7 @@ def _boolean_levels(cells: Cells) -> list[Scalar] | None:
     return [cells.spelling(text) for text in pair]
 
 
-def _as_boolean(cells: Cells, levels: list[Scalar]) -> Described:
+def _as_boolean(cells: ColumnCells, levels: list[Scalar]) -> Described:
     notes = []
     if cells.numbers:
         notes = ['only 0 and 1, so read as no and yes; for a count, use kind = "integer"']
@@ -156,11 +156,11 @@ def _as_boolean(cells: Cells, levels: list[Scalar]) -> Described:
     return Described(cells, "boolean", levels, notes, _asked(cells) if cells.numbers else ())
 
 
-def _asked(cells: Cells) -> tuple[str, ...]:
+def _asked(cells: ColumnCells) -> tuple[str, ...]:
     return tuple(text for text in cells.texts if text == _UNKNOWN)
 
 
-def _odd_tokens(cells: Cells) -> tuple[str, ...]:
+def _odd_tokens(cells: ColumnCells) -> tuple[str, ...]:
     """Return the texts among numbers that surely mean "missing": a "?", or one or two of many."""
     if cells.numbers and not cells.texts.keys() - {_UNKNOWN}:
         return _asked(cells)
@@ -176,7 +176,7 @@ def _odd_tokens(cells: Cells) -> tuple[str, ...]:
     return tuple(cells.texts) if len(cells.texts) <= 2 and cells.only_text else ()
 
 
-def _as_numeric(cells: Cells, odd: tuple[str, ...]) -> Described:
+def _as_numeric(cells: ColumnCells, odd: tuple[str, ...]) -> Described:
     values = {number for number, _ in cells.numbers.values()}
     notes = []
     if odd:
@@ -201,7 +201,7 @@ def _as_numeric(cells: Cells, odd: tuple[str, ...]) -> Described:
     return Described(cells, "integer" if cells.whole else "number", [], notes, odd)
 
 
-def _as_category(cells: Cells) -> Described:
+def _as_category(cells: ColumnCells) -> Described:
     levels: list[Scalar]
     notes = []
     if cells.texts or not cells.whole:
@@ -220,7 +220,7 @@ def _as_category(cells: Cells) -> Described:
     return Described(cells, "category", levels, notes)
 
 
-def _why_codes(cells: Cells) -> str:
+def _why_codes(cells: ColumnCells) -> str:
     if not cells.padded:
         return 'taken as codes because of its name; for a quantity, use kind = "integer"'
     text = next(text for text in cells.numbers if _as_text(text) != text)
@@ -234,7 +234,7 @@ def _as_text(text: str) -> str:
     return text_of(float(text))
 
 
-def _spelling_notes(cells: Cells, texts: list[str]) -> list[str]:
+def _spelling_notes(cells: ColumnCells, texts: list[str]) -> list[str]:
     notes = []
     if doubtful := [t for t in texts if t.casefold() in _LOOKS_MISSING]:
         notes.append(
@@ -249,7 +249,7 @@ def _spelling_notes(cells: Cells, texts: list[str]) -> list[str]:
     return notes
 
 
-def _decimals(cells: Cells) -> int:
+def _decimals(cells: ColumnCells) -> int:
     """Return how many decimals a proposal needs: those found, but no more than four digits' worth.
 
     Figures such as 0.30000000000000004 are an accident of floats, not a grid that people use.
@@ -259,7 +259,7 @@ def _decimals(cells: Cells) -> int:
     return min(15, max(0, min(found, 3 - math.floor(math.log10(scale)))))
 
 
-def reason_to_ignore(cells: Cells) -> str:
+def reason_to_ignore(cells: ColumnCells) -> str:
     """Return why a column says nothing about a person, or nothing where it may."""
     if not cells.levels:
         return "is empty in every row"

@@ -18,11 +18,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from waysout.errors import InputError, LLMError, UnavailableError, WaysoutError
 from waysout.llm.base import Usage
-from waysout.llm.local.wire import Answer, Ask, Broken, Loaded, Setup, receive, send
+from waysout.llm.local.wire import Ask, EngineAnswer, EngineFailure, Loaded, Setup, receive, send
 
 if TYPE_CHECKING:
     from waysout.llm.local.chat import Chat
-    from waysout.llm.local.slots import Job, Slots
+    from waysout.llm.local.slots import Generation, Slots
 
 Say = Callable[[object], None]
 _LEAVING = 3.0
@@ -62,20 +62,22 @@ class Engine:
         # On a GPU there should always be some waiting, so that they can be read together.
         return Loaded(model.slots, model.context, about, model.slots * (2 if on_gpu else 1))
 
-    def job(self, number: int, ask: Ask) -> Job:
+    def job(self, number: int, ask: Ask) -> Generation:
         """Return a request as a job for the slots."""
-        from waysout.llm.local.slots import Job
+        from waysout.llm.local.slots import Generation
 
         prompt = self.chat.encode(ask.messages)
-        return Job(number, prompt, ask.max_tokens, ask.temperature, ask.seed)
+        return Generation(number, prompt, ask.max_tokens, ask.temperature, ask.seed)
 
-    def answer(self, job: Job) -> Answer:
+    def answer(self, job: Generation) -> EngineAnswer:
         """Return the reply that an ended job has come to."""
         stopped = job.finish == "stop"
         text = self.chat.decode(job.written[:-1] if stopped else job.written)
         usage = Usage(len(job.prompt), len(job.written), job.cached)
         cut = text.encode(errors="replace")[: self.most_bytes].decode(errors="ignore")
-        return Answer(cut, usage, (job.finish or "stop") if len(cut) == len(text) else "bytes")
+        return EngineAnswer(
+            cut, usage, (job.finish or "stop") if len(cut) == len(text) else "bytes"
+        )
 
 
 def main() -> None:
@@ -97,15 +99,15 @@ def main() -> None:
         say(_broken(error))
     except Exception as error:
         traceback.print_exc()
-        say(Broken(LLMError, f"the engine broke down: {type(error).__name__}: {error}"))
+        say(EngineFailure(LLMError, f"the engine broke down: {type(error).__name__}: {error}"))
     out.flush()
     os._exit(0)  # threads may still wait for what never comes
 
 
-def _broken(error: WaysoutError) -> Broken:
+def _broken(error: WaysoutError) -> EngineFailure:
     """Return an error as it goes over the wire: of a class that is made of its words alone."""
     kind = next((kind for kind in _KINDS if isinstance(error, kind)), LLMError)
-    return Broken(kind, str(error))
+    return EngineFailure(kind, str(error))
 
 
 def _receive(source: IO[bytes], inbox: queue.SimpleQueue[Any]) -> None:
@@ -141,17 +143,21 @@ def _prepare(engine: Engine, inbox: queue.SimpleQueue[Any], ready: queue.SimpleQ
     ready.put(None)
 
 
-def _prepared(engine: Engine, number: int, ask: Ask | None) -> Job | int | tuple[int, Answer]:
+def _prepared(
+    engine: Engine, number: int, ask: Ask | None
+) -> Generation | int | tuple[int, EngineAnswer]:
     """Return a job, the number of one to cancel, or what is wrong with it."""
     if ask is None:
         return number
     try:
         return engine.job(number, ask)
     except Exception as error:  # a template is a program of its own
-        return number, Answer(error=f"the prompt cannot be written for this model ({error!r})")
+        return number, EngineAnswer(
+            error=f"the prompt cannot be written for this model ({error!r})"
+        )
 
 
-def _enter(engine: Engine, item: Job | int | tuple[int, Answer], say: Say) -> None:
+def _enter(engine: Engine, item: Generation | int | tuple[int, EngineAnswer], say: Say) -> None:
     if isinstance(item, int):
         engine.slots.cancel(item)
     elif isinstance(item, tuple):
@@ -160,7 +166,7 @@ def _enter(engine: Engine, item: Job | int | tuple[int, Answer], say: Say) -> No
         try:
             engine.slots.submit(item)
         except ValueError as error:
-            say([(item.id, Answer(error=str(error)))])
+            say([(item.id, EngineAnswer(error=str(error)))])
 
 
 if __name__ == "__main__":

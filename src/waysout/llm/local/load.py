@@ -19,7 +19,7 @@ from waysout.errors import InputError, LLMError, UnavailableError, WaysoutError,
 from waysout.llm.local import probe
 from waysout.llm.local.attention import CannotRun
 from waysout.llm.local.chat import Chat
-from waysout.llm.local.model import Layout, Model, tune
+from waysout.llm.local.model import CacheLayout, Model, tune
 from waysout.llm.local.slots import Settings, Slots
 from waysout.llm.local.wire import Setup
 
@@ -198,7 +198,7 @@ def _cannot_run(setup: Setup, network: Any, reason: str) -> InputError:
     )
 
 
-def fitting(setup: Setup, network: Any, layout: list[Layout]) -> tuple[int, int]:
+def fitting(setup: Setup, network: Any, layout: list[CacheLayout]) -> tuple[int, int]:
     """Return how many slots of how many tokens to make: as asked, or as the memory allows."""
     longest = _longest(network)
     if setup.context > longest:

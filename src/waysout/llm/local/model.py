@@ -21,7 +21,7 @@ from waysout.llm.local.attention import Attend, full_product
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CacheLayout:
     """What one layer keeps of a token: so many keys and values, of these widths."""
 
     heads: int
@@ -37,7 +37,9 @@ class Layout:
 class Model:
     """A network, and the memory that its passes fill and look at."""
 
-    def __init__(self, network: Any, layout: Sequence[Layout], slots: int, context: int) -> None:
+    def __init__(
+        self, network: Any, layout: Sequence[CacheLayout], slots: int, context: int
+    ) -> None:
         self.network = network
         self.slots = slots
         self.context = context

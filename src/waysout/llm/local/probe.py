@@ -13,7 +13,7 @@ from torch import Tensor
 
 from waysout.llm.local import attention
 from waysout.llm.local.attention import BY_NAME, CannotRun, by_prompt, upload
-from waysout.llm.local.model import Layout, Model
+from waysout.llm.local.model import CacheLayout, Model
 
 # Below this two lists of scores are not of the same tokens. With 16 bits a network's own way, which
 # rounds more than ours, may leave .97.
@@ -28,7 +28,7 @@ def prompts(network: Any) -> list[list[int]]:
     return [[(7919 * (i + 1) * (n + i)) % size for i in range(n)] for n in _LENGTHS]
 
 
-def layout_of(network: Any) -> list[Layout]:
+def layout_of(network: Any) -> list[CacheLayout]:
     """Return what each layer keeps of a token, or raise where it keeps something else."""
     kinds = set(getattr(network.config.get_text_config(), "layer_types", None) or ())
     if not kinds <= _KNOWN:
@@ -39,11 +39,11 @@ def layout_of(network: Any) -> list[Layout]:
     return [_kept_by(layer) for layer in layers] or _nothing_kept()
 
 
-def _kept_by(layer: Any) -> Layout:
+def _kept_by(layer: Any) -> CacheLayout:
     keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
     if not isinstance(keys, Tensor) or not isinstance(values, Tensor) or keys.dim() != 4:
         return _nothing_kept()
-    return Layout(keys.shape[1], keys.shape[-1], values.shape[-1])
+    return CacheLayout(keys.shape[1], keys.shape[-1], values.shape[-1])
 
 
 def _nothing_kept() -> NoReturn:

@@ -49,7 +49,7 @@ class Settings:
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class Generation:
     """One request on its way; ``cached`` is how much of its prompt was not computed again."""
 
     id: int
@@ -69,7 +69,7 @@ class Job:
 class Chunk:
     """Tokens of a few steps on their way here, and whose they are."""
 
-    owners: list[Job]
+    owners: list[Generation]
     tokens: Tensor
     arrived: Any = None
 
@@ -81,8 +81,8 @@ class Slots:
         self.model = model
         self.ends = frozenset(ends)
         self.settings = settings
-        self.waiting: deque[Job] = deque()
-        self.live: dict[int, Job] = {}
+        self.waiting: deque[Generation] = deque()
+        self.live: dict[int, Generation] = {}
         count, device = model.slots, model.device
         self._free = list(range(count))
         self._known = np.full((count, model.context), -1, np.int32)
@@ -105,7 +105,7 @@ class Slots:
 
     # What goes in and out
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: Generation) -> None:
         """Queue a job; raise where its prompt leaves no room for a reply."""
         room = self.model.context - len(job.prompt)
         if room < 1:
@@ -129,7 +129,7 @@ class Slots:
         """Whether there is anything to do."""
         return bool(self.waiting or self.live)
 
-    def advance(self) -> list[Job]:
+    def advance(self) -> list[Generation]:
         """Go on by a few steps, let waiting jobs join, and return the jobs that ended."""
         with torch.inference_mode():
             launched = self._launch() if self.live else None
@@ -162,7 +162,7 @@ class Slots:
         arrived.record()
         return Chunk(owners, here, arrived)
 
-    def _collect(self, chunk: Chunk) -> list[Job]:
+    def _collect(self, chunk: Chunk) -> list[Generation]:
         if chunk.arrived is not None:
             chunk.arrived.synchronize()
         columns = chunk.tokens.numpy().T
@@ -175,7 +175,7 @@ class Slots:
             self._release(job.slot)
         return ended
 
-    def _take(self, job: Job, tokens: Iterable[int], now: float) -> Finish | None:
+    def _take(self, job: Generation, tokens: Iterable[int], now: float) -> Finish | None:
         """Add the next tokens to a reply; return what ends it, if anything does."""
         for token in tokens:
             job.written.append(token)
@@ -296,9 +296,9 @@ class Slots:
         while self.waiting and self._free:
             self._read(self._next_group())
 
-    def _next_group(self) -> list[tuple[Job, int]]:
+    def _next_group(self) -> list[tuple[Generation, int]]:
         """Take jobs from the queue, each with the slot whose prompt begins most alike."""
-        group: list[tuple[Job, int]] = []
+        group: list[tuple[Generation, int]] = []
         tokens = 0
         most = _GROUP_TOKENS if self._on_gpu else _FEW_TOKENS
         while self.waiting and self._free and len(group) < _GROUP:
@@ -332,7 +332,7 @@ class Slots:
         slot = int(alike.argmax())
         return (slot, int(alike[slot])) if alike[slot] >= _PREFIX else (0, 0)
 
-    def _read(self, group: list[tuple[Job, int]]) -> None:
+    def _read(self, group: list[tuple[Generation, int]]) -> None:
         """Read the prompts of a group, and draw the first token of each reply."""
         jobs = [job for job, _ in group]
         self._share([(source, job.slot, job.cached) for job, source in group if job.cached])

@@ -35,7 +35,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EngineAnswer:
     """What became of a request; ``error`` says why there is no text."""
 
     text: str = ""
@@ -55,7 +55,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class EngineFailure:
     """The engine ends here; ``kind`` is the class of the error to raise."""
 
     kind: type[Exception]

@@ -28,7 +28,7 @@ from waysout.llm.keys import (
 )
 from waysout.llm.openai.dialect import Capabilities, Dialect, first_dialect
 from waysout.llm.openai.replies import Reading, retry_after, says
-from waysout.llm.openai.wire import Answer, NoConnection, Silence, Wire, WireError, new_wire
+from waysout.llm.openai.wire import HttpAnswer, NoConnection, Silence, Wire, WireError, new_wire
 
 __all__ = ["Capabilities", "OpenAIBackend", "connect"]
 
@@ -230,7 +230,7 @@ class OpenAIBackend(Backend):
         replies = reading.replies(time.monotonic() - started, self.model)
         return [self._without_key(reply) for reply in replies]
 
-    async def _read(self, answer: Answer, reading: Reading) -> None:
+    async def _read(self, answer: HttpAnswer, reading: Reading) -> None:
         kind = answer.headers.get("content-type", "").lower()
         if "text/html" in kind:
             raise LLMError(
@@ -273,7 +273,7 @@ class OpenAIBackend(Backend):
             return LLMFailure(f"no sign of life for {self.limits.silence:g} s")
         return LLMFailure(f"the connection to {self.url} failed ({self._quiet(str(error))})")
 
-    async def _check_status(self, answer: Answer, asked: _Asked) -> None:
+    async def _check_status(self, answer: HttpAnswer, asked: _Asked) -> None:
         """Raise what a server's answer means that is no reply."""
         if answer.headers.get("content-encoding", "identity") != "identity":
             # It could unfold to any size.
@@ -398,7 +398,7 @@ class _Refusal(Exception):
         self.part = part
 
 
-async def _let_end(answer: Answer) -> None:
+async def _let_end(answer: HttpAnswer) -> None:
     """Read what little follows the last event, so that the connection can be used again."""
     with suppress(TimeoutError, WireError):
         async with asyncio.timeout(_DRAIN_SECONDS):
@@ -406,7 +406,7 @@ async def _let_end(answer: Answer) -> None:
                 pass
 
 
-async def _complaint(answer: Answer) -> object:
+async def _complaint(answer: HttpAnswer) -> object:
     """Return the body of an answer that is no reply, as JSON where it is."""
     text = b""
     while len(text) < _LONGEST_COMPLAINT and (piece := await answer.more()):

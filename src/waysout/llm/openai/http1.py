@@ -16,7 +16,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from waysout.llm.base import Limits
-from waysout.llm.openai.wire import Answer, NoConnection, Silence, Wire, WireError
+from waysout.llm.openai.wire import HttpAnswer, NoConnection, Silence, Wire, WireError
 
 _LONGEST_HEAD = 64 * 1024
 _LONGEST_LINE = 1024
@@ -47,7 +47,7 @@ class Direct(Wire):
         self._closed = False
 
     @asynccontextmanager
-    async def ask(self, path: str, body: bytes | None) -> AsyncIterator[Answer]:
+    async def ask(self, path: str, body: bytes | None) -> AsyncIterator[HttpAnswer]:
         """Send a request; see `Wire.ask`."""
         line, answer = await self._answered(self._request(path, body))
         try:
@@ -242,7 +242,7 @@ class _Line(asyncio.Protocol):
         self._wake()
 
 
-class _DirectAnswer(Answer):
+class _DirectAnswer(HttpAnswer):
     def __init__(
         self,
         line: _Line,

@@ -34,7 +34,7 @@ def connect(target: str, *, patience: float | None = None, **options: float | st
     servers = [openai.connect(server, **options) for server in targets]  # type: ignore[arg-type]
     if len(servers) == 1 and patience is None:
         return servers[0]
-    return Pool(servers, patience=_PATIENCE if patience is None else float(patience))
+    return ServerPool(servers, patience=_PATIENCE if patience is None else float(patience))
 
 
 def pooled(llm: str) -> Backend:
@@ -43,10 +43,10 @@ def pooled(llm: str) -> Backend:
     A pool outlives a restart of its server, and its runs may go on with another one.
     """
     backend = connecting.connect(llm)
-    return Pool([backend]) if isinstance(backend, OpenAIBackend) else backend
+    return ServerPool([backend]) if isinstance(backend, OpenAIBackend) else backend
 
 
-class Pool(Backend):
+class ServerPool(Backend):
     """Asks the least busy of several servers of one model.
 
     ``patience`` is how long requests wait for the first to come back when all are gone; after that
@@ -66,7 +66,7 @@ class Pool(Backend):
         self._boards: dict[asyncio.AbstractEventLoop, _Board] = {}
 
     def __repr__(self) -> str:
-        return f"Pool({self.name!r}, {[server.url for server in self.servers]})"
+        return f"ServerPool({self.name!r}, {[server.url for server in self.servers]})"
 
     @property
     def form(self) -> Form:  # type: ignore[override]

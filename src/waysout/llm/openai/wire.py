@@ -36,7 +36,7 @@ class Silence(WireError):
     """Nothing came for too long."""
 
 
-class Answer(ABC):
+class HttpAnswer(ABC):
     """An answer that has begun, read by whoever asked, piece by piece."""
 
     status: int
@@ -64,7 +64,7 @@ class Wire(ABC):
     """The way to one address, within one event loop."""
 
     @abstractmethod
-    def ask(self, path: str, body: bytes | None) -> AbstractAsyncContextManager[Answer]:
+    def ask(self, path: str, body: bytes | None) -> AbstractAsyncContextManager[HttpAnswer]:
         """Send a request (without a body: a GET) and return its answer; raises `WireError`."""
 
     @abstractmethod
@@ -131,7 +131,7 @@ class _Client(Wire):
         )
 
     @asynccontextmanager
-    async def ask(self, path: str, body: bytes | None) -> AsyncIterator[Answer]:
+    async def ask(self, path: str, body: bytes | None) -> AsyncIterator[HttpAnswer]:
         """Send a request; see `Wire.ask`."""
         import httpx2
 
@@ -149,7 +149,7 @@ class _Client(Wire):
         await self._http.aclose()
 
 
-class _ClientAnswer(Answer):
+class _ClientAnswer(HttpAnswer):
     def __init__(self, response: Any, most: int) -> None:
         super().__init__(most)
         self.status = response.status_code

@@ -102,7 +102,7 @@ class _RingSearch(BatchSearch):
         self._rng = case.generator()
         self._space = Space(case.problem, case.query)
         self._drawn = {self._space.start.tobytes()}  # rules cost more than drawing again
-        self._rings = Rings(method.rings if model and self._space.levers else 0, method.share)
+        self._rings = LatentRings(method.rings if model and self._space.levers else 0, method.share)
         self._survey = int(self.rows_left) // (_SURVEY * method.rings)
         if model is not None:
             self._model, self._person = model, model.person(case.query)
@@ -170,7 +170,7 @@ class _RingSearch(BatchSearch):
         return f"{len(self._rings.asked)} rings around the query hold nothing new that may be done"
 
 
-class Rings:
+class LatentRings:
     """Which ring to look into: each once, then the nearest of those where much is found."""
 
     def __init__(self, count: int, share: float) -> None:

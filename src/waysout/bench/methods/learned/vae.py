@@ -57,7 +57,7 @@ class VaeRecipe(Recipe["Vae"]):
         self, table: TrainingTable, device: Any, tell: Tell
     ) -> tuple[Weights, dict[str, Any]]:
         """Learn the network; what it costs at the end stands in the manifest."""
-        layout = Layout.of(table, self.fixed)
+        layout = VaeLayout.of(table, self.fixed)
         net = self._network(layout).to(device)
         steps = min(self.steps, _STEPS_PER_ROW * len(table))
         costs = _Training(self, layout, table.matrix, device).run(net, steps, tell)
@@ -67,12 +67,12 @@ class VaeRecipe(Recipe["Vae"]):
     def load(self, table: TrainingTable, weights: Weights, device: Any) -> Vae:
         """Return the model of some weights."""
         torch = import_torch()
-        layout = Layout.of(table, self.fixed)
+        layout = VaeLayout.of(table, self.fixed)
         net = self._network(layout)
         net.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
         return Vae(layout, net.to(device).eval(), device, table.matrix)
 
-    def _network(self, layout: Layout) -> Network:
+    def _network(self, layout: VaeLayout) -> Network:
         """Return a network that knows nothing, the same each time."""
         torch = import_torch()
         from waysout.bench.methods.learned.vae_net import Network
@@ -86,7 +86,7 @@ class VaeRecipe(Recipe["Vae"]):
 
 
 @dataclass(frozen=True)
-class Layout:
+class VaeLayout:
     """Which features are given and which explained, and how each is written."""
 
     coding: Coding
@@ -96,7 +96,7 @@ class Layout:
     flags: tuple[int, ...]
 
     @classmethod
-    def of(cls, table: TrainingTable, fixed: Collection[str]) -> Layout:
+    def of(cls, table: TrainingTable, fixed: Collection[str]) -> VaeLayout:
         """Return the layout of a table some of whose features are held fixed."""
         codes = tuple(_code(f, table.matrix[:, j]) for j, f in enumerate(table.schema))
         free = [j for j, feature in enumerate(table.schema) if feature.name not in fixed]
@@ -189,7 +189,7 @@ def _deviates(shares: Matrix) -> Matrix:
 class _Training:
     """A table on the device, and draws that follow from the seed."""
 
-    def __init__(self, recipe: VaeRecipe, layout: Layout, matrix: Matrix, device: Any) -> None:
+    def __init__(self, recipe: VaeRecipe, layout: VaeLayout, matrix: Matrix, device: Any) -> None:
         from waysout.bench.methods.learned.vae_net import Targets
 
         self._torch = torch = import_torch()
@@ -257,7 +257,7 @@ def _slower(share: float) -> float:
 
 
 @dataclass(frozen=True)
-class Person:
+class EncodedPerson:
     """One row: where it is, what is given of it, its decoded means, and what it holds itself."""
 
     latent: Matrix
@@ -292,7 +292,7 @@ class Draw:
 class Vae:
     """A model that was learned from ``known`` rows, encoded."""
 
-    layout: Layout
+    layout: VaeLayout
     net: Network
     device: Any
     known: Matrix
@@ -325,11 +325,11 @@ class Vae:
             heads = self.net.decode(self._put(latent), self._put(given))
             return Heads(*(part.double().cpu().numpy() for part in heads))
 
-    def person(self, row: Row) -> Person:
+    def person(self, row: Row) -> EncodedPerson:
         """Return one row as the model sees it."""
         layout, matrix = self.layout, self.schema.encode([row])
         latent, given = self.encode(matrix), layout.places(matrix, layout.given)
-        return Person(
+        return EncodedPerson(
             latent,
             given,
             self.decode(latent, given).mean,
@@ -358,7 +358,9 @@ class Vae:
         found[:, flags] = np.where(draw.missing, np.nan, found[:, flags])
         return found
 
-    def blurred(self, person: Person, heads: Heads, draw: Draw, least: float) -> NDArray[np.bool_]:
+    def blurred(
+        self, person: EncodedPerson, heads: Heads, draw: Draw, least: float
+    ) -> NDArray[np.bool_]:
         """Return which values drawn differ from a person's own no more than a decoder blurs.
 
         Else a number lies so many deviates away, and so far did its mean move from that of the
