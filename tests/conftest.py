@@ -21,6 +21,9 @@ settings.register_profile("thorough", deadline=None, max_examples=3000)
 _usual = "ci" if os.environ.get("CI") else "here"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _usual))
 
+# A package as an installer leaves it; collecting it would put it on the path of every test.
+collect_ignore = ["plugin"]
+
 CommandLine = Callable[..., tuple[int, str, str]]
 
 

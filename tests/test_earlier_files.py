@@ -59,9 +59,7 @@ def _searches() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 SEARCHES = list(_searches())
 
 
-@pytest.mark.parametrize(
-    ("method", "lines"), _searches(), ids=lambda value: value if isinstance(value, str) else ""
-)
+@pytest.mark.parametrize(("method", "lines"), SEARCHES, ids=[name for name, _ in SEARCHES])
 def test_the_same_search_gives_the_same_json(
     problem: Problem, table: Dataset, method: str, lines: list[dict[str, Any]]
 ) -> None:

@@ -11,7 +11,7 @@ from waysout.bench import paper
 from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.plan import load_plan, plan_names
 from waysout.llm.models import MODELS
-from waysout.methods import METHODS
+from waysout.methods import all_methods
 
 DATASETS = ("loan", "adult", "credit", "heloc")
 REWARDS = ("BASELINE", "VALIDITY", "BALANCED", "QUALITY", "DIVERSITY", "EQUAL")
@@ -74,7 +74,7 @@ NAMES: dict[str, set[str]] = {
             ("comp-mcts", "lats-diversity", "recombine"), ("paper", "realistic")
         )
     },
-    "yields": set(METHODS),
+    "yields": set(all_methods()),
 }  # fmt: skip
 
 

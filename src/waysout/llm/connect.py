@@ -33,7 +33,7 @@ PROVIDERS: Mapping[str, Provider] = {
         ("slots", "threads", "context"),
     ),
     "openai": Provider(
-        "pool:connect",
+        "openai.pool:connect",
         "openai:MODEL@URL[,URL…]",
         "any OpenAI-compatible server (vLLM, SGLang, llama.cpp, Ollama, a cloud), or several",
         ("parallel", "seconds", "silence", "patience"),

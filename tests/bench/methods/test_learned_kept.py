@@ -169,7 +169,7 @@ def test_where_nothing_can_be_written_what_was_learned_serves(
     assert "; not kept: cannot write" in heard[-1]
 
 
-@pytest.mark.parametrize("odd", [{"rows": "abc"}, {"seconds": None}, {"more": 1}], ids=str)
+@pytest.mark.parametrize("odd", [{"rows": "abc"}, {"seconds": None}], ids=str)
 def test_a_manifest_that_cannot_be_is_not_told_of(forget: Forget, odd: dict[str, Any]) -> None:
     learned(Mean(), table(), "cpu", unheard)
     file = learned_dir(Mean(), table()) / MANIFEST_FILE
