@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from waysout.domain.rules import Allowed, Direction, Never, Range, Rule, RuleSet, Step
 from waysout.domain.rules.base import Lever
 from waysout.domain.schema import Feature, Schema, Value
-from waysout.search.grid import MOST_VALUES, values_to_try
+from waysout.search.library import MOST_VALUES, values_to_try
 
 INCOME = Feature("x", "integer", range=(0, 900))
 EDGES = (100, 250, 400, 800)

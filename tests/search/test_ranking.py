@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waysout.search.candidates import fingerprints
+from waysout.search.candidates import LeanOptions, Ranking, fingerprints
 from waysout.search.library import Combo
-from waysout.search.ranking import LeanOptions, Ranking
 
 A, B, AB, A2 = (1, 0, 0), (0, 1, 0), (1, 1, 0), (2, 0, 0)
 

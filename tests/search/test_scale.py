@@ -7,7 +7,7 @@ import pytest
 from recombine_world import Says, make_case, make_problem, numbers
 
 from waysout.domain.oracle import Goal
-from waysout.search.scale import LogitScale
+from waysout.search.surrogate import LogitScale
 
 
 def scale(chance: float, goal: Goal | None = None, *, labels_only: bool = False) -> LogitScale:

@@ -49,7 +49,7 @@ from waysout.run.find import find_many
 from waysout.run.many import read_row
 from waysout.run.options import Options, make_plan
 from waysout.run.plan import Plan, check_whole
-from waysout.search.ranking import DECIMALS
+from waysout.search.candidates import DECIMALS
 from waysout.search.recombine import Recombine
 from waysout.store import Store
 from waysout.store.tables import remove

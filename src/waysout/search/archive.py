@@ -1,4 +1,4 @@
-"""What a search has found: one option per key, the nearest misses, and the counts of a run."""
+"""What a search has found: one option per key, the nearest misses, and the run's counts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from waysout.domain.distance import Neighbours, novelty
+from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.result import Option
 from waysout.domain.schema import Row
@@ -18,7 +19,7 @@ _MISSES_KEPT = 4 * NEAR_MISSES
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A row the oracle was asked of, and the reasons its proposer gave."""
+    """An evaluated row, and the reasons given for its changes."""
 
     row: Row
     probability: float
@@ -28,19 +29,19 @@ class Found:
 class Archive:
     """Keeps the first valid row of each key. A row is valid if it is approved and breaks no rule.
 
-    A valid row whose key is that of the query differs from it by less than the key tells: it is an
-    option for the person, but counted apart and never among the unique ones.
+    A valid row whose key equals the query's is an option (it may be the smallest way out), but it
+    is counted apart and never among the unique ones.
     """
 
     def __init__(self, problem: Problem, query: Row) -> None:
         self.problem = problem
         self.query = query
         self.query_key = problem.key(query)
-        # What is proposed breaks nothing that the query does not break.
+        # Only then can an evaluated row break a rule: proposals break nothing else.
         self._starts_broken = bool(problem.violations(query, query))
         self.best_probability: float | None = None
         self.asked: set[str] = set()
-        """The keys of all rows taken in, so that nobody need ask one twice."""
+        """The keys of all rows taken in, so that none is asked twice."""
         self.evaluated = 0
         self.valid = 0
         self.pruned = 0
@@ -48,17 +49,23 @@ class Archive:
         self.rejections: Counter[str] = Counter()
         self._found: dict[str, Found] = {}
         self._misses: dict[str, Found] = {}
-        self._options: list[Option] = []  # made once: whoever files them asks for them, too
+        self._options: list[Option] = []  # each is made once, though `options` is called often
         self._unique = Neighbours(problem.distance)
 
     def is_valid(self, row: Row, approved: bool) -> bool:
-        """Whether a row the oracle approved or not is a way out."""
+        """Whether a row is a way out: approved, changed, and within the rules."""
         return approved and row != self.query and not self.problem.violations(self.query, row)
+
+    def judge(self, rows: Sequence[Row], answers: Answers) -> list[tuple[float, bool]]:
+        """Return the probability of each row, and whether it is valid."""
+        met = self.problem.goal.met(answers).tolist()
+        valid = map(self.is_valid, rows, met)
+        return list(zip(answers.probability.tolist(), valid, strict=True))
 
     def take(
         self, row: Row, key: str, probability: float, valid: bool, reasons: Sequence[str] = ()
     ) -> bool:
-        """Count an evaluated row; returns whether it is a new option."""
+        """Count and keep an evaluated row; returns whether it is a new option."""
         self.evaluated += 1
         self.valid += valid
         return self.recall(row, key, probability, valid, reasons)
@@ -66,14 +73,19 @@ class Archive:
     def recall(
         self, row: Row, key: str, probability: float, valid: bool, reasons: Sequence[str] = ()
     ) -> bool:
-        """Take a row in that was paid for before this search; whether it is a new option."""
+        """Keep a row that was evaluated before this search; returns whether it is a new option."""
         self.asked.add(key)
-        found = Found(row, probability, tuple(reasons))
+        found, worth = Found(row, probability, tuple(reasons)), self.problem.goal.worth
         if not valid and self._starts_broken and self.problem.violations(self.query, row):
             return False
-        self._note_best(probability)
+        if self.best_probability is None or worth(probability) > worth(self.best_probability):
+            self.best_probability = probability
         if not valid:
-            self._miss(key, found)
+            known = self._misses.get(key)
+            if known is None or worth(known.probability) < worth(probability):
+                self._misses[key] = found
+            if len(self._misses) > 2 * _MISSES_KEPT:
+                self._misses = dict(self._likeliest(_MISSES_KEPT))
             return False
         if key in self._found:
             return False
@@ -81,19 +93,6 @@ class Archive:
         if key != self.query_key:
             self._unique.add(self.problem.schema.encode([row])[0])
         return True
-
-    def _note_best(self, probability: float) -> None:
-        best, worth = self.best_probability, self.problem.goal.worth
-        if best is None or worth(probability) > worth(best):
-            self.best_probability = probability
-
-    def _miss(self, key: str, found: Found) -> None:
-        known = self._misses.get(key)
-        worth = self.problem.goal.worth
-        if known is None or worth(known.probability) < worth(found.probability):
-            self._misses[key] = found
-        if len(self._misses) > 2 * _MISSES_KEPT:
-            self._misses = dict(self._likeliest(_MISSES_KEPT))
 
     def _likeliest(self, most: int) -> list[tuple[str, Found]]:
         worth = self.problem.goal.worth
@@ -121,16 +120,16 @@ class Archive:
         return key in self._found
 
     def found(self, start: int = 0) -> list[Found]:
-        """Return what the options are made of, in the order they were found, from one on."""
+        """Return the rows behind the options, in the order they were found."""
         return list(self._found.values())[start:]
 
     def options(self, start: int = 0) -> list[Option]:
-        """Return the options in the order they were found, from one on."""
+        """Return the options in the order they were found, from number ``start`` on."""
         self._options += [self._option(found) for found in self.found(len(self._options))]
         return self._options[start:]
 
     def near_misses(self, most: int = NEAR_MISSES) -> list[Option]:
-        """Return the rows that came nearest to a yes, and break no rule."""
+        """Return the rows that came nearest to a yes without breaking a rule."""
         kept = [found for key, found in self._likeliest(_MISSES_KEPT) if key not in self._found]
         return [self._option(found) for found in kept[:most]]
 

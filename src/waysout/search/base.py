@@ -1,16 +1,17 @@
-"""What every method shares: the case it is given, and the search that hands out work.
+"""What every method shares: the case it gets, its settings, and the search that hands out work.
 
-A search calls nobody, never sleeps and never prints. The same answers give the same search, so it
-can run against an LLM, a recording or a test alike.
+A search does no I/O: it never calls an LLM or a model, never sleeps and never prints. The same
+answers give the same search, so it runs against an LLM, a recording or a test alike.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, Self, TypeVar
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -22,34 +23,32 @@ from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
-from waysout.errors import InputError
+from waysout.errors import InputError, shown, unknown
 from waysout.llm.base import Reply, Request
 from waysout.prompts.propose import Proposer
 from waysout.search.archive import Archive
-from waysout.search.settings import check_settings
 from waysout.search.work import Answer, Evaluate, Propose, Work
 
 W = TypeVar("W", Propose, Evaluate)
 
 Tell = Callable[[str, float], None]
-"""Hears what is being learned, and which share of it is done."""
+"""Callback for progress: what is being learned, and the share of it that is done."""
 
 
 def unheard(what: str, share: float) -> None:
-    """Be told by nobody who wants to know."""
+    """Ignore progress."""
 
 
 ROWS_WITHOUT_LIMIT = 10_000
-"""What a search that never runs dry by itself may ask where nobody set a limit."""
+"""The row limit of a search that would never end by itself, where the budget sets none."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One person's case, as it is put to every method alike.
+    """One person's case, in the form every method gets.
 
-    ``probability`` is the oracle's own of the query. ``proposer`` is there for methods that ask an
-    LLM, ``known`` rows where somebody gave them, ``past`` where this person was searched for
-    before.
+    ``probability`` is the oracle's for the query. ``proposer`` is set for methods that ask an LLM,
+    ``known`` where labelled rows were given, ``past`` where this person was searched for before.
     """
 
     problem: Problem
@@ -63,24 +62,24 @@ class Case:
     past: Past | None = None
 
     def generator(self) -> np.random.Generator:
-        """Return a generator of its own for each seed and query, the same on every machine."""
+        """Return the generator of this seed and query, the same on every machine."""
         digest = hashlib.sha256(repr((self.seed, self.query)).encode()).digest()
         return np.random.default_rng(int.from_bytes(digest))
 
     def with_row_limit(self) -> Self:
-        """Return the case with a limit of rows, its own if it has one."""
+        """Return the case with a row limit, its own if it has one."""
         if self.budget.oracle_rows is not None:
             return self
         return replace(self, budget=replace(self.budget, oracle_rows=ROWS_WITHOUT_LIMIT))
 
 
 def least(bound: float, default: Any) -> Any:
-    """Return a field of settings that is a number of at least so much."""
+    """Return a settings field for a number of at least ``bound``."""
     return field(default=default, metadata={"least": bound})
 
 
 def within(lowest: float, highest: float, default: Any) -> Any:
-    """Return a field of settings that is a number between two others, which may be met."""
+    """Return a settings field for a number from ``lowest`` to ``highest``, both included."""
     return field(default=default, metadata={"least": lowest, "most": highest})
 
 
@@ -88,28 +87,37 @@ def within(lowest: float, highest: float, default: Any) -> Any:
 class Method(ABC):
     """The settings of a way to search; `start` makes a search of one case.
 
-    Settings may be given as texts, as a command line does; they are read by their types.
+    Settings may be given as texts, as a command line does; they are converted to their types.
     """
 
     name: ClassVar[str]
     about: ClassVar[str] = ""
-    """What it does, in a line of `waysout methods`; ours say so in `waysout.methods`."""
+    """One line for `waysout methods`; built-in methods have theirs in `waysout.methods`."""
     needs_llm: ClassVar[bool] = False
     needs_calls: ClassVar[bool] = True
-    """Whether a method that asks an LLM is nothing without one; else it may get 0 calls."""
+    """Whether a method that asks an LLM is useless without one; if not, 0 calls are allowed."""
     needs_known: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        hints = get_type_hints(type(self))
+        for setting in fields(self):
+            name, value = setting.name, getattr(self, setting.name)
+            typed = _typed(name, hints[name], value)
+            object.__setattr__(self, name, typed)
+            least, most = setting.metadata.get("least"), setting.metadata.get("most")
+            if least is not None and not typed >= least:
+                raise InputError(f"{name} is at least {least}, not {shown(value)}")
+            if most is not None and not typed <= most:
+                raise InputError(f"{name} is at most {most}, not {shown(value)}")
 
     def prepare(self) -> None:  # noqa: B027 - most methods need nothing
-        """Load what the method needs, or say what is missing, before anything is spent."""
+        """Load what the method needs, or raise for what is missing, before anything is spent."""
 
     def learn(self, problem: Problem, known: Known | None, tell: Tell) -> None:  # noqa: B027
-        """Learn from known rows what all searches share; may take minutes, and is done before any.
+        """Learn from known rows what all searches share; runs before them, and may take minutes.
 
-        What ``tell`` raises ends it: somebody does not want to wait. `start` gets what was learned
-        by the same road, so that a search driven by hand learns on its own.
+        An exception from ``tell`` cancels it. `start` must get at what was learned by itself (from
+        a cache), so that a search driven by hand works without this call.
         """
 
     @abstractmethod
@@ -117,12 +125,45 @@ class Method(ABC):
         """Return a search that has not begun; nothing is loaded or asked."""
 
     def edits_a_call(self, k: int) -> int:
-        """Return how many edits one LLM call asks for; ``k`` is what the user said."""
+        """Return how many edits one LLM call asks for; ``k`` is the user's setting."""
         return k
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings, as they stand in results."""
+        """Return the settings as results record them."""
         return asdict(self)
+
+
+_TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
+_WORDS = {bool: "true or false", str: "a text", int: "a whole number", float: "a number"}
+
+
+def _typed(name: str, hint: Any, value: Any) -> Any:
+    """Return a setting's value as its type, or raise `InputError`."""
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise InputError(unknown(name, value, get_args(hint)))
+        return value
+    if hint not in _WORDS:
+        plain = isinstance(hint, type) and not get_args(hint)
+        raise InputError(
+            f"the setting {name} is declared as {hint.__name__ if plain else hint}: settings are "
+            "int, float, bool, str or Literal, so that a command line can give them"
+        )
+    wrong = InputError(f"{name} is {_WORDS[hint]}, not {shown(value)}")
+    if hint is bool and isinstance(value, str) and value.lower() in _TRUE + _FALSE:
+        return value.lower() in _TRUE
+    if hint in (bool, str):
+        if not isinstance(value, hint):
+            raise wrong
+        return value
+    try:
+        number = hint(value)
+    except (TypeError, ValueError, OverflowError):
+        raise wrong from None
+    same = isinstance(value, str) or number == value
+    if isinstance(value, bool) or not math.isfinite(number) or not same:
+        raise wrong
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +175,10 @@ class Ending:
 
 
 class Search(ABC):
-    """Hands out work and takes answers in, within the budget of its case.
+    """Hands out work and takes in answers, within the budget of its case.
 
-    Subclasses say what to ask next (`_next`) and what to make of the answers. What they were
-    thinking of when they asked (``context``) comes back to them with the answer.
+    Subclasses decide what to ask next (`_next`) and what to do with the answers. The ``context``
+    they give with a work comes back to them with its answer.
     """
 
     def __init__(self, case: Case) -> None:
@@ -145,45 +186,48 @@ class Search(ABC):
         self.archive = Archive(case.problem, case.query)
         self.ending: Ending | None = None
         self.named: list[Edit] = []
-        """What an LLM has proposed and could be read, in the order it came."""
+        """The readable edits an LLM has proposed, in order."""
         self.asked = 0
         """How many works were handed out."""
         self._pending: dict[int, tuple[Work, Any]] = {}
+        # A search plans within its own copy of the budget; the ledger still enforces the limits.
         self._calls = 0
         self._rows = 0
-        self._recalled = self._recall(case.past) if case.past else []
-
-    def _recall(self, past: Past) -> list[Row]:
-        """Take in what is known from before and breaks no rule of today; returns those rows."""
-        problem, query = self.case.problem, self.case.query
-        rows = [row for row in past.answered if not problem.violations(query, row)]
-        answers = past.answers(rows)
-        met = problem.goal.met(answers).tolist()
-        for row, chance, yes in zip(rows, answers.probability.tolist(), met, strict=True):
-            valid, reasons = self.archive.is_valid(row, yes), past.reasons.get(row, ())
-            self.archive.recall(row, problem.key(row), chance, valid, reasons)
-        return rows
+        self._recalled: list[Row] = []
+        if case.past:
+            # A row that breaks a rule of today is left out, key and all: another row in the same
+            # bin may keep the rule.
+            broken = case.problem.violations
+            self._recalled = [row for row in case.past.answered if not broken(case.query, row)]
+            answers = case.past.answers(self._recalled)
+            judged = self.archive.judge(self._recalled, answers)
+            for row, (chance, valid) in zip(self._recalled, judged, strict=True):
+                reasons = case.past.reasons.get(row, ())
+                self.archive.recall(row, case.problem.key(row), chance, valid, reasons)
 
     @property
     def _next_draw(self) -> int:
-        """Which draw of an LLM's replies comes next: none twice, earlier searches included."""
+        """The draw number of the next LLM request, earlier searches for this person included.
+
+        Each request has its own: two nodes that look alike to the LLM are still two questions.
+        """
         return self._calls + (self.case.past.calls if self.case.past else 0)
 
     def origin(self, work: Work) -> Row | None:
-        """Return the row that those of a work were made from, where a method goes row by row."""
+        """Return the row that a work's rows were made from, where the method has one."""
         return None
 
     @property
     def thinks(self) -> bool:
-        """Whether `ask` may take so long that others should not have to wait for it."""
+        """Whether `ask` may take long enough that it should not block others."""
         return False
 
     def close(self) -> None:  # noqa: B027 - most searches hold nothing
-        """Let go of what the search holds; nothing is asked of it any more."""
+        """Release what the search holds; it is not used afterwards."""
 
     @property
     def done(self) -> bool:
-        """Whether the search is over: nothing more will be asked, and nothing is awaited."""
+        """Whether the search is over: it asks nothing more and no answer is pending."""
         return self.ending is not None and not self._pending
 
     @property
@@ -192,36 +236,33 @@ class Search(ABC):
         return len(self._pending)
 
     def ask(self) -> Work | None:
-        """Return the next work; ``None`` where there is none until an answer comes, or at all."""
+        """Return the next work; ``None`` if there is none until an answer comes, or at all."""
         return None if self.ending else self._next()
 
     def tell(self, work: Work, answer: Answer) -> None:
-        """Take an answer in. A second answer to the same work changes nothing."""
+        """Take in an answer. A second answer to the same work changes nothing."""
         asked, context = self._pending.get(work.id, (None, None))
         if asked is None and 0 <= work.id < self.asked:
             return
         if asked != work:
             raise InputError(f"this search did not hand out the work {work.id}")
-        self._check(work, answer)
-        del self._pending[work.id]
         if isinstance(work, Propose) and isinstance(answer, Reply):
+            del self._pending[work.id]
             self._on_reply(context, answer)
         elif isinstance(work, Evaluate) and isinstance(answer, Answers):
+            if len(answer) != len(work.rows):
+                raise InputError(f"{len(work.rows)} rows were asked and {len(answer)} answered")
+            del self._pending[work.id]
             self._on_answers(context, work.rows, answer)
-
-    def refuse(self, work: Work) -> bool:
-        """Hear that the budget allows no such work; returns whether the search goes on without."""
-        return False
-
-    def _check(self, work: Work, answer: Answer) -> None:
-        wanted = Reply if isinstance(work, Propose) else Answers
-        if not isinstance(answer, wanted):
+        else:
+            wanted = Reply if isinstance(work, Propose) else Answers
             raise InputError(
                 f"work {work.id} is answered by {wanted.__name__}, not {type(answer).__name__}"
             )
-        asked = len(work.rows) if isinstance(work, Evaluate) else 0
-        if isinstance(answer, Answers) and len(answer) != asked:
-            raise InputError(f"{asked} rows were asked and {len(answer)} answered")
+
+    def refuse(self, work: Work) -> bool:
+        """Take back a work that the budget does not allow; returns whether the search goes on."""
+        return False
 
     @property
     def calls_left(self) -> float:
@@ -237,13 +278,11 @@ class Search(ABC):
 
     def _propose(self, request: Request, context: Any = None) -> Propose:
         self._calls += 1
-        work = Propose(self.asked, request)
-        return self._handed_out(work, context)
+        return self._handed_out(Propose(self.asked, request), context)
 
     def _evaluate(self, rows: Sequence[Row], context: Any = None) -> Evaluate:
         self._rows += len(rows)
-        work = Evaluate(self.asked, tuple(rows))
-        return self._handed_out(work, context)
+        return self._handed_out(Evaluate(self.asked, tuple(rows)), context)
 
     def _handed_out(self, work: W, context: Any) -> W:
         self.asked += 1
@@ -262,4 +301,4 @@ class Search(ABC):
 
     @abstractmethod
     def _on_answers(self, context: Any, rows: Sequence[Row], answers: Answers) -> None:
-        """Make something of what the oracle said."""
+        """Learn from the oracle's answers."""

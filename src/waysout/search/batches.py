@@ -17,7 +17,7 @@ BATCH = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Idea:
+class Candidate:
     """A feasible row on its way to the oracle."""
 
     row: Row
@@ -28,8 +28,9 @@ class Idea:
 class BatchSearch(Search):
     """Asks one batch after the other, so that options always come in the same order.
 
-    Subclasses make the rows (`_batch`), passing each through `_idea`, and say what it means that
-    they can make no more (`_nothing_left`).
+    Subclasses make the rows (`_batch`), passing each through `_candidate`, and say why they can
+    make no more (`_nothing_left`). Every valid row met is an option, not only those a published
+    method would return: the count is then the same for all methods.
     """
 
     def __init__(self, case: Case, size: int = BATCH) -> None:
@@ -38,12 +39,12 @@ class BatchSearch(Search):
         self._keys = set(self.archive.asked)
 
     @abstractmethod
-    def _batch(self, most: int) -> list[Idea]:
-        """Return at most so many ideas; none ends the search."""
+    def _batch(self, most: int) -> list[Candidate]:
+        """Return at most ``most`` candidates; an empty list ends the search."""
 
     @abstractmethod
     def _nothing_left(self) -> str:
-        """Say why no idea is left."""
+        """Return why no candidate is left."""
 
     def _next(self) -> Work | None:
         if self.waiting:
@@ -52,44 +53,41 @@ class BatchSearch(Search):
             rows = self.case.budget.oracle_rows
             self._end(OutcomeKind.BUDGET_SPENT, f"all {rows} oracle rows are spent")
             return None
-        ideas = self._batch(int(min(self._size, self.rows_left)))
-        if not ideas:
+        batch = self._batch(int(min(self._size, self.rows_left)))
+        if not batch:
             self._end(OutcomeKind.EXHAUSTED, self._nothing_left())
             return None
-        return self._evaluate([idea.row for idea in ideas], ideas)
+        return self._evaluate([candidate.row for candidate in batch], batch)
 
-    def _ideas(self, rows: Iterable[Row], most: int) -> list[Idea]:
-        """Return at most so many of the rows as ideas; what comes after is not looked at."""
-        return list(islice(filter(None, map(self._idea, rows)), most))
+    def _candidates(self, rows: Iterable[Row], most: int) -> list[Candidate]:
+        """Return the first ``most`` rows that can be asked; the rows after them are not drawn."""
+        return list(islice(filter(None, map(self._candidate, rows)), most))
 
-    def _idea(self, row: Row, *reasons: str) -> Idea | None:
-        """Return a row as an idea, or count why it is none."""
+    def _candidate(self, row: Row, *reasons: str) -> Candidate | None:
+        """Return a row as a candidate, or count why it cannot be asked."""
         self.archive.generated += 1
         key = self.case.problem.key(row)
-        fault = self._fault(row, key)
-        if fault:
-            self.archive.rejections[fault] += 1
-            return None
-        self._keys.add(key)
-        return Idea(row, key, reasons)
-
-    def _fault(self, row: Row, key: str) -> str:
         if key in self._keys:
-            return "repeated"
-        broken = self.case.problem.violations(self.case.query, row)
-        if broken:
-            return f"breaks rule: {broken[0].rule}"
-        return "no change" if row == self.case.query else ""
+            fault = "repeated"
+        elif broken := self.case.problem.violations(self.case.query, row):
+            fault = f"breaks rule: {broken[0].rule}"
+        elif row == self.case.query:
+            fault = "no change"
+        else:
+            self._keys.add(key)
+            return Candidate(row, key, reasons)
+        self.archive.rejections[fault] += 1
+        return None
 
-    def _on_answers(self, ideas: Sequence[Idea], rows: Sequence[Row], answers: Answers) -> None:
-        met = self.case.problem.goal.met(answers).tolist()
-        chances = answers.probability.tolist()
-        valid = [self.archive.is_valid(i.row, yes) for i, yes in zip(ideas, met, strict=True)]
-        for idea, chance, is_valid in zip(ideas, chances, valid, strict=True):
-            self.archive.take(idea.row, idea.key, chance, is_valid, idea.reasons)
-        self._learn(ideas, chances, valid)
+    def _on_answers(
+        self, batch: Sequence[Candidate], rows: Sequence[Row], answers: Answers
+    ) -> None:
+        judged = self.archive.judge(rows, answers)
+        for candidate, (chance, valid) in zip(batch, judged, strict=True):
+            self.archive.take(candidate.row, candidate.key, chance, valid, candidate.reasons)
+        self._learn(batch, [chance for chance, _ in judged], [valid for _, valid in judged])
 
     def _learn(
-        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+        self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
     ) -> None:
-        """Hear what became of a batch."""
+        """Learn from the answers to a batch."""

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waysout.search.base import Case, Method, Search, least, within
-from waysout.search.batches import BatchSearch, Idea
-from waysout.search.ranking import DECIMALS
+from waysout.search.batches import BatchSearch, Candidate
+from waysout.search.candidates import DECIMALS
 from waysout.search.space import Coordinates, Matrix, Space
 
 _SMALLEST, _LARGEST = 10, 200
-_BRED, _DRAWN = 3, 5  # rounds of each, until a generation is full
+_BRED, _DRAWN = 3, 5  # rounds of each to fill a generation
 _SPREAD = 2.0  # scales, of what is drawn around the query
 _REDRAWN = 0.2  # share of the mutated values
 
@@ -52,6 +52,7 @@ class Certifai(Method):
 
 class _Evolution(BatchSearch):
     def __init__(self, case: Case, method: Certifai) -> None:
+        # Sized by the row budget: public defaults spend 1,000 rows before they look at an answer.
         root = math.isqrt(case.budget.oracle_rows or 0)
         super().__init__(case, method.population or min(max(root, _SMALLEST), _LARGEST))
         self.method = method
@@ -61,16 +62,16 @@ class _Evolution(BatchSearch):
         self._people = self._space.start[:0].reshape(0, len(self._space.start))
         self._faults = np.empty((0, 3))  # what makes a person less fit, the worst first
 
-    def _batch(self, most: int) -> list[Idea]:
+    def _batch(self, most: int) -> list[Candidate]:
         """Return a generation; where its parents give nothing new, newcomers fill it up."""
         breeders = [self._bred] * _BRED if len(self._people) else []
-        ideas: list[Idea] = []
+        batch: list[Candidate] = []
         for make in [*breeders, *[self._newcomers] * _DRAWN] if self._space.levers else []:
-            wanted = most - len(ideas)
+            wanted = most - len(batch)
             if wanted:
                 rows = self._space.rows(make(max(wanted, _SMALLEST)))
-                ideas += self._ideas(rows, wanted)
-        return ideas
+                batch += self._candidates(rows, wanted)
+        return batch
 
     def _nothing_left(self) -> str:
         if not self._space.levers:
@@ -78,14 +79,14 @@ class _Evolution(BatchSearch):
         return "neither breeding nor drawing gave anything new that the rules allow"
 
     def _learn(
-        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+        self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
     ) -> None:
-        """Let the fittest of parents and children live."""
+        """Keep the fittest of parents and children."""
         problem = self.case.problem
-        children = problem.schema.encode([idea.row for idea in ideas])
+        children = problem.schema.encode([candidate.row for candidate in batch])
         refused = ~np.array(valid)
         worth = np.round([problem.goal.worth(chance) for chance in chances], DECIMALS)
-        # Of approved rows the likelier is no better.
+        # Among approved rows only the distance counts: a likelier one is no better.
         faults = np.column_stack(
             [refused, np.where(refused, -worth, 0.0), self._space.distances(children)]
         )

@@ -16,14 +16,14 @@ import numpy as np
 
 from waysout.domain.schema import Row
 from waysout.search.base import Case, Method, Search, least, within
-from waysout.search.batches import BatchSearch, Idea
+from waysout.search.batches import BatchSearch, Candidate
 from waysout.search.space import Coordinates, Matrix, Space
 
 _LAYERS = 20
 _SMALLEST, _LARGEST = 5, 100
-_TRIES = 3  # a ring that gave nothing new in so many draws is left
+_TRIES = 3  # draws in a ring that give nothing new before it is left
 _FARTHEST = 1e15
-_RINGS = 15  # how many there are at most: fewer than the layers, so that all is within reach
+_RINGS = 15  # at most; fewer than the layers, so that all values are within reach
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class _Hit:
     levers: list[str]
     trial: Row = ()
 
-    def told(self, approved: bool) -> None:
-        """Take the first lever as put back, or as needed."""
+    def settle(self, approved: bool) -> None:
+        """Put the first lever back for good if that was approved; else it is needed."""
         self.levers.pop(0)
         self.row = self.trial if approved else self.row
 
@@ -67,8 +67,11 @@ class _Hit:
 class _SpheresSearch(BatchSearch):
     def __init__(self, case: Case, method: GrowingSpheres) -> None:
         rows = case.budget.oracle_rows or 0
+        # Sized by the row budget: public defaults spend 1,000 rows before they look at an answer.
         super().__init__(case, method.layer or min(max(rows // _LAYERS, _SMALLEST), _LARGEST))
         self._space = Space(case.problem, case.query)
+        # In the levers alone: features that are pasted back afterwards would use up the radius,
+        # most of it in high dimensions.
         self._coordinates = Coordinates(self._space)
         self._rings = Rings(method.first_radius, method.growth, self._coordinates.reach)
         self._sparse = method.sparse
@@ -77,9 +80,52 @@ class _SpheresSearch(BatchSearch):
         self._trials: dict[str, _Hit] = {}  # by the key that is asked
         self._drawn = self._approved = 0  # in this ring
 
-    def _batch(self, most: int) -> list[Idea]:
-        ideas = self._put_back(most)
-        return ideas + self._draw(most - len(ideas))
+    def _batch(self, most: int) -> list[Candidate]:
+        """Return the next trial of each hit, then new rows of this ring or the next with any."""
+        batch: list[Candidate] = []
+        unfinished: list[_Hit] = []
+        for number, hit in enumerate(self._hits):
+            if len(batch) == most:
+                unfinished += self._hits[number:]
+                break
+            candidate = self._trial(hit)
+            if candidate is not None:
+                self._trials[candidate.key] = hit
+                batch.append(candidate)
+            if hit.levers:
+                unfinished.append(hit)
+        self._hits = unfinished
+        most -= len(batch)
+        for _ in range(self._rings.count if self._space.levers and most else 0):
+            drawn: list[Candidate] = []
+            for _ in range(_TRIES):
+                wanted = most - len(drawn)
+                count, rings = max(wanted, _SMALLEST), self._rings
+                points = ring(count, self._coordinates.width, rings.inner, rings.outer, self._rng)
+                rows = self._space.rows(self._coordinates.encoded(points))
+                drawn += self._candidates(rows, wanted)
+            if drawn:
+                return batch + drawn
+            self._rings.widen()
+            self._next_ring()
+        return batch
+
+    def _trial(self, hit: _Hit) -> Candidate | None:
+        """Return the next row to ask of a hit; ``None`` if it is done, or shares another's trial.
+
+        What was asked under the same key is not asked again, and counts as it did then.
+        """
+        problem, query = self.case.problem, self.case.query
+        while hit.levers:
+            hit.trial = problem.rules.put_back(query, hit.row, hit.levers[0])
+            candidate = self._candidate(hit.trial)
+            if candidate is not None:
+                return candidate
+            key = problem.key(hit.trial)
+            if key in self._trials:
+                return None
+            hit.settle(self.archive.is_valid(hit.trial, key in self.archive))
+        return None
 
     def _nothing_left(self) -> str:
         if not self._space.levers:
@@ -87,86 +133,27 @@ class _SpheresSearch(BatchSearch):
         return "no ring around the query holds anything new that the rules allow"
 
     def _learn(
-        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+        self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
     ) -> None:
-        for idea, approved in zip(ideas, valid, strict=True):
-            hit = self._trials.pop(idea.key, None)
+        problem = self.case.problem
+        for candidate, approved in zip(batch, valid, strict=True):
+            hit = self._trials.pop(candidate.key, None)
             if hit is not None:
-                hit.told(approved)
+                hit.settle(approved)
                 continue
             self._drawn += 1
             self._approved += approved
             if approved and self._sparse:
-                self._hits.append(_Hit(idea.row, self._smallest_first(idea.row)))
+                sizes = self._space.sizes(candidate.row)
+                moved = sorted(problem.rules.moved(self.case.query, candidate.row))
+                moved.sort(key=lambda name: sizes[problem.schema.index(name)])
+                self._hits.append(_Hit(candidate.row, moved))
         if self._drawn >= self._size:
             self._next_ring()
-
-    # Rings -------------------------------------------------------------------------------------
-
-    def _draw(self, most: int) -> list[Idea]:
-        """Return new rows of this ring, or of the next that holds any."""
-        for _ in range(self._rings.count if self._space.levers and most else 0):
-            found: list[Idea] = []
-            for _ in range(_TRIES):
-                wanted = most - len(found)
-                found += self._ideas(self._in_ring(max(wanted, _SMALLEST)), wanted)
-            if found:
-                return found
-            self._rings.widen()
-            self._next_ring()
-        return []
-
-    def _in_ring(self, count: int) -> list[Row]:
-        points = ring(
-            count, self._coordinates.width, self._rings.inner, self._rings.outer, self._rng
-        )
-        return self._space.rows(self._coordinates.encoded(points))
 
     def _next_ring(self) -> None:
         self._rings.next(self._approved > 0)
         self._drawn = self._approved = 0
-
-    # Putting back ------------------------------------------------------------------------------
-
-    def _smallest_first(self, row: Row) -> list[str]:
-        """Return the levers a row moves, by how far it moves them."""
-        problem, sizes = self.case.problem, self._space.sizes(row)
-        moved = sorted(problem.rules.moved(self.case.query, row))
-        return sorted(moved, key=lambda name: sizes[problem.schema.index(name)])
-
-    def _put_back(self, most: int) -> list[Idea]:
-        """Return the next trial of each hit, as many as may be asked."""
-        ideas: list[Idea] = []
-        unfinished: list[_Hit] = []
-        for number, hit in enumerate(self._hits):
-            if len(ideas) == most:
-                unfinished += self._hits[number:]
-                break
-            idea = self._trial(hit)
-            if idea is not None:
-                self._trials[idea.key] = hit
-                ideas.append(idea)
-            if hit.levers:
-                unfinished.append(hit)
-        self._hits = unfinished
-        return ideas
-
-    def _trial(self, hit: _Hit) -> Idea | None:
-        """Return the next row to ask of a hit; none where it is over, or goes the way of another.
-
-        What was asked under the same key is not asked again, and counts as it did then.
-        """
-        problem, query = self.case.problem, self.case.query
-        while hit.levers:
-            hit.trial = problem.rules.put_back(query, hit.row, hit.levers[0])
-            idea = self._idea(hit.trial)
-            if idea is not None:
-                return idea
-            key = problem.key(hit.trial)
-            if key in self._trials:
-                return None
-            hit.told(self.archive.is_valid(hit.trial, key in self.archive))
-        return None
 
 
 class Rings:
@@ -196,17 +183,12 @@ class Rings:
         radius: float = self._ball * self._growth**number
         return radius
 
-    @property
-    def _last(self) -> int:
-        farthest = self.count - 1
-        return farthest if self._first is None else min(self._first + self._beyond, farthest)
-
     def widen(self) -> None:
-        """Hear that this ring holds nothing new, so that one farther out is wanted."""
+        """Allow one ring farther out, because this one holds nothing new."""
         self._beyond += 1
 
     def next(self, approved: bool) -> None:
-        """Hear whether this ring held a yes, and go to the next."""
+        """Go to the next ring; ``approved`` says whether this one held a yes."""
         if self._shrinking and approved:
             self._ball /= self._growth
             self.count += 1
@@ -214,7 +196,10 @@ class Rings:
         self._shrinking = False
         if approved and self._first is None:
             self._first = self._number
-        if self._number < self._last:
+        last = self.count - 1
+        if self._first is not None:
+            last = min(self._first + self._beyond, last)
+        if self._number < last:
             self._number += 1
         else:
             self._number = self._first or 0
@@ -222,9 +207,9 @@ class Rings:
 
 
 def ring(count: int, width: int, inner: float, outer: float, rng: np.random.Generator) -> Matrix:
-    """Draw points spread evenly between two radii, in as many coordinates as ``width`` says.
+    """Draw points spread evenly between two radii, in ``width`` coordinates.
 
-    Radii are those of one coordinate: the root of the mean square, not of the sum.
+    Radii are the root of the mean square, not of the sum, so that they mean the same in any width.
     """
     points = rng.standard_normal((count, width))
     points /= np.sqrt(np.mean(points * points, axis=1, keepdims=True))

@@ -6,8 +6,9 @@ A *combination* is one choice for each lever, as a row of whole numbers: 0 leave
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,32 +17,38 @@ from numpy.typing import NDArray
 
 from waysout.domain.edit import Edit
 from waysout.domain.problem import Problem
-from waysout.domain.schema import Row, Value
-from waysout.search.grid import values_to_try
+from waysout.domain.rules import Lever
+from waysout.domain.schema import LARGEST, Row, Value
 
 Matrix = NDArray[np.float64]
 Combos = NDArray[np.int64]
 Combo = tuple[int, ...]
 
+MOST_VALUES = 40
+"""Levels tried of a category that has very many."""
+
 MOST_LEVERS = 40
-"""Levers that get edits nobody named; of more than these, some are drawn."""
+"""Levers that get edits of our own; of more than these, some are drawn."""
 
 MOST_CHOICES = 200
 """Values of one lever beyond which only named ones are added."""
 
 _DRAWN = 40
+_POINTS = 9
+# Of a bin's width: a tenth is fine enough for a number that people like to read.
+_GRAINS = (1.0, 0.5, 0.2, 0.1)
 
-# How much an effect may be, in squared logits, before anything was asked: of a step over one edge,
-# of moving a number at all, of a category's level, and of one value beside its bin's others.
+# The prior variance of an effect, in squared logits: of a step over one edge, of moving a number at
+# all, of a category's level, and of one value beside the others of its bin.
 _EDGE, _MOVE, _LEVEL, _VALUE = 0.05, 0.1, 0.2, 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class EditChoice:
-    """One value of one lever; ``named`` where somebody proposed it.
+    """One value of one lever; ``named`` where an LLM proposed it.
 
-    ``effects`` are the numbers of what it is made of: a number that passes three edges has three
-    effects in common with one that passes four.
+    ``effects`` are the numbers of the effects it is made of: a number that passes three edges
+    shares three effects with one that passes four.
     """
 
     edit: Edit
@@ -67,7 +74,7 @@ class Tables:
 
     ``start`` is where each slot begins; ``effects`` has a column for each effect; ``squares`` and
     ``shares`` are the blocks of the distance (`Distance.blocks`); ``position`` orders a slot's
-    choices; ``unnamed`` is 1 where nobody proposed the choice.
+    choices; ``unnamed`` is 1 where no LLM proposed the choice.
     """
 
     start: NDArray[np.int64]
@@ -118,25 +125,54 @@ class EditLibrary:
     # Growing -----------------------------------------------------------------------------------
 
     def add(self, edit: Edit, *, named: bool = True) -> str | None:
-        """Add an edit, or return why it is none to be combined.
+        """Add an edit, or return why it cannot be combined.
 
-        What is known keeps its place, and gets the reason of who first named it.
+        A known edit keeps its place, and gets the reason given with the first proposal of it.
         """
-        bare = Edit(edit.feature, edit.value)
+        problem, bare = self.problem, Edit(edit.feature, edit.value)
         if bare in self._known:
-            self._name(edit, *self._known[bare])
+            slot, number = self._known[bare]
+            if not slot.choices[number].named:
+                slot.choices[number] = replace(slot.choices[number], edit=edit, named=True)
+                self._tables = None
             return None
-        row = self.problem.rules.apply(self.query, {edit.feature: edit.value})
-        moved = self.problem.rules.moved(self.query, row)
-        if self.problem.key(row) == self._query_key:
+        row = problem.rules.apply(self.query, {edit.feature: edit.value})
+        moved = problem.rules.moved(self.query, row)
+        key = problem.key(row)
+        if key == self._query_key:
             return "in the query's own bin"
         if len(moved) > 1:
             return "moves two levers at once"
-        self._place(edit, next(iter(moved)), row, named)
+        lever = next(iter(moved))
+        if lever not in self._numbers:
+            self._numbers[lever] = len(self.slots)
+            self.slots.append(Slot(lever))
+            self._blocks.append([(0.0, 0.0)])
+        slot = self.slots[self._numbers[lever]]
+        if not named and len(slot.choices) >= MOST_CHOICES:
+            return None
+        encoded = problem.schema.encode([row])
+        squares, shares = problem.distance.blocks(self._encoded, encoded)
+        at = problem.schema.index(edit.feature)
+        # Of a one-hot group, the first feature has the places 0 and 1, each other one its own.
+        position = float(np.nan_to_num(encoded[0, at])) if edit.feature == lever else 2.0 + at
+        self._alone.add(key)
+        self._known[bare] = (slot, len(slot.choices))
+        effects = tuple(self._effects_of(edit))
+        if any(other.effects == effects for other in slot.choices):
+            # Another value in the same bin, where the oracle may yet see a difference.
+            effects += (self._effect((edit.feature, "value", edit.value), _VALUE),)
+        slot.choices.append(EditChoice(edit, effects, position, named))
+        self._blocks[self._numbers[lever]].append((float(squares[0]), float(shares[0])))
+        self._tables = None
         return None
 
     def add_own(self, rng: np.random.Generator) -> None:
-        """Add edits that nobody named, for levers all over the table."""
+        """Add edits of our own, for levers all over the table.
+
+        A library that only an LLM fills is empty when the LLM talks nonsense, and a small LLM names
+        few levers. The price is edits without a reason; the rules bind them like all others.
+        """
         names = [name for name, lever in self._levers.items() if lever.is_open]
         if len(names) > MOST_LEVERS:
             drawn = rng.choice(len(names), MOST_LEVERS, replace=False)
@@ -147,7 +183,7 @@ class EditLibrary:
                 self.add(Edit(name, value), named=False)
 
     def add_drawn(self, rng: np.random.Generator) -> bool:
-        """Add values drawn at random that the key tells from all others; whether there were any.
+        """Add random values whose key differs from all others; returns whether there were any.
 
         Where a number has no bins or a category very many levels, own edits are only a sample.
         """
@@ -161,61 +197,25 @@ class EditLibrary:
                 self.add(Edit(name, value), named=False)
         return len(self) > before
 
-    def _name(self, edit: Edit, slot: Slot, number: int) -> None:
-        if not slot.choices[number].named:
-            slot.choices[number] = replace(slot.choices[number], edit=edit, named=True)
-            self._tables = None
+    def _effects_of(self, edit: Edit) -> Iterator[int]:
+        """Yield the effects of an edit: those of nearer values, and its own.
 
-    def _place(self, edit: Edit, lever: str, row: Row, named: bool) -> None:
-        if lever not in self._numbers:
-            self._numbers[lever] = len(self.slots)
-            self.slots.append(Slot(lever))
-            self._blocks.append([(0.0, 0.0)])
-        number = self._numbers[lever]
-        slot = self.slots[number]
-        if not named and len(slot.choices) >= MOST_CHOICES:
-            return
-        encoded = self.problem.schema.encode([row])
-        squares, shares = self.problem.distance.blocks(self._encoded, encoded)
-        at = self.problem.schema.index(edit.feature)
-        # Of a one-hot group, the first feature has the places 0 and 1, each other one its own.
-        position = float(np.nan_to_num(encoded[0, at])) if edit.feature == lever else 2.0 + at
-        self._alone.add(self.problem.key(row))
-        self._known[Edit(edit.feature, edit.value)] = (slot, len(slot.choices))
-        slot.choices.append(EditChoice(edit, self._effects_of(edit, slot), position, named))
-        self._blocks[number].append((float(squares[0]), float(shares[0])))
-        self._tables = None
-
-    # What an edit is made of -------------------------------------------------------------------
-
-    def _effects_of(self, edit: Edit, slot: Slot) -> tuple[int, ...]:
-        found = tuple(self._parts(edit, self._levers[edit.feature].now))
-        if any(other.effects == found for other in slot.choices):
-            # Another value in the same bin, where the oracle may yet see a difference.
-            found += (self._effect((edit.feature, "value", edit.value), _VALUE),)
-        return found
-
-    def _parts(self, edit: Edit, now: Value) -> Iterator[int]:
-        """Return the effects of an edit: those of nearer values, and its own."""
-        name, value = edit.feature, edit.value
-        if isinstance(value, (str, bool)) or value is None or now is None:
+        A number's effects are steps over the key's bin edges, shared by all values that pass them:
+        with one effect for each value nothing would be learned from its neighbours, and a slope
+        would have to be straight. Trees, the usual oracles, change in steps.
+        """
+        name, value, lever = edit.feature, edit.value, self._levers[edit.feature]
+        if isinstance(value, (str, bool)) or value is None or lever.now is None:
             yield self._effect((name, "level", value), _LEVEL)
             return
-        edges = self._edges(name)
-        here, there = bisect_left(edges, float(now)), bisect_left(edges, value)
-        way = "up" if value > float(now) else "down"
+        edges = list(self.problem.key.bins.get(name) or ())
+        if not edges:
+            edges = sorted(float(tried) for tried in values_to_try(lever) if tried is not None)
+        here, there = bisect_left(edges, float(lever.now)), bisect_left(edges, value)
+        way = "up" if value > float(lever.now) else "down"
         yield self._effect((name, way), _MOVE)
         for edge in range(here, there) if way == "up" else range(there, here):
             yield self._effect((name, "edge", edge), _EDGE)
-
-    def _edges(self, name: str) -> list[float]:
-        edges = self.problem.key.bins.get(name)
-        return list(edges) if edges else self._sampled_edges(name)
-
-    def _sampled_edges(self, name: str) -> list[float]:
-        """Return edges for a number that the key does not bin."""
-        values = values_to_try(self._levers[name])
-        return sorted(float(value) for value in values if value is not None)
 
     def _effect(self, what: tuple[object, ...], variance: float) -> int:
         if what not in self._effects:
@@ -228,11 +228,8 @@ class EditLibrary:
     @property
     def tables(self) -> Tables:
         """The choices as arrays; made anew when the library has grown."""
-        if self._tables is None:
-            self._tables = self._make_tables()
-        return self._tables
-
-    def _make_tables(self) -> Tables:
+        if self._tables is not None:
+            return self._tables
         sizes = np.array([len(slot) for slot in self.slots], dtype=np.int64)
         start = np.cumsum(sizes) - sizes
         effects = np.zeros((int(sizes.sum()), len(self.prior)))
@@ -244,7 +241,9 @@ class EditLibrary:
                 effects[i, list(choice.effects)] = 1.0
                 position[i], unnamed[i] = choice.position, not choice.named
         blocks = np.array([pair for pairs in self._blocks for pair in pairs]).reshape(-1, 2)
-        return Tables(start, sizes, effects, blocks[:, 0], blocks[:, 1], position, unnamed)
+        squares, shares = blocks[:, 0], blocks[:, 1]
+        self._tables = Tables(start, sizes, effects, squares, shares, position, unnamed)
+        return self._tables
 
     def padded(self, combos: Iterable[Combo]) -> Combos:
         """Return combinations as an array; those made when there were fewer slots are filled up."""
@@ -253,14 +252,14 @@ class EditLibrary:
         return np.array(filled, dtype=np.int64).reshape(len(found), width)
 
     def distances(self, combos: Combos) -> Matrix:
-        """Return how far combinations lead from the query, but for what followers do together."""
+        """Return how far combinations lead from the query, without joint effects of followers."""
         tables = self.tables
         places = tables.places(combos)
         squares, shares = tables.squares[places].sum(axis=1), tables.shares[places].sum(axis=1)
         return self.problem.distance.joined(squares, np.minimum(shares, 1.0))
 
     def unnamed(self, combos: Combos) -> Matrix:
-        """Return how many edits of each combination nobody proposed."""
+        """Return how many edits of each combination no LLM proposed."""
         tables = self.tables
         unnamed: Matrix = tables.unnamed[tables.places(combos)].sum(axis=1)
         return unnamed
@@ -271,7 +270,7 @@ class EditLibrary:
         return [slot.choices[choice - 1].edit for slot, choice in pairs if choice]
 
     def combo(self, row: Row) -> Combo | None:
-        """Return a row as a combination, its edits added if need be; None where it is none."""
+        """Return a row as a combination, adding missing edits; None if it cannot be one."""
         schema, combo = self.problem.schema, [0] * len(self.slots)
         for name in schema.changed(self.query, row):
             edit = Edit(name, row[schema.index(name)])
@@ -290,3 +289,69 @@ class EditLibrary:
         """Return the query after the edits of a combination."""
         edits = {edit.feature: edit.value for edit in self.edits(combo)}
         return self.problem.rules.apply(self.query, edits)
+
+
+# Values worth trying -----------------------------------------------------------------------------
+
+
+def values_to_try(lever: Lever, edges: Sequence[float] = ()) -> list[Value]:
+    """Return admitted values of a lever, each as near to the present one as its bin allows.
+
+    Rows in the same bins have the same key, so only one value a bin can count. The end of a bin
+    next to the present value changes least, and a round number near it can be read and said.
+
+    >>> from waysout.domain.schema import Feature
+    >>> income = Lever.of(Feature("income", "integer", range=(0, 900)), 240)
+    >>> values_to_try(income, [100, 250, 400, 800])
+    [100, 300, 500, 810]
+    """
+    if not lever.feature.is_numeric or lever.now is None or not edges:
+        return list(lever.sample(_POINTS if lever.feature.is_numeric else MOST_VALUES))
+    now, choices = float(lever.now), lever.choices()
+    if choices is None:
+        return list(_one_in_each_bin(lever, now, edges))
+    nearest: dict[int, float] = {}
+    numbers = (choice for choice in choices if isinstance(choice, (int, float)))
+    for value in sorted(numbers, key=lambda value: abs(value - now)):
+        nearest.setdefault(bisect_left(edges, value), value)
+    nearest.pop(bisect_left(edges, now), None)
+    return sorted(nearest.values())
+
+
+def _one_in_each_bin(lever: Lever, now: float, edges: Sequence[float]) -> Iterator[Value]:
+    # Where the lever has no end, the edges tell how far values go.
+    first, last = lever.bounds()
+    width = (edges[-1] - edges[0]) / max(1, len(edges) - 1) or abs(edges[0]) or 1.0
+    if lever.low <= -LARGEST:
+        first = min(first, edges[0] - width)
+    if lever.high >= LARGEST:
+        last = max(last, edges[-1] + width)
+    fine = lever.step or lever.feature.resolution
+    for i, (below, above) in enumerate(zip([first, *edges], [*edges, last], strict=True)):
+        if i == bisect_left(edges, now):
+            continue
+        # A bin begins just above its lower edge; only the lowest holds its own.
+        low = below
+        if i and fine:
+            low = lever.start + fine * (math.floor((below - lever.start) / fine + 1e-9) + 1)
+        elif i:
+            low = below + (above - below) * _GRAINS[-1]
+        low, high = max(low, first), min(above, last)
+        for value in _readable(low, high, upwards=now < low) if low <= high else ():
+            near = lever.towards(value, must_move=True)
+            # The value must stay in its bin: where no round number does, the end itself is taken.
+            if lever.admits(near) and bisect_left(edges, float(near or 0)) == i:
+                yield near
+                break
+
+
+def _readable(low: float, high: float, *, upwards: bool) -> Iterator[float]:
+    """Yield numbers of an interval from the near end on, rounder ones first."""
+    if high > low:
+        width = 10.0 ** math.floor(math.log10(high - low))
+        for grain in _GRAINS:
+            step = width * grain
+            steps = math.ceil(low / step - 1e-9) if upwards else math.floor(high / step + 1e-9)
+            if low <= steps * step <= high:
+                yield steps * step
+    yield from (low, high) if upwards else (high, low)

@@ -1,7 +1,7 @@
 """The nearest approved rows of the user's own data, as far as the rules let one become like them.
 
 What tools that look for a "nearest unlike neighbour" give: a neighbour is approved by its label,
-whatever the oracle says of it.
+whatever the oracle says about it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from waysout.domain.known import Known, approved, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.search.base import Case, Method, Search, least
-from waysout.search.batches import BATCH, BatchSearch, Idea
-from waysout.search.projection import Projection
+from waysout.search.batches import BATCH, BatchSearch, Candidate
+from waysout.search.space import Projection
 
 NEIGHBOURS = 500
 
@@ -34,7 +34,7 @@ class NearestRows(Method):
     batch: int = least(1, BATCH)
 
     def start(self, case: Case) -> Search:
-        """Return a search over the rows that are known."""
+        """Return a search over the known rows."""
         return _NearestSearch(case, need_known(case.known, "the method 'nearest'"), self)
 
 
@@ -43,18 +43,17 @@ class _NearestSearch(BatchSearch):
         super().__init__(case, method.batch)
         self._known = known
         self._numbers = nearest(case.problem, case.query, known, method.neighbours)
-        self._projection = Projection(case.problem, case.query)
-        self._nearest_first = self._make_ideas()
+        self._nearest_first = self._all_candidates()
 
-    def _make_ideas(self) -> Iterator[Idea]:
-        yes = self.case.problem.yes
+    def _all_candidates(self) -> Iterator[Candidate]:
+        project = Projection(self.case.problem, self.case.query)
         for number in self._numbers:
-            row = self._projection(self._known.rows[number])
-            idea = self._idea(row, f"like row {number} of your data ({yes})")
-            if idea is not None:
-                yield idea
+            reason = f"like row {number} of your data ({self.case.problem.yes})"
+            candidate = self._candidate(project(self._known.rows[number]), reason)
+            if candidate is not None:
+                yield candidate
 
-    def _batch(self, most: int) -> list[Idea]:
+    def _batch(self, most: int) -> list[Candidate]:
         return list(islice(self._nearest_first, most))
 
     def _nothing_left(self) -> str:
@@ -63,11 +62,8 @@ class _NearestSearch(BatchSearch):
         return f"all {len(self._numbers)} nearest approved rows of your data were tried"
 
 
-# Finding neighbours -----------------------------------------------------------------------------
-
-
 def nearest(problem: Problem, query: Row, known: Known, most: int) -> list[int]:
-    """Return the numbers of the approved rows nearest to a query; of equally near, the first."""
+    """Return the numbers of the approved rows nearest to a query; among equals, the first."""
     neighbours = approved(known, problem.schema)
     distances = problem.distance.between(problem.schema.encode([query])[0], neighbours.matrix)
     if most < len(distances):

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from waysout.domain.schema import Value
+from waysout.domain.schema import Row, Value
 from waysout.search.base import Case, Method, Search, least
-from waysout.search.batches import BATCH, BatchSearch, Idea
+from waysout.search.batches import BATCH, BatchSearch, Candidate
 
 
 @dataclass(frozen=True)
 class RandomEdits(Method):
     """Changes one to ``most_changes`` features, drawn at random, to values drawn at random.
 
-    A batch is made of at most ``tries`` draws. Where none of them is new and feasible, the search
+    A batch is made of at most ``tries`` draws. If none of them is new and feasible, the search
     ends.
     """
 
@@ -42,17 +42,11 @@ class _RandomSearch(BatchSearch):
         self._tries = method.tries
         self._rng = case.generator()
 
-    def _batch(self, most: int) -> list[Idea]:
-        ideas: list[Idea] = []
-        for _ in range(self._tries if self._levers else 0):
-            if len(ideas) == most:
-                break
-            idea = self._draw()
-            if idea is not None:
-                ideas.append(idea)
-        return ideas
+    def _batch(self, most: int) -> list[Candidate]:
+        drawn = (self._draw() for _ in range(self._tries if self._levers else 0))
+        return self._candidates((row for row in drawn if row is not None), most)
 
-    def _draw(self) -> Idea | None:
+    def _draw(self) -> Row | None:
         count = int(self._rng.integers(1, self._most_changes, endpoint=True))
         edits: dict[str, Value] = {}
         for i in self._rng.choice(len(self._levers), count, replace=False):
@@ -60,7 +54,7 @@ class _RandomSearch(BatchSearch):
             edits[name] = lever.draw(self._rng)
             if not lever.admits(edits[name]):
                 return None  # drawing anew is what keeps the admitted values equally likely
-        return self._idea(self.case.problem.rules.apply(self.case.query, edits))
+        return self.case.problem.rules.apply(self.case.query, edits)
 
     def _nothing_left(self) -> str:
         if not self._levers:

@@ -1,6 +1,6 @@
 """Recombine: the LLM names edits, and their combinations are searched without it.
 
-LLM calls are dear and oracle rows are cheap. So the LLM fills a library of single edits; a
+LLM calls are expensive and oracle rows are cheap. So the LLM fills a library of single edits; a
 surrogate learns from every answer of the oracle what each edit does; and combinations go to the
 oracle by their chance of a yes, how little they change, and how different they are.
 """
@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -20,15 +20,22 @@ from waysout.domain.memory import Past
 from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
-from waysout.llm.base import Reply, Request
+from waysout.llm.base import Reply
 from waysout.search.base import Case, Method, Search, least, within
-from waysout.search.candidates import MOST_MOVED, fingerprints, make_pool
-from waysout.search.compress import History, compressor
+from waysout.search.candidates import (
+    DECIMALS,
+    MOST_MOVED,
+    LeanOptions,
+    Ranking,
+    fingerprints,
+    make_pool,
+)
 from waysout.search.library import Combo, Combos, EditLibrary, Matrix
-from waysout.search.ranking import DECIMALS, LeanOptions, Ranking
-from waysout.search.scale import LogitScale
-from waysout.search.surrogate import Guess, Kind, surrogate
+from waysout.search.surrogate import Guess, Kind, LogitScale, surrogate
 from waysout.search.work import Propose, Work
+
+if TYPE_CHECKING:
+    from waysout.search.compress import History
 
 Pruning = Literal["none", "gzip", "rlbwt", "repair"]
 Ask = Literal["throughout", "stuck"]
@@ -37,28 +44,30 @@ AskAbout = Literal["query", "promising", "both"]
 _PARENTS = 12
 _POOLS = 20  # rules may forbid all of one
 _POOL_PER_ROW = 20  # combinations to choose from for each that is asked
-_BATCH_SHARE = 20  # a batch is at most a twentieth of what was asked before it
-_HOPELESS = 1e-9  # a chance so small that only quality still tells
+# A batch is at most a twentieth of the rows before it: five rows teach little when thousands have
+# answered, and solving the surrogate for every five would make long searches slow.
+_BATCH_SHARE = 20
+_HOPELESS = 1e-9  # a chance so small that only quality still counts
 
 
 @dataclass(frozen=True)
 class Recombine(Method):
     """Searches combinations of edits.
 
-    ``edits`` is how many edits an LLM call asks for. Calls end when ``patience`` of them in a row
-    brought nothing new. ``own_edits`` adds edits that nobody named, one for each bin of each
-    feature. ``ask`` says when the LLM is asked: ``"throughout"``, at the pace of the rows; or only
-    when ``"stuck"``: with B calls and N rows, when N ÷ (B + 1) rows in a row, since the last option
-    and the last reply, were all refused, and when there is nothing left to combine. A search that
-    never finds anything spends its calls all the same. ``ask_about`` says of which row the LLM is
-    asked: the query, the most promising row so far, or both in turn; ``remind`` tells it what it
+    ``edits`` is how many edits an LLM call asks for. Calls end after ``patience`` in a row brought
+    nothing new. ``own_edits`` adds edits that no LLM named, one for each bin of each feature.
+    ``ask`` says when the LLM is asked: ``"throughout"``, at the pace of the rows; or only when
+    ``"stuck"``: with B calls and N rows, when N ÷ (B + 1) rows in a row, since the last option and
+    the last reply, were all refused, and when there is nothing left to combine. A search that never
+    finds anything spends its calls all the same. ``ask_about`` says which row the LLM is asked
+    about: the query, the most promising row so far, or both in turn; ``remind`` tells it what it
     has named already.
 
     ``surrogate`` guesses what the oracle will say, as the mean of ``draws`` guesses (0: its best
     guess alone). With ``thompson``, every second batch until the first option follows a single
     guess. ``quality`` and ``novelty`` are the weights of few and small changes and of sets of
     features that were tried less often; ``needless`` and ``unnamed`` count against rows that only
-    add to an option found, and against each edit that nobody named. ``pruning`` drops combinations
+    add to an option found, and against each edit that no LLM named. ``pruning`` drops combinations
     whose key adds less than ``threshold`` to those asked before. ``batch`` rows are asked at once,
     later a twentieth of those asked before.
     """
@@ -67,6 +76,7 @@ class Recombine(Method):
     needs_llm: ClassVar[bool] = True
     needs_calls: ClassVar[bool] = False
 
+    # Twice the paper's K: the prompt costs more tokens than the reply, and a library wants breadth.
     edits: int = within(1, 50, 10)
     patience: int = least(1, 2)
     own_edits: bool = True
@@ -80,13 +90,14 @@ class Recombine(Method):
     quality: float = least(0, 0.2)
     novelty: float = least(0, 0.2)
     needless: float = least(0, 0.3)
+    # Named edits have a reason; small on purpose, to decide between near equals only.
     unnamed: float = least(0, 0.05)
     pruning: Pruning = "none"
     threshold: float = least(0, 0.01)
     batch: int = least(1, 5)
 
     def edits_a_call(self, k: int) -> int:
-        """Return ``edits``: here ``k`` only sets the rows."""
+        """Return ``edits``; ``k`` only sets the rows here, so that methods compare at equal rows."""
         return self.edits
 
     def start(self, case: Case) -> Search:
@@ -114,7 +125,11 @@ class RecombineSearch(Search):
         if method.own_edits:
             self.library.add_own(self._rng)
         self._surrogate = surrogate(method.surrogate, self.library)
-        self._history = None if method.pruning == "none" else History(compressor(method.pruning))
+        self._history: History | None = None
+        if method.pruning != "none":
+            from waysout.search.compress import History, compressor
+
+            self._history = History(compressor(method.pruning))
         self._scale = LogitScale(case)
         self._named: dict[str, Edit] = {}  # by the key of the query so edited
         self._replies = self._in_vain = self._batches = 0
@@ -127,12 +142,12 @@ class RecombineSearch(Search):
         self._seen: set[int] = set()  # by fingerprint, as is the next
         self._tried: Counter[int] = Counter()  # sets of levers, as combinations of 0 and 1
         if case.past:
-            self._go_on_from(case.past)
+            self._resume(case.past)
 
-    def _go_on_from(self, past: Past) -> None:
-        """Combine what was named before, and learn from what was answered, as far as rules allow.
+    def _resume(self, past: Past) -> None:
+        """Learn from an earlier search for this person, as far as today's rules allow.
 
-        The edits of what was answered join the library too, or nothing could be learned from it.
+        The edits of the answered rows join the library too, or nothing could be learned from them.
         """
         levers = self.case.problem.rules.levers(self.case.query)
         for edit in past.edits:
@@ -140,17 +155,14 @@ class RecombineSearch(Search):
             if lever.is_open and lever.admits(edit.value):
                 self._is_new(edit)
                 self.library.add(edit)
-        trials = [t for row in self._recalled if (t := self._past_trial(row)) is not None]
+        trials = []
+        for row in self._recalled:
+            combo = self.library.combo(row)
+            if combo is not None:
+                self._note_tried(combo)
+                trials.append(_Trial(combo, row, self.case.problem.key(row)))
         if trials:
-            self._heed(trials, past.answers([trial.row for trial in trials]))
-
-    def _past_trial(self, row: Row) -> _Trial | None:
-        """Return a row of before as a combination, where it is one."""
-        combo = self.library.combo(row)
-        if combo is None:
-            return None
-        self._note_tried(combo)
-        return _Trial(combo, row, self.case.problem.key(row))
+            self._learn(trials, past.answers([trial.row for trial in trials]))
 
     # Asking ------------------------------------------------------------------------------------
 
@@ -162,7 +174,9 @@ class RecombineSearch(Search):
             self._over(OutcomeKind.BUDGET_SPENT, f"all {rows} oracle rows are spent")
             return None
         work = self._more_edits() if self._is_time_to_ask() else None
-        work = work or self._more_rows() or self._more_edits() or self._drawn_rows()
+        work = work or self._more_rows() or self._more_edits()
+        if work is None and self.method.own_edits and self.library.add_drawn(self._rng):
+            work = self._more_rows()
         if work is None:
             asked = "every combination within reach was asked"
             self._over(OutcomeKind.EXHAUSTED, asked if len(self.library) else "no edit is known")
@@ -173,46 +187,51 @@ class RecombineSearch(Search):
         self._batches += 1
         return self._evaluate([trial.row for trial in trials], trials) if trials else None
 
-    def _drawn_rows(self) -> Work | None:
-        """Return rows of values drawn at random, once all that is known was asked."""
-        drawn = self.method.own_edits and self.library.add_drawn(self._rng)
-        return self._more_rows() if drawn else None
-
     def _more_edits(self) -> Work | None:
-        if not self._may_ask():
+        case, method = self.case, self.method
+        if case.proposer is None or not self._may_ask():
             return None
-        row = self._asked_about()
-        request = self._request(row)
+        row = case.query
+        about_query = method.ask_about == "query" or (
+            method.ask_about == "both" and self._replies % 2 == 0
+        )
+        if self._answered and not about_query:
+            row = self._answered[int(np.argmax(self._promise()))].row
+        named = tuple(self._named.values()) if method.remind else ()
+        request = case.proposer.request(
+            case.query, row, k=method.edits, named=named, temperature=method.temperature,
+            seed=case.seed, draw=self._next_draw,
+        )  # fmt: skip
         return None if request is None else self._propose(request, row)
 
     def _over(self, kind: OutcomeKind, reason: str) -> None:
-        if self._stale:
+        if self._in_vain >= self.method.patience:
             reason += f"; {self._in_vain} LLM calls in a row brought nothing new"
         elif self._refused:
             reason += "; the limit of tokens or money allowed no further LLM call"
         self._end(kind, reason)
 
     def refuse(self, work: Work) -> bool:
-        """Go on without the LLM where no call can be paid any more: rows are still to be had."""
+        """Go on without the LLM when no call can be paid for: there are still rows to ask.
+
+        A refusal is not recorded; a replay works it out from what was asked next.
+        """
         if not isinstance(work, Propose) or self._pending.pop(work.id, None) is None:
             return False
         self._calls -= 1
         self._refused = True
         return True
 
-    @property
-    def _stale(self) -> bool:
-        return self._in_vain >= self.method.patience
-
     def _may_ask(self) -> bool:
         """Whether the LLM may be asked for more edits, and still brings some."""
-        barred = self.case.proposer is None or self._refused or self._stale
+        stale = self._in_vain >= self.method.patience
+        barred = self.case.proposer is None or self._refused or stale
         return not barred and self.calls_left >= 1
 
     def _is_time_to_ask(self) -> bool:
-        """Whether the rows are as far spent as the calls: edits that come late want rows too.
+        """Whether the rows are spent as far as the calls: late edits need rows too.
 
-        Or, as ``ask`` may say, whether the rows of late were all asked in vain.
+        With ``ask="stuck"``, whether the latest rows were all refused.
         """
         if not self._may_ask():
             return False
@@ -223,26 +242,6 @@ class RecombineSearch(Search):
         if self.method.ask == "stuck":
             return self._barren >= rows / (calls + 1)
         return self._rows / rows >= self._replies / calls
-
-    def _request(self, row: Row) -> Request | None:
-        case, proposer = self.case, self.case.proposer
-        assert proposer is not None
-        return proposer.request(
-            case.query,
-            row,
-            k=self.method.edits,
-            named=tuple(self._named.values()) if self.method.remind else (),
-            temperature=self.method.temperature,
-            seed=case.seed,
-            draw=self._next_draw,
-        )
-
-    def _asked_about(self) -> Row:
-        """Return the row of which the LLM is asked next."""
-        about = self.method.ask_about
-        if about == "query" or not self._answered or (about == "both" and self._replies % 2 == 0):
-            return self.case.query
-        return self._answered[int(np.argmax(self._promise()))].row
 
     # Taking a reply in -------------------------------------------------------------------------
 
@@ -261,7 +260,10 @@ class RecombineSearch(Search):
         self.archive.rejections.update(why for why in refused if why)
 
     def _is_new(self, edit: Edit) -> bool:
-        """Note what was named; returns whether the key tells it from all that was named before."""
+        """Remember a named edit; returns whether its key differs from all that were named before.
+
+        Own edits do not count as named: an LLM that repeats ours still gives reasons.
+        """
         problem, query = self.case.problem, self.case.query
         key = problem.key(problem.rules.apply(query, {edit.feature: edit.value}))
         known = key in self._named or key == self.archive.query_key
@@ -271,48 +273,55 @@ class RecombineSearch(Search):
     # Choosing what to ask the oracle -----------------------------------------------------------
 
     def _batch(self) -> list[_Trial]:
-        """Return the next combinations to ask; none where none is left, as far as was looked."""
+        """Return the next combinations to ask; an empty list if no pool had a new one."""
         if not len(self.library):
             return []
         most = int(min(max(self.method.batch, len(self._answered) // _BATCH_SHARE), self.rows_left))
         guess = self._surrogate.guess(self.method.draws, self._rng)
+        tables = self.library.tables
+        alone = np.zeros((len(tables.slot), len(tables.sizes)), dtype=np.int64)
+        alone[np.arange(len(alone)), tables.slot] = tables.number
+        worth = guess(alone)[:, 0]
         for dry in range(_POOLS):
             # Where nothing new is near, combinations of ever more levers are looked at.
-            combos = self._fresh_pool(guess, most, MOST_MOVED + dry)
-            trials = self._take(self._ranked(combos, guess, most), most) if len(combos) else []
+            parents = self._parents(most)
+            combos, prints = make_pool(tables, parents, worth, self._rng, MOST_MOVED + dry)
+            fresh = [found not in self._seen for found in prints.tolist()]
+            combos = combos[np.array(fresh, dtype=np.bool_)]
+            trials = self._best(combos, guess, most) if len(combos) else []
             if trials:
                 return trials
         return []
 
-    def _fresh_pool(self, guess: Guess, most: int, most_moved: int) -> Combos:
-        tables, worth = self.library.tables, self._worth_alone(guess)
-        combos, prints = make_pool(tables, self._parents(most), worth, self._rng, most_moved)
-        fresh = [found not in self._seen for found in prints.tolist()]
-        return combos[np.array(fresh, dtype=np.bool_)]
+    def _parents(self, most: int) -> Combos:
+        """Return the combinations to go on from: none, the most promising, some that work."""
+        wanted = max(_PARENTS, most * _POOL_PER_ROW // len(self.library))
+        numbers = np.argsort(-self._promise(), kind="stable")[: wanted // 2].tolist()
+        valid = np.flatnonzero(self._valid)
+        if len(valid):
+            drawn = self._rng.choice(valid, min(wanted // 2, len(valid)), replace=False)
+            numbers += drawn.tolist()
+        return self.library.padded([(), *(self._answered[i].combo for i in numbers)])
 
-    def _ranked(self, combos: Combos, guess: Guess, most: int) -> Ranking:
+    def _best(self, combos: Combos, guess: Guess, most: int) -> list[_Trial]:
+        """Rank combinations, and return the best that can be asked at all."""
+        method = self.method
         chances = self._scale.chances(self._scale.start + guess(combos))
+        # The mean of the chances, not the chance at the mean, which would take a guess for
+        # knowledge; nor one draw's: rows are few, and once something works a bet costs more than
+        # it teaches.
         chance = chances[:, 0] if self._is_bold() else chances.mean(axis=1)
         moved = np.count_nonzero(combos, axis=1)
         quality = -np.log1p(self.library.distances(combos)) - np.log1p(moved)
-        return Ranking(
-            combos,
+        scores = (
             np.log(chance + _HOPELESS)
-            + self.method.quality * quality
-            - self.method.unnamed * self.library.unnamed(combos),
-            most=most,
-            novelty=self.method.novelty,
-            tried=self._tried,
-            needless=self.method.needless,
-            lean=self._lean,
+            + method.quality * quality
+            - method.unnamed * self.library.unnamed(combos)
         )
-
-    def _is_bold(self) -> bool:
-        """Whether to follow a single guess: every second batch until something is found."""
-        return self.method.thompson and not len(self.archive) and self._batches % 2 == 0
-
-    def _take(self, ranking: Ranking, most: int) -> list[_Trial]:
-        """Take the best of a ranking that can be asked at all."""
+        ranking = Ranking(
+            combos, scores, most=most, novelty=method.novelty, tried=self._tried,
+            needless=method.needless, lean=self._lean,
+        )  # fmt: skip
         trials: dict[str, _Trial] = {}  # by key
         while len(trials) < most and (combo := ranking.pop()) is not None:
             self._seen.add(_fingerprint(combo))
@@ -322,12 +331,16 @@ class RecombineSearch(Search):
                 trials[trial.key] = trial
         return list(trials.values())
 
+    def _is_bold(self) -> bool:
+        """Whether to follow a single guess: every second batch until something is found."""
+        return self.method.thompson and not len(self.archive) and self._batches % 2 == 0
+
     def _note_tried(self, combo: Combo) -> None:
         self._seen.add(_fingerprint(combo))
         self._tried[_fingerprint([choice > 0 for choice in combo])] += 1
 
     def _trial(self, combo: Combo) -> _Trial | None:
-        """Return a combination as a row to ask, or count why it is none."""
+        """Return a combination as a row to ask, or count why it cannot be asked."""
         problem, query = self.case.problem, self.case.query
         row = self.library.row(combo)
         key = problem.key(row)
@@ -342,23 +355,6 @@ class RecombineSearch(Search):
             return None
         return _Trial(combo, row, key)
 
-    def _worth_alone(self, guess: Guess) -> Matrix:
-        """Return what each choice does alone, by one guess."""
-        tables = self.library.tables
-        alone = np.zeros((len(tables.slot), len(tables.sizes)), dtype=np.int64)
-        alone[np.arange(len(alone)), tables.slot] = tables.number
-        return guess(alone)[:, 0]
-
-    def _parents(self, most: int) -> Combos:
-        """Return the combinations to go on from: none, the most promising, some that work."""
-        wanted = max(_PARENTS, most * _POOL_PER_ROW // len(self.library))
-        numbers = np.argsort(-self._promise(), kind="stable")[: wanted // 2].tolist()
-        valid = np.flatnonzero(self._valid)
-        if len(valid):
-            drawn = self._rng.choice(valid, min(wanted // 2, len(valid)), replace=False)
-            numbers += drawn.tolist()
-        return self.library.padded([(), *(self._answered[i].combo for i in numbers)])
-
     def _promise(self) -> Matrix:
         """Return how near each answered row is to a yes, and with how few changes."""
         chances = self._scale.chances(np.array(self._logits))
@@ -370,15 +366,17 @@ class RecombineSearch(Search):
     # Taking the oracle's answers in ------------------------------------------------------------
 
     def _on_answers(self, trials: Sequence[_Trial], rows: Sequence[Row], answers: Answers) -> None:
-        self._heed(trials, answers)
+        self._learn(trials, answers)
         valid_now = self._valid[-len(trials) :]
         self._barren = 0 if any(valid_now) else self._barren + len(trials)
         said = zip(answers.probability.tolist(), valid_now, strict=True)
         for trial, (chance, valid) in zip(trials, said, strict=True):
-            self.archive.take(trial.row, trial.key, chance, valid, self._reasons(trial))
+            edits = self.library.edits(trial.combo)
+            reasons = tuple(f"{edit.feature}: {edit.reason}" for edit in edits if edit.reason)
+            self.archive.take(trial.row, trial.key, chance, valid, reasons)
 
-    def _heed(self, trials: Sequence[_Trial], answers: Answers) -> None:
-        """Learn from answers, be they of today or of before."""
+    def _learn(self, trials: Sequence[_Trial], answers: Answers) -> None:
+        """Learn from answers of this search or an earlier one."""
         met = self.case.problem.goal.met(answers).tolist()
         for trial, chance, yes in zip(trials, answers.probability.tolist(), met, strict=True):
             valid = self.archive.is_valid(trial.row, yes)
@@ -392,10 +390,6 @@ class RecombineSearch(Search):
         combos = self.library.padded(trial.combo for trial in trials)
         gained = np.array(self._logits[-len(trials) :]) - self._scale.start
         self._surrogate.learn(combos, gained)
-
-    def _reasons(self, trial: _Trial) -> tuple[str, ...]:
-        edits = self.library.edits(trial.combo)
-        return tuple(f"{edit.feature}: {edit.reason}" for edit in edits if edit.reason)
 
 
 def _fingerprint(combo: Sequence[int]) -> int:

@@ -1,7 +1,8 @@
-"""A query's open levers as numbers, and typed rows that keep the rules out of such numbers."""
+"""The rows a query may become: as numbers, as typed rows, and projected onto the rules."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,14 +12,49 @@ from numpy.typing import NDArray
 from waysout.domain.problem import Problem
 from waysout.domain.rules.base import Lever
 from waysout.domain.schema import Row, Value
-from waysout.search.projection import Projection
-from waysout.search.ranking import DECIMALS
+from waysout.search.candidates import DECIMALS
 
 Matrix = NDArray[np.float64]
 
 
+class Projection:
+    """Makes a query as like other rows as the rules allow."""
+
+    def __init__(self, problem: Problem, query: Row) -> None:
+        self.problem = problem
+        self.query = query
+        levers = problem.rules.levers(query)
+        self._levers = {name: lever for name, lever in levers.items() if lever.is_open}
+        # A value that breaks a rule about itself cannot stay, however like the other's it is.
+        self._broken = {violation.features for violation in problem.violations(query, query)}
+
+    def __call__(self, goal: Row) -> Row:
+        """Return the query made like another row; the query itself where nothing can change.
+
+        Where rules about several features forbid it, edits are undone one by one: of those the
+        broken rule names, the smallest first, since the large ones are what makes the rows alike.
+        """
+        schema, apply = self.problem.schema, self.problem.rules.apply
+        edits: dict[str, Value] = {}
+        for name, lever in self._levers.items():
+            value = lever.towards(goal[schema.index(name)], must_move=(name,) in self._broken)
+            if value != lever.now:
+                edits[name] = value
+        row, sizes = apply(self.query, edits), dict[str, float]()
+        while edits and (broken := self.problem.violations(self.query, row)):
+            if not sizes:  # how far each edit alone leads away; most rows need no such sizes
+                alone = [apply(self.query, {name: value}) for name, value in edits.items()]
+                encoded = schema.encode([self.query, *alone])
+                distances = self.problem.distance.between(encoded[0], encoded[1:]).tolist()
+                sizes = dict(zip(edits, distances, strict=True))
+            named = [name for name in edits if name in broken[0].features]
+            del edits[min(named or edits, key=sizes.__getitem__)]
+            row = apply(self.query, edits)
+        return row
+
+
 class Space:
-    """What one query may become. Rows are those of a matrix as `Schema.encode` makes it."""
+    """What one query may become, as rows of a matrix encoded by `Schema.encode`."""
 
     def __init__(self, problem: Problem, query: Row) -> None:
         self.problem = problem
@@ -35,22 +71,22 @@ class Space:
     def rows(self, matrix: Matrix) -> list[Row]:
         """Return the typed rows nearest to encoded ones that keep the rules, where there are any.
 
-        What may not change is the query's own, and so is what did not change.
+        What may not change is the query's own, and so is what did not change. Rows are projected
+        rather than refused: a method that knows no rules would otherwise look weaker than it is.
         """
-        columns = [self._typed(column, matrix[:, column]) for column in range(len(self.start))]
-        return [self._kept(row) for row in zip(*columns, strict=True)]
-
-    def _typed(self, column: int, numbers: Matrix) -> list[Value]:
-        now, lever = self.query[column], self.levers.get(column)
-        if lever is None:
-            return [now] * len(numbers)
-        # A query's number may have more decimals than its feature: as it stands, it may stay.
-        stays = np.equal(numbers, self.start[column]).tolist()
-        found = lever.feature.decode(numbers)
-        return [now if same else value for value, same in zip(found, stays, strict=True)]
-
-    def _kept(self, row: Row) -> Row:
-        return self._project(row) if self.problem.violations(self.query, row) else row
+        columns: list[Sequence[Value]] = []
+        for column, now in enumerate(self.query):
+            numbers, lever = matrix[:, column], self.levers.get(column)
+            if lever is None:
+                columns.append([now] * len(matrix))
+                continue
+            # A query's number may have more decimals than its feature: as it stands, it may stay.
+            stays = np.equal(numbers, self.start[column]).tolist()
+            typed = zip(lever.feature.decode(numbers), stays, strict=True)
+            columns.append([now if same else value for value, same in typed])
+        broken = self.problem.violations
+        rows = zip(*columns, strict=True)
+        return [self._project(row) if broken(self.query, row) else row for row in rows]
 
     def distances(self, matrix: Matrix) -> Matrix:
         """Return how far encoded rows are from the query."""
@@ -104,7 +140,7 @@ class Coordinates:
 
     @property
     def reach(self) -> float:
-        """How large a coordinate need be for the farthest value there is."""
+        """How large a coordinate must be to reach the farthest value."""
         return max((axis.reach for axis in self._axes), default=0.0)
 
     def encoded(self, points: Matrix) -> Matrix:
@@ -167,12 +203,9 @@ class _Choices:
     def end(self) -> int:
         return self.first + 1 + len(self.choices)
 
-    @cached_property
-    def _codes(self) -> Matrix:
-        encode = self.lever.feature.encode
-        return np.array([encode(value) for value in (self.lever.now, *self.choices)])
-
     def encoded(self, points: Matrix) -> Matrix:
         ahead = points + np.eye(1, points.shape[1])
-        found: Matrix = self._codes[np.argmax(ahead, axis=1)]
+        encode = self.lever.feature.encode
+        codes = np.array([encode(value) for value in (self.lever.now, *self.choices)])
+        found: Matrix = codes[np.argmax(ahead, axis=1)]
         return found

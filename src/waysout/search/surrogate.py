@@ -1,20 +1,23 @@
 """Surrogates: what the oracle will say of a combination, guessed from what it said of others.
 
 A surrogate learns logits, counted from the query's own, and gives several guesses for each
-combination. They differ as much as it is unsure: the mean of what follows from each is a fair
-chance, and one alone is a bold bet (Thompson sampling).
+combination. They differ as much as it is unsure: the mean of the chances that follow from them is a
+fair chance, and one alone is a bold bet (Thompson sampling). `LogitScale` translates between the
+oracle's probabilities, logits and chances.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waysout.errors import MissingExtra
+from waysout.search.base import Case
 from waysout.search.library import Combos, EditLibrary, Matrix
 
 Kind = Literal["linear", "pairwise", "trees", "none"]
@@ -28,6 +31,10 @@ _MOST_PAIRED = 24
 _PAIR = 0.1
 _TREES = 16
 
+_SOFTNESS = 0.4  # of the step from no to yes, in logits
+_CERTAIN, _LABEL = 0.005, 0.12  # how near to 0 and 1 a probability, and a mere label, are taken
+_FINEST = 1e-6  # the same for a probability where the goal itself is as near
+
 
 class Surrogate(ABC):
     """Learns from the oracle's answers."""
@@ -37,11 +44,11 @@ class Surrogate(ABC):
 
     @abstractmethod
     def learn(self, combos: Combos, logits: Matrix) -> None:
-        """Take in how much likelier a yes became than it was for the query."""
+        """Learn how far each combination moved the logit from the query's."""
 
     @abstractmethod
     def guess(self, draws: int, rng: np.random.Generator) -> Guess:
-        """Return so many guesses, drawn once; none is one guess, the mean."""
+        """Return a function that makes ``draws`` guesses; with 0 draws, the mean alone."""
 
 
 class NoSurrogate(Surrogate):
@@ -78,7 +85,12 @@ class LinearSurrogate(Surrogate):
     def guess(self, draws: int, rng: np.random.Generator) -> Guess:
         """Draw effects from the posterior."""
         self._grow()
-        weights, tables = self._weights(draws, rng), self.library.tables
+        factor = np.linalg.cholesky(self._precision + np.diag(1.0 / np.array(self._prior)))
+        centre = np.linalg.solve(factor, self._moment)[:, None]
+        noise = rng.standard_normal((len(factor), draws)) if draws else 0.0
+        # The mean and what the draws add to it are solved for together.
+        weights: Matrix = np.linalg.solve(factor.T, centre + noise)
+        tables = self.library.tables
         each = tables.effects @ weights[self._effects]
 
         def guesses(combos: Combos) -> Matrix:
@@ -86,14 +98,6 @@ class LinearSurrogate(Surrogate):
             return sums + self._together(combos, weights)
 
         return guesses
-
-    def _weights(self, draws: int, rng: np.random.Generator) -> Matrix:
-        factor = np.linalg.cholesky(self._precision + np.diag(1.0 / np.array(self._prior)))
-        centre = np.linalg.solve(factor, self._moment)[:, None]
-        noise = rng.standard_normal((len(factor), draws)) if draws else 0.0
-        # The mean and what the draws add to it are solved for together.
-        weights: Matrix = np.linalg.solve(factor.T, centre + noise)
-        return weights
 
     def _design(self, combos: Combos) -> Matrix:
         tables = self.library.tables
@@ -164,16 +168,6 @@ class TreesSurrogate(Surrogate):
 
     def guess(self, draws: int, rng: np.random.Generator) -> Guess:
         """Grow trees on all answers so far, with the query itself among them."""
-        forest = self._forest(draws, rng)
-
-        def guesses(combos: Combos) -> Matrix:
-            places = self._placed(combos)
-            each = np.array([tree.predict(places) for tree in forest.estimators_])
-            return each.T if draws else each.mean(axis=0)[:, None]
-
-        return guesses
-
-    def _forest(self, draws: int, rng: np.random.Generator) -> Any:
         try:
             from sklearn.ensemble import ExtraTreesRegressor
         except ImportError as error:
@@ -184,10 +178,17 @@ class TreesSurrogate(Surrogate):
         logits = np.concatenate([np.zeros(1), *self._logits])
         seed = int(rng.integers(2**31))
         forest = ExtraTreesRegressor(draws or _TREES, bootstrap=True, random_state=seed)
-        return forest.fit(self._placed(combos), logits)
+        forest.fit(self._placed(combos), logits)
+
+        def guesses(combos: Combos) -> Matrix:
+            places = self._placed(combos)
+            each = np.array([tree.predict(places) for tree in forest.estimators_])
+            return each.T if draws else each.mean(axis=0)[:, None]
+
+        return guesses
 
     def _placed(self, combos: Combos) -> NDArray[np.float32]:
-        """Return where each lever stands, which is what a tree can split."""
+        """Return the position of each lever, which is what a tree can split."""
         tables = self.library.tables
         return tables.position[tables.places(combos)].astype(np.float32)
 
@@ -203,3 +204,55 @@ _KINDS: dict[Kind, type[Surrogate]] = {
 def surrogate(kind: Kind, library: EditLibrary) -> Surrogate:
     """Return a surrogate by name, for one library."""
     return _KINDS[kind](library)
+
+
+class LogitScale:
+    """Turns the oracle's answers into logits, on which effects add up, and back into chances."""
+
+    def __init__(self, case: Case) -> None:
+        goal = self._goal = case.problem.goal
+        yes, here = goal.threshold(0.5), goal.worth(case.probability)
+        # How near to 0 and 1 probabilities are told apart: beyond where the yes begins.
+        ends = (end / 10 for end in (yes, 1.0 - yes, 1.0 - max(yes, here)))
+        self._least = max(_FINEST, min(_CERTAIN, *ends))
+        if case.problem.oracle.labels_only:
+            self._least = _LABEL
+        # The end of an interval goal, beyond which it is a no again. There the logit is that of the
+        # probability itself: its worth falls again, and no sum of effects would follow that.
+        self._high: float | None = None
+        if goal.at_least is not None and goal.at_most is not None:
+            self._high = self._logit(goal.at_most)
+        self.start = self._logit_of(case.probability)
+        """The query's own logit."""
+        self._yes = self._logit(yes)
+        self._highest_no, self._lowest_yes = -math.inf, math.inf
+
+    def logit(self, probability: float, yes: bool) -> float:
+        """Return an answer's logit, and learn from it where a no becomes a yes."""
+        found = self._logit_of(probability)
+        if yes:
+            self._lowest_yes = min(self._lowest_yes, found)
+        else:
+            self._highest_no = max(self._highest_no, found)
+        return found
+
+    def chances(self, logits: Matrix) -> Matrix:
+        """Return the chance of a yes at each logit."""
+        if self._high is not None:
+            return _rises(logits - self._yes) * _rises(self._high - logits)
+        border = self._yes
+        if self._highest_no < self._lowest_yes:  # a model of several classes may decide elsewhere
+            border = min(max(border, self._highest_no), self._lowest_yes)
+        return _rises(logits - border)
+
+    def _logit_of(self, probability: float) -> float:
+        return self._logit(probability if self._high is not None else self._goal.worth(probability))
+
+    def _logit(self, worth: float) -> float:
+        inside = min(max(worth, self._least), 1.0 - self._least)
+        return math.log(inside / (1.0 - inside))
+
+
+def _rises(logits: Matrix) -> Matrix:
+    chances: Matrix = 1.0 / (1.0 + np.exp(-logits / _SOFTNESS))
+    return chances

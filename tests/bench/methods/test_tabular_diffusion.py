@@ -156,7 +156,7 @@ def test_it_goes_deeper_while_too_little_is_approved(drawn: Drawn) -> None:
 def test_farther_down_it_draws_and_counts_anew() -> None:
     search = QUICK.start(make_case(known=PEOPLE))
     assert isinstance(search, _DiffusionSearch)
-    refused = search._idea(row(term=24))
+    refused = search._candidate(row(term=24))
     assert refused is not None
     search._drawn = [row(term=36)]
     search._learn([refused] * 10, [0.9] * 10, [True] * 10)

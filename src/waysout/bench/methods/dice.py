@@ -23,7 +23,7 @@ from waysout.domain.schema import Row
 from waysout.errors import MissingExtra
 from waysout.search.base import Case, Method, Search, least
 from waysout.search.nearest import nearest
-from waysout.search.projection import Projection
+from waysout.search.space import Projection
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,7 @@ from waysout.bench.methods.borrowed import GlobalDraws, unheard
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
 from waysout.search.base import Case
-from waysout.search.batches import BatchSearch, Idea
+from waysout.search.batches import BatchSearch, Candidate
 
 Scores = NDArray[np.float64]
 
@@ -172,7 +172,7 @@ class ForeignSearch(BatchSearch):
         super()._end(kind, reason)
         self.close()
 
-    def _batch(self, most: int) -> list[Idea]:
+    def _batch(self, most: int) -> list[Candidate]:
         with self._draws.lent():
             try:
                 return self._questions(most)
@@ -181,22 +181,22 @@ class ForeignSearch(BatchSearch):
                 if self._foreign.running:
                     self._foreign.close()
 
-    def _questions(self, most: int) -> list[Idea]:
+    def _questions(self, most: int) -> list[Candidate]:
         until = time.monotonic() + self._patience
         while True:
             rows = self._foreign.resume(self._scores(), until - time.monotonic())
             if rows is None:
                 self._reason = self._why()
                 return []
-            ideas = self._new(rows, most)
-            if ideas:
-                self._foreign.evaluate.asked += len(ideas)
-                return ideas
+            batch = self._new(rows, most)
+            if batch:
+                self._foreign.evaluate.asked += len(batch)
+                return batch
 
-    def _new(self, rows: Sequence[Row], most: int) -> list[Idea]:
+    def _new(self, rows: Sequence[Row], most: int) -> list[Candidate]:
         """Return what must be asked before the foreign code goes on, as far as the budget goes."""
         self._awaited = [(row, self.case.problem.key(row)) for row in rows]
-        return self._ideas(rows, most)
+        return self._candidates(rows, most)
 
     def _scores(self) -> Scores:
         """Return what the foreign code waits for."""
@@ -205,10 +205,10 @@ class ForeignSearch(BatchSearch):
         return np.array(found, dtype=np.float64)
 
     def _learn(
-        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+        self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
     ) -> None:
-        for idea, chance, is_valid in zip(ideas, chances, valid, strict=True):
-            self._known[idea.key] = self._score(chance, is_valid)
+        for candidate, chance, is_valid in zip(batch, chances, valid, strict=True):
+            self._known[candidate.key] = self._score(chance, is_valid)
 
     def _score(self, chance: float, valid: bool) -> float:
         # Nowhere near 0.5, where one tool says yes and another no.

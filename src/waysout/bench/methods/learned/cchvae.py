@@ -24,7 +24,7 @@ from waysout.domain.problem import Problem
 from waysout.domain.rules import Immutable
 from waysout.domain.schema import Row
 from waysout.search.base import Case, Method, Search, Tell, least, unheard, within
-from waysout.search.batches import BATCH, BatchSearch, Idea
+from waysout.search.batches import BATCH, BatchSearch, Candidate
 from waysout.search.space import Space
 
 _SURVEY = 4  # a quarter of the rows goes to rings that nothing is known of
@@ -113,32 +113,32 @@ class _RingSearch(BatchSearch):
         """Decoding takes time."""
         return True
 
-    def _batch(self, most: int) -> list[Idea]:
-        ideas = self._look(most)
-        while not ideas and self._keep > 0:
+    def _batch(self, most: int) -> list[Candidate]:
+        batch = self._look(most)
+        while not batch and self._keep > 0:
             # What is left differs from what was asked by less: better than to ask nothing.
             self._keep = self._keep / 2 if self._keep > _SHARPEST else 0.0
             self._rings.reopen()
-            ideas = self._look(most)
-        return ideas
+            batch = self._look(most)
+        return batch
 
-    def _look(self, most: int) -> list[Idea]:
+    def _look(self, most: int) -> list[Candidate]:
         while (ring := self._rings.next()) is not None:
             fewest = _FEWEST if self._rings.asked[ring] else 1
             wanted = min(most, max(self._survey, fewest))
-            ideas = list(islice(self._make_ideas(ring, wanted), wanted))
-            if ideas:
-                return ideas
+            batch = list(islice(self._make_candidates(ring, wanted), wanted))
+            if batch:
+                return batch
             self._rings.leave(ring)
         return []
 
-    def _make_ideas(self, ring: int, wanted: int) -> Iterator[Idea]:
+    def _make_candidates(self, ring: int, wanted: int) -> Iterator[Candidate]:
         for _ in range(_TRIES):
             for drawn, row in self._decoded(self._places(ring, max(wanted, _FEWEST))):
                 self._drawn.add(drawn)
-                idea = self._idea(row)
-                if idea is not None:
-                    yield idea
+                candidate = self._candidate(row)
+                if candidate is not None:
+                    yield candidate
 
     def _places(self, ring: int, count: int) -> Matrix:
         """Draw latent places in a ring, in all directions."""
@@ -160,9 +160,9 @@ class _RingSearch(BatchSearch):
         return zip(fresh, self._space.rows(matrix), strict=True)
 
     def _learn(
-        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+        self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
     ) -> None:
-        self._rings.note(len(ideas), sum(valid))
+        self._rings.note(len(batch), sum(valid))
 
     def _nothing_left(self) -> str:
         if not self._rings.asked.size:

@@ -21,8 +21,8 @@ from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.search.base import Case, Method, Search, Tell, least, unheard, within
-from waysout.search.batches import BatchSearch, Idea
-from waysout.search.projection import Projection
+from waysout.search.batches import BatchSearch, Candidate
+from waysout.search.space import Projection
 
 BATCH = 25
 
@@ -108,22 +108,22 @@ class _DiffusionSearch(BatchSearch):
         """Draw no more; whoever waited has left."""
         self._closed = True
 
-    def _batch(self, most: int) -> list[Idea]:
-        ideas: list[Idea] = []
+    def _batch(self, most: int) -> list[Candidate]:
+        batch: list[Candidate] = []
         for _ in range(self._method.tries if self._movable else 0):
             if self._closed:
                 break
-            before = len(ideas)
+            before = len(batch)
             self._drawn = self._drawn or self._draw()
-            while self._drawn and len(ideas) < most:
-                idea = self._idea(self._projection(self._drawn.pop()))
-                if idea is not None:
-                    ideas.append(idea)
-            if len(ideas) == most:
+            while self._drawn and len(batch) < most:
+                candidate = self._candidate(self._projection(self._drawn.pop()))
+                if candidate is not None:
+                    batch.append(candidate)
+            if len(batch) == most:
                 break
-            if len(ideas) == before:
+            if len(batch) == before:
                 self._go_deeper()
-        return ideas
+        return batch
 
     def _draw(self) -> list[Row]:
         """Return new rows, as the model has them; last comes first."""
@@ -138,10 +138,10 @@ class _DiffusionSearch(BatchSearch):
         self._asked_here = self._found_here = 0
 
     def _learn(
-        self, ideas: Sequence[Idea], chances: Sequence[float], valid: Sequence[bool]
+        self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
     ) -> None:
         # All batches of a strength count: one with bad luck says little.
-        self._asked_here += len(ideas)
+        self._asked_here += len(batch)
         self._found_here += sum(valid)
         if self._found_here < self._method.enough * self._asked_here:
             self._go_deeper()
