@@ -315,7 +315,7 @@ def values_to_try(lever: Lever, edges: Sequence[float] = ()) -> list[Value]:
     for value in sorted(numbers, key=lambda value: abs(value - now)):
         nearest.setdefault(bisect_left(edges, value), value)
     nearest.pop(bisect_left(edges, now), None)
-    return sorted(nearest.values())
+    return [*sorted(nearest.values())]
 
 
 def _one_in_each_bin(lever: Lever, now: float, edges: Sequence[float]) -> Iterator[Value]:

@@ -97,7 +97,7 @@ class Recombine(Method):
     batch: int = least(1, 5)
 
     def edits_a_call(self, k: int) -> int:
-        """Return ``edits``; ``k`` only sets the rows here, so that methods compare at equal rows."""
+        """Return ``edits``; ``k`` only sets the rows, so that methods compare at equal rows."""
         return self.edits
 
     def start(self, case: Case) -> Search:

@@ -1,7 +1,7 @@
 """Compressors, and what one more key adds to a compressed history of keys.
 
-`COMPRESSORS` is the one table of compressors, `compressor` looks one up; `history.History`
-measures the gain ΔC that compression-guided pruning decides by.
+`COMPRESSORS` is the one table of compressors, `compressor` looks one up; `History` measures the
+gain ΔC that compression-guided pruning decides by. The package loads only when a search prunes.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from waysout.errors import InputError, unknown
-from waysout.search.compress.base import Compressor
+from waysout.search.compress.base import Compressor, History
 from waysout.search.compress.gzip import Gzip
-from waysout.search.compress.history import History
 from waysout.search.compress.repair import RePair
 from waysout.search.compress.rlbwt import RLBWT
 
@@ -19,7 +18,7 @@ COMPRESSORS: Mapping[str, Compressor] = {c.name: c for c in (Gzip(), RLBWT(), Re
 
 
 def compressor(name: str) -> Compressor:
-    """Return a compressor by its name, or say which there are."""
+    """Return a compressor by its name; an unknown name lists the known ones."""
     if name not in COMPRESSORS:
         raise InputError(unknown("compressor", name, COMPRESSORS))
     return COMPRESSORS[name]

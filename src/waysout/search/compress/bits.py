@@ -6,7 +6,7 @@
   limit just over a power of two does not make every number a whole bit longer.
 - *alphabet*: which byte values occur, as the gaps between them.
 
-The last byte is filled up with zeros; readers know from what they read where the end is.
+The last byte is filled up with zeros; a reader knows from what it reads where the end is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BitWriter:
 
     def below(self, number: int, limit: int) -> None:
         """Write a number that the reader knows to lie in 0…limit−1."""
-        width, short = _truncated(limit)
+        width, short = truncated(limit)
         if number >= short:
             number, width = number + short, width + 1
         if width:
@@ -62,43 +62,7 @@ class BitWriter:
         return int(bits.ljust(8 * size, "0") or "0", 2).to_bytes(size, "big")
 
 
-class BitReader:
-    """Reads what a `BitWriter` packed, in the same order."""
-
-    def __init__(self, data: bytes) -> None:
-        self._bits = f"{int.from_bytes(data, 'big'):0{8 * len(data)}b}"
-        self._at = 0
-
-    def flag(self) -> bool:
-        """Read one bit."""
-        return self._take(1) == 1
-
-    def gamma(self) -> int:
-        """Read a number ≥ 1."""
-        zeros = self._bits.index("1", self._at) - self._at
-        self._at += zeros
-        return self._take(zeros + 1)
-
-    def below(self, limit: int) -> int:
-        """Read a number in 0…limit−1."""
-        width, short = _truncated(limit)
-        number = self._take(width)
-        return number if number < short else 2 * number + self._take(1) - short
-
-    def alphabet(self) -> list[int]:
-        """Read byte values in rising order."""
-        symbols: list[int] = []
-        for _ in range(self.below(256) + 1):
-            symbols.append((symbols[-1] if symbols else -1) + self.gamma())
-        return symbols
-
-    def _take(self, width: int) -> int:
-        taken = self._bits[self._at : self._at + width]
-        self._at += width
-        return int(taken or "0", 2)
-
-
-def _truncated(limit: int) -> tuple[int, int]:
+def truncated(limit: int) -> tuple[int, int]:
     """Return the width of the short codes and how many numbers get one."""
     width = limit.bit_length() - 1
     return width, 2 ** (width + 1) - limit

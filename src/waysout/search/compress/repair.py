@@ -24,7 +24,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from waysout.search.compress.base import Compressor
-from waysout.search.compress.bits import BitReader, BitWriter
+from waysout.search.compress.bits import BitWriter
 
 
 class Grammar(NamedTuple):
@@ -43,17 +43,21 @@ class RePair(Compressor):
     def compress(self, data: bytes) -> bytes:
         """Return ``data``, compressed."""
         bits = BitWriter()
-        grammar = _renumbered(data, *pair_up(data))
-        bits.gamma(len(grammar.sequence) + 1)
-        if data:
-            _write(bits, grammar)
+        alphabet, rules, sequence = _renumbered(data, *pair_up(data))
+        bits.gamma(len(sequence) + 1)
+        if not data:
+            return bits.packed()
+        symbols = len(alphabet) + len(rules)
+        bits.alphabet(alphabet)
+        bits.gamma(len(rules) + 1)
+        begins = Counter(left for left, _ in rules)
+        for symbol in range(symbols):
+            for _ in range(begins[symbol]):
+                bits.flag(True)
+            bits.flag(False)
+        for symbol in [right for _, right in rules] + sequence:
+            bits.below(symbol, symbols)
         return bits.packed()
-
-    def decompress(self, data: bytes) -> bytes:
-        """Return what `compress` was given."""
-        bits = BitReader(data)
-        length = bits.gamma() - 1
-        return _expanded(_read(bits, length)) if length else b""
 
 
 def pair_up(data: bytes) -> tuple[list[str], str]:
@@ -82,17 +86,13 @@ def pair_up(data: bytes) -> tuple[list[str], str]:
             symbol = chr(256 + len(pairs))
             pairs.append(pair)
             text = symbol.join(pieces)
-            for new, times in _neighbours(pieces, symbol).items():
+            # The pairs that the new symbol makes between the pieces; counted never too few.
+            made = Counter([(piece[-1:] or symbol) + symbol for piece in pieces[:-1]])
+            made.update([symbol + piece[0] for piece in pieces[1:] if piece])
+            for new, times in made.items():
                 if times > 1:
                     heapq.heappush(queue, (-times, new))
     return pairs, text
-
-
-def _neighbours(pieces: list[str], symbol: str) -> Counter[str]:
-    """Count the pairs that a new symbol makes, standing between the pieces; never too few."""
-    pairs = Counter([(piece[-1:] or symbol) + symbol for piece in pieces[:-1]])
-    pairs.update([symbol + piece[0] for piece in pieces[1:] if piece])
-    return pairs
 
 
 def _renumbered(data: bytes, pairs: list[str], rest: str) -> Grammar:
@@ -113,42 +113,3 @@ def _renumbered(data: bytes, pairs: list[str], rest: str) -> Grammar:
     number = {symbol: i for i, symbol in enumerate(order)}
     rules = [(number[pair[0]], number[pair[1]]) for pair in made]
     return Grammar(alphabet, rules, [number[symbol] for symbol in rest])
-
-
-def _write(bits: BitWriter, grammar: Grammar) -> None:
-    alphabet, rules, sequence = grammar
-    symbols = len(alphabet) + len(rules)
-    bits.alphabet(alphabet)
-    bits.gamma(len(rules) + 1)
-    begins = Counter(left for left, _ in rules)
-    for symbol in range(symbols):
-        for _ in range(begins[symbol]):
-            bits.flag(True)
-        bits.flag(False)
-    for symbol in [right for _, right in rules] + sequence:
-        bits.below(symbol, symbols)
-
-
-def _read(bits: BitReader, length: int) -> Grammar:
-    alphabet = bits.alphabet()
-    count = bits.gamma() - 1
-    symbols = len(alphabet) + count
-    left: list[int] = []
-    for symbol in range(symbols):
-        while bits.flag():
-            left.append(symbol)
-    rules = [(symbol, bits.below(symbols)) for symbol in left]
-    return Grammar(alphabet, rules, [bits.below(symbols) for _ in range(length)])
-
-
-def _expanded(grammar: Grammar) -> bytes:
-    alphabet, rules, sequence = grammar
-    text, waiting = bytearray(), sequence[::-1]
-    while waiting:
-        symbol = waiting.pop()
-        if symbol < len(alphabet):
-            text.append(alphabet[symbol])
-        else:
-            left, right = rules[symbol - len(alphabet)]
-            waiting += (right, left)
-    return bytes(text)

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waysout.search.compress.base import Compressor
-from waysout.search.compress.bits import BitReader, BitWriter
+from waysout.search.compress.bits import BitWriter
 
 Places = NDArray[np.int64]
 
@@ -48,18 +48,22 @@ class RLBWT(Compressor):
             transformed, start = transform(data)
             bits.alphabet(alphabet)
             bits.below(start, len(data) + 1)
-            _write_runs(bits, alphabet, transformed)
+            column = np.frombuffer(transformed, np.uint8)
+            starts = np.flatnonzero(np.concatenate(([True], column[1:] != column[:-1])))
+            lengths = np.diff(starts, append=len(column)).tolist()
+            unit = _unit(lengths)
+            bits.gamma(unit)
+            rank = {symbol: i for i, symbol in enumerate(alphabet)}
+            previous = len(alphabet)
+            for symbol, length in zip(column[starts].tolist(), lengths, strict=True):
+                own = rank[symbol]
+                choices = len(alphabet) - (previous < len(alphabet))
+                bits.below(own - (own > previous), choices)
+                whole = length % unit == 0
+                bits.flag(whole)
+                bits.gamma(length // unit if whole else length)
+                previous = own
         return bits.packed()
-
-    def decompress(self, data: bytes) -> bytes:
-        """Return what `compress` was given."""
-        bits = BitReader(data)
-        length = bits.gamma() - 1
-        if not length:
-            return b""
-        alphabet = bits.alphabet()
-        start = bits.below(length + 1)
-        return restore(_read_runs(bits, alphabet, length), start)
 
 
 def transform(data: bytes) -> tuple[bytes, int]:
@@ -74,31 +78,18 @@ def transform(data: bytes) -> tuple[bytes, int]:
     return text[np.delete(before, start)].tobytes(), start
 
 
-def restore(transformed: bytes, start: int) -> bytes:
-    """Return the text that was transformed.
-
-    >>> restore(b"annbaa", 4)
-    b'banana'
-    """
-    # The end of the text, a symbol below all bytes, stands before the whole text.
-    last = np.insert(np.frombuffer(transformed, np.uint8).astype(np.int16) + 1, start, 0)
-    # The k-th x of the transform is the k-th x among the suffixes' first symbols: sorting the
-    # transform stably leads from each suffix to the one that follows it in the text.
-    following = np.argsort(last, kind="stable").tolist()
-    places, place = [], start
-    for _ in transformed:
-        place = following[place]
-        places.append(place)
-    return (last[places] - 1).astype(np.uint8).tobytes()
-
-
 def suffix_array(data: bytes) -> Places:
     """Return the beginnings of all suffixes, the empty one included, in sorted order.
 
     By prefix doubling: ranks by the first h symbols give ranks by the first 2h.
     """
     size = len(data) + 1
-    ranks, known = _packed_ranks(data), _PACKED
+    # Ranking by the first few symbols at once saves the first rounds of doubling.
+    symbols = np.zeros(len(data) + _PACKED, np.int64)
+    symbols[: len(data)] = np.frombuffer(data, np.uint8).astype(np.int64) + 1
+    ranks, known = np.zeros(size, np.int64), _PACKED
+    for i in range(_PACKED):
+        ranks = ranks * 257 + symbols[i : i + size]
     while True:
         order = np.argsort(ranks, kind="stable")
         in_order = ranks[order]
@@ -112,34 +103,6 @@ def suffix_array(data: bytes) -> Places:
         known *= 2
 
 
-def _packed_ranks(data: bytes) -> Places:
-    """Rank suffixes by their first few symbols at once: it saves the first rounds of doubling."""
-    symbols = np.zeros(len(data) + _PACKED, np.int64)
-    symbols[: len(data)] = np.frombuffer(data, np.uint8).astype(np.int64) + 1
-    ranks = np.zeros(len(data) + 1, np.int64)
-    for i in range(_PACKED):
-        ranks = ranks * 257 + symbols[i : i + len(ranks)]
-    return ranks
-
-
-def _write_runs(bits: BitWriter, alphabet: list[int], transformed: bytes) -> None:
-    column = np.frombuffer(transformed, np.uint8)
-    starts = np.flatnonzero(np.concatenate(([True], column[1:] != column[:-1])))
-    lengths = np.diff(starts, append=len(column)).tolist()
-    unit = _unit(lengths)
-    bits.gamma(unit)
-    rank = {symbol: i for i, symbol in enumerate(alphabet)}
-    previous = len(alphabet)
-    for symbol, length in zip(column[starts].tolist(), lengths, strict=True):
-        own = rank[symbol]
-        choices = len(alphabet) - (previous < len(alphabet))
-        bits.below(own - (own > previous), choices)
-        whole = length % unit == 0
-        bits.flag(whole)
-        bits.gamma(length // unit if whole else length)
-        previous = own
-
-
 def _unit(lengths: list[int]) -> int:
     """Return the most common length above 1, of equals the shortest; 1 if there is none.
 
@@ -148,14 +111,3 @@ def _unit(lengths: list[int]) -> int:
     """
     counts = Counter(length for length in lengths if length > 1)
     return min(counts, key=lambda length: (-counts[length], length), default=1)
-
-
-def _read_runs(bits: BitReader, alphabet: list[int], length: int) -> bytes:
-    column, unit = bytearray(), bits.gamma()
-    previous = len(alphabet)
-    while len(column) < length:
-        own = bits.below(len(alphabet) - (previous < len(alphabet)))
-        own += own >= previous
-        column += bytes([alphabet[own]]) * ((unit if bits.flag() else 1) * bits.gamma())
-        previous = own
-    return bytes(column)
