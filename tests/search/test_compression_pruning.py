@@ -5,7 +5,7 @@ from small_world import QUERY
 
 from waysout.domain.edit import Edit
 from waysout.search.compress import History, compressor
-from waysout.search.prune.base import Candidate, Scope, in_scope
+from waysout.search.prune.base import EditCandidate, Scope, in_scope
 from waysout.search.prune.compression import CompressionPruner
 from waysout.search.tree import Tree
 
@@ -21,8 +21,8 @@ def chain(length: int) -> Tree:
     return tree
 
 
-def candidate(key: str) -> Candidate:
-    return Candidate(Edit("a", 1), QUERY, key, 0.0, 1)
+def candidate(key: str) -> EditCandidate:
+    return EditCandidate(Edit("a", 1), QUERY, key, 0.0, 1)
 
 
 @pytest.mark.parametrize(
@@ -36,19 +36,19 @@ def candidate(key: str) -> Candidate:
 def test_the_history_of_each_scope(scope: Scope, keys: list[str]) -> None:
     tree = chain(4)
     assert [node.key for node in in_scope(tree, 4, scope)] == keys
-    pruner = CompressionPruner(GZIP, scope, threshold=0.0)
+    pruner = CompressionPruner("gzip", scope, threshold=0.0)
     [verdict] = pruner.judge(tree, 4, [candidate("key 9, and more")])
     assert verdict.gain == History(GZIP, keys).gain("key 9, and more")
 
 
 def test_siblings_do_not_see_each_other() -> None:
-    pruner = CompressionPruner(GZIP, "global", threshold=0.0)
+    pruner = CompressionPruner("gzip", "global", threshold=0.0)
     one, other = pruner.judge(chain(2), 2, [candidate("the same"), candidate("the same")])
     assert one.gain == other.gain
 
 
 def test_the_global_history_grows_with_the_tree() -> None:
-    tree, pruner = chain(2), CompressionPruner(GZIP, "global", threshold=0.0)
+    tree, pruner = chain(2), CompressionPruner("gzip", "global", threshold=0.0)
     [before] = pruner.judge(tree, 0, [candidate("a long key that is new")])
     tree.add(0, Edit("a", 1), QUERY, "a long key that is new", 0.1, False)
     [after] = pruner.judge(tree, 0, [candidate("a long key that is new")])
@@ -61,5 +61,7 @@ def test_a_gain_at_the_threshold_is_kept() -> None:
     tree = chain(1)
     gain = History(GZIP, ["key root", "key 1"]).gain("key 7")
     for threshold, kept in ((gain, True), (gain + 1e-9, False)):
-        [verdict] = CompressionPruner(GZIP, "path", threshold).judge(tree, 1, [candidate("key 7")])
+        [verdict] = CompressionPruner("gzip", "path", threshold).judge(
+            tree, 1, [candidate("key 7")]
+        )
         assert verdict.kept is kept

@@ -20,10 +20,9 @@ from waysout.domain.problem import Problem
 from waysout.domain.rules import Linked, OneHot, Rule, RuleSet
 from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.embed import encoder
-from waysout.search.prune.base import Candidate, Scope
+from waysout.search.prune.base import EditCandidate, Scope, Siblings
 from waysout.search.prune.embedding import (
     EmbeddingPruner,
-    Siblings,
     change_text,
     cosine_distances,
 )
@@ -148,8 +147,8 @@ class Angles:
         return np.stack([np.cos(turned), np.sin(turned)], axis=-1).astype(np.float32)
 
 
-def candidate(x: int, distance: float | None = None, changes: int = 1) -> Candidate:
-    return Candidate(
+def candidate(x: int, distance: float | None = None, changes: int = 1) -> EditCandidate:
+    return EditCandidate(
         Edit("x", x), (x,), f"key {x}", abs(x) if distance is None else distance, changes
     )
 
@@ -178,7 +177,7 @@ def pruner(
 
 def kept(
     by: EmbeddingPruner,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[EditCandidate],
     tree: Tree | None = None,
     node: int = ROOT,
     valid: Sequence[bool] | None = None,
@@ -367,9 +366,9 @@ def reachable(start: int, angles: Sequence[int], near: Callable[[int, int], bool
     reason="WAYSOUT_MINILM names no folder with all-MiniLM-L6-v2 (model.onnx, tokenizer.json)",
 )
 def test_the_real_encoder_merges_what_a_person_would() -> None:
-    def as_candidate(**edits: Value) -> Candidate:
+    def as_candidate(**edits: Value) -> EditCandidate:
         row = after(**edits)
-        return Candidate(Edit("", 0), row, PROBLEM.key(row), PROBLEM.distance(QUERY, row), 1)
+        return EditCandidate(Edit("", 0), row, PROBLEM.key(row), PROBLEM.distance(QUERY, row), 1)
 
     by = EmbeddingPruner(PROBLEM, QUERY, encoder(), "path", 0.05)
     close = [

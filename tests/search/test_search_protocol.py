@@ -23,7 +23,7 @@ from waysout.search.archive import Archive
 from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats
-from waysout.search.loop import Parts, TreeSearch
+from waysout.search.loop import TreeSearch
 from waysout.search.prune.base import Verdict
 from waysout.search.reward import SelfConsistency
 from waysout.search.work import Evaluate, Propose, Work
@@ -326,7 +326,7 @@ def test_siblings_merged_after_the_oracle_are_still_found() -> None:
             return [Verdict(i == 0) for i in range(len(candidates))]
 
     given_case = case(calls=1, k=3)
-    search = TreeSearch(given_case, Parts(SelfConsistency(), pruner=Merge()))
+    search = TreeSearch(given_case, Lats(), reward=SelfConsistency(), pruner=Merge())
     _one(search, reply("a=5", "a=6", "b=1"), given_case)
     assert (search.archive.evaluated, search.archive.pruned, len(search.archive)) == (3, 2, 2)
     assert len(search.tree.nodes) == 2

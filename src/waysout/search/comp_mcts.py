@@ -1,4 +1,7 @@
-"""Comp-MCTS: tree search with an LLM for its moves, and pruning of what says nothing new."""
+"""Comp-MCTS: tree search with an LLM for its moves, and pruning of what adds nothing new.
+
+Duplicates by key are evaluated all the same, as in the paper.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,9 @@ from typing import Any, ClassVar, Literal
 
 from waysout.embed import encoder
 from waysout.search.base import Case, Search, least
-from waysout.search.compress import compressor
-from waysout.search.loop import TreeMethod
+from waysout.search.loop import TreeMethod, TreeSearch
 from waysout.search.memory import recently_edited
-from waysout.search.prune.base import WINDOW, Pruner, Scope
-from waysout.search.prune.compression import CompressionPruner
-from waysout.search.prune.embedding import EmbeddingPruner, Siblings
+from waysout.search.prune.base import WINDOW, Pruner, Scope, Siblings
 from waysout.search.reward import BASELINE, GATE_SOFTNESS, GATE_THRESHOLD, reward
 
 Pruning = Literal["none", "gzip", "rlbwt", "repair", "embedding"]
@@ -44,7 +44,7 @@ class CompMCTS(TreeMethod):
     def __post_init__(self) -> None:
         object.__setattr__(self, "reward", str(self.reward).strip().lower())
         super().__post_init__()
-        reward(self.reward, self.gate, self.softness)  # refused now, not when a search begins
+        reward(self.reward, self.gate, self.softness)  # raises now, not when a search begins
 
     def prepare(self) -> None:
         """Load the sentence encoder, where one is needed."""
@@ -58,8 +58,9 @@ class CompMCTS(TreeMethod):
 
     def start(self, case: Case) -> Search:
         """Bind the parts."""
-        return self._search(
+        return TreeSearch(
             case,
+            self,
             reward=reward(self.reward, case.problem.goal.threshold(self.gate), self.softness),
             pruner=self._pruner(case),
             hint=lambda tree, node, attempts: recently_edited(attempts),
@@ -67,14 +68,17 @@ class CompMCTS(TreeMethod):
 
     def _pruner(self, case: Case) -> Pruner | None:
         if self.pruning == "embedding":
+            from waysout.search.prune.embedding import EmbeddingPruner
+
             return EmbeddingPruner(
                 case.problem, case.query, encoder(self.encoder), self.scope, self.threshold,
                 window=self.window, siblings=self.siblings,
             )  # fmt: skip
-        if self.pruning != "none":
-            found = compressor(self.pruning)
-            return CompressionPruner(found, self.scope, self.threshold, self.window)
-        if self.reward == BASELINE:
-            # That reward needs ΔC though nothing is pruned.
-            return CompressionPruner(compressor("gzip"), "global", float("-inf"))
-        return None
+        if self.pruning == "none" and self.reward != BASELINE:
+            return None
+        from waysout.search.prune.compression import CompressionPruner
+
+        if self.pruning == "none":
+            # The baseline reward needs ΔC though nothing is pruned.
+            return CompressionPruner("gzip", "global", float("-inf"))
+        return CompressionPruner(self.pruning, self.scope, self.threshold, self.window)

@@ -1,4 +1,4 @@
-"""Prompt as memory: what an LLM is told of what was tried before."""
+"""Prompt as memory: which earlier attempts an LLM is shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from waysout.domain.schema import Row, Schema, Value
 from waysout.prompts.render import Record, Tag
-from waysout.search.tree import Attempt, Node, Tree
+from waysout.search.tree import Attempt, Tree
 
 Remembered = Literal["attempts", "path"]
 
@@ -17,24 +17,20 @@ MEMORY = 10
 def recall(
     tree: Tree, node: int, most: int = MEMORY, remembered: Remembered = "attempts"
 ) -> list[Attempt]:
-    """Return the latest attempts along the way from the root to a node, in the order of time.
+    """Return the latest attempts along the path from the root to a node, in order of time.
 
-    ``"attempts"`` are all that were made at the nodes of the way, those of siblings included, as
-    the paper's pseudocode records them. ``"path"`` are only the edits the way itself consists of,
-    and what was pruned on it, as the paper's text can be read.
+    ``"attempts"`` are all that were made at the nodes of the path, those of siblings included, as
+    the paper's pseudocode records them. ``"path"`` are only the edits of the path itself, and what
+    was pruned on it, as the paper's text can be read.
     """
     way = tree.path(node)
     found = [attempt for place in way for attempt in place.attempts]
     if remembered == "path":
-        found = [a for a in found if a.tag == Tag.PRUNED] + _steps(way)
+        found = [attempt for attempt in found if attempt.tag == Tag.PRUNED]
+        for above, below in pairwise(way):  # among equal siblings, one stands for the step
+            found.append(next(a for a in above.attempts if a.edit == below.edit))
     found.sort(key=lambda attempt: attempt.time)
     return found[-most:] if most else []
-
-
-def _steps(way: list[Node]) -> list[Attempt]:
-    """Return the attempts a way consists of; of equal siblings, one stands for the step."""
-    tried = ((below.edit, above.attempts) for above, below in pairwise(way))
-    return [next(a for a in attempts if a.edit == edit) for edit, attempts in tried]
 
 
 def records(
@@ -63,6 +59,6 @@ def recently_edited(attempts: list[Attempt], most: int = 5) -> tuple[str, ...]:
 
 
 def edited_on_path(tree: Tree, node: int) -> tuple[str, ...]:
-    """Return the features edited on the way to a node: the hint of diversity-prompted LATS."""
+    """Return the features edited on the path to a node: the hint of diversity-prompted LATS."""
     edits = (place.edit for place in tree.path(node))
     return tuple(dict.fromkeys(edit.feature for edit in edits if edit is not None))

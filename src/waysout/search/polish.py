@@ -3,12 +3,15 @@
 An option is taken apart lever by lever: what it does not need is put back. One that needs all of
 its levers is walked back: each of its numbers goes half of the way to the query's, and half of what
 is left, as long as the oracle approves. What is leaner is an option beside the longer one.
+
+Drops come before walks: a change less is worth more than a smaller one, and a row spent on the size
+of a change that is not needed is lost.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Any, cast
@@ -30,13 +33,12 @@ _FEW_DIGITS = (1, 2, 3)
 
 @dataclass(frozen=True)
 class _Way:
-    """An option or what may become one: its row, and the reasons given for what it changes."""
+    """An option or a possible one: its row, and the reasons given for its changes."""
 
     row: Row
     key: str
     reasons: tuple[str, ...] = ()
     levers: frozenset[str] = frozenset()
-    quality: float = 0.0
 
 
 # Yields ways for the oracle and is sent which of them are options now.
@@ -44,7 +46,7 @@ _Steps = Generator[Sequence[_Way], Any, Any]
 
 
 def without_set_aside(case: Case, rows: int) -> Case:
-    """Return the case of a search that leaves so many of its rows to polishing."""
+    """Return the case of a search that leaves ``rows`` of its rows to polishing."""
     limit = case.budget.oracle_rows
     if limit is None:
         return case
@@ -54,7 +56,7 @@ def without_set_aside(case: Case, rows: int) -> Case:
 class Polishing(Search):
     """A search, and the polishing of its options after it.
 
-    The works of the search go through it under their own numbers, and those of polishing follow.
+    The works of the search pass through under their own numbers, and those of polishing follow.
     Polishing may use every row that the search leaves of the budget of ``case``; where rows have no
     limit, it has ``rows`` of its own.
     """
@@ -76,7 +78,7 @@ class Polishing(Search):
         self._used = 0
         self._leaner = 0
         self._steps = self._polish_all()
-        self._told: list[bool] | None = None
+        self._approved: list[bool] | None = None  # what the steps are sent next
 
     @property
     def thinks(self) -> bool:
@@ -84,11 +86,11 @@ class Polishing(Search):
         return self._search.thinks
 
     def origin(self, work: Work) -> Row | None:
-        """Return what the search says; what is polished comes from no row of a tree."""
+        """Return the search's answer; polished rows come from no row of a tree."""
         return self._search.origin(work)
 
     def close(self) -> None:
-        """Let the search go."""
+        """Close the search."""
         self._search.close()
 
     # Asking ------------------------------------------------------------------------------------
@@ -97,23 +99,29 @@ class Polishing(Search):
         if not self._search.done:
             work = self._search.ask()
             if work is not None:
-                return self._handed_through(work)
+                self._calls += isinstance(work, Propose)
+                self._rows += len(work.rows) if isinstance(work, Evaluate) else 0
+                self.asked += 1
+                self._pending[work.id] = (work, work)
+                return work
         if self.waiting or not self._search.done:
             return None
-        ways = self._next_ways()
+        limited = self.case.budget.oracle_rows is not None
+        left = int(self.rows_left) if limited else self._most - self._used
+        try:
+            ways = self._steps.send(self._approved)[:left] if left >= 1 else []
+        except StopIteration:
+            ways = []
         if not ways:
-            self._finish()
+            ending = self._search.ending
+            assert ending is not None
+            leaner = f"{self._leaner} leaner option{'s' * (self._leaner != 1)}"
+            used = f"{self._used} row{'s' * (self._used != 1)}{'' if limited else ' on top'}"
+            self._end(ending.kind, f"{ending.reason}; polish: {leaner} for {used}")
             return None
         self.archive.generated += len(ways)
         self._used += len(ways)
         return self._evaluate([way.row for way in ways], ways)
-
-    def _handed_through(self, work: Work) -> Work:
-        if isinstance(work, Propose):
-            self._calls += 1
-            return self._handed_out(work, work)
-        self._rows += len(work.rows)
-        return self._handed_out(work, work)
 
     def refuse(self, work: Work) -> bool:
         """Let the search go on without a call that cannot be paid, if it can."""
@@ -122,23 +130,6 @@ class Polishing(Search):
         self._calls -= 1
         del self._pending[work.id]
         return True
-
-    def _next_ways(self) -> Sequence[_Way]:
-        limited = self.case.budget.oracle_rows is not None
-        left = int(self.rows_left) if limited else self._most - self._used
-        if left < 1:
-            return []
-        try:
-            return self._steps.send(self._told)[:left]
-        except StopIteration:
-            return []
-
-    def _finish(self) -> None:
-        ending = self._search.ending
-        assert ending is not None
-        on_top = " on top" if self.case.budget.oracle_rows is None else ""
-        did = f"{_counted(self._leaner, 'leaner option')} for {_counted(self._used, 'row')}{on_top}"
-        self._end(ending.kind, f"{ending.reason}; polish: {did}")
 
     # Taking answers in -------------------------------------------------------------------------
 
@@ -149,15 +140,12 @@ class Polishing(Search):
         if isinstance(asked, Evaluate):
             self._search.tell(asked, answers)
             return
-        met = self.case.problem.goal.met(answers).tolist()
-        chances, ways = answers.probability.tolist(), list[_Way](asked)
-        self._told = [
-            self.archive.take(
-                way.row, way.key, chance, self.archive.is_valid(way.row, approved), way.reasons
-            )
-            for way, chance, approved in zip(ways, chances, met, strict=True)
+        ways: list[_Way] = asked
+        self._approved = [
+            self.archive.take(way.row, way.key, chance, valid, way.reasons)
+            for way, (chance, valid) in zip(ways, self.archive.judge(rows, answers), strict=True)
         ]
-        self._leaner += sum(self._told)
+        self._leaner += sum(self._approved)
 
     # Polishing ---------------------------------------------------------------------------------
 
@@ -169,12 +157,20 @@ class Polishing(Search):
 
     def _choose(self) -> _Way | None:
         """Return the option to polish next: other levers first, then the best, then the first."""
-        self._read_options()
+        problem, query = self.case.problem, self.case.query
+        new = self.archive.options(self._read)
+        pairs = zip(self.archive.rows[self._read :], new, strict=True)
+        for order, (row, option) in enumerate(pairs, self._read):
+            quality = option.proximity * simplicity(option.sparsity)
+            way = _Way(row, option.key, option.reasons, problem.rules.moved(query, row))
+            heappush(self._open.setdefault(way.levers, []), (-quality, order, way))
+            self._queue(way.levers)
+        self._read += len(new)
         while self._turns:
             times, _, order, levers = heappop(self._turns)
             ways = self._open[levers]
             if times != self._polished[levers] or not ways or ways[0][1] != order:
-                continue  # a later entry of this set says how it stands
+                continue  # a later entry of this set is up to date
             way = heappop(ways)[2]
             fresh = way.row not in self._done
             if fresh:
@@ -190,20 +186,8 @@ class Polishing(Search):
             least, order, _ = ways[0]
             heappush(self._turns, (self._polished[levers], least, order, levers))
 
-    def _read_options(self) -> None:
-        """Take up the options that were found since."""
-        moved, query = self.case.problem.rules.moved, self.case.query
-        options = self.archive.options(self._read)
-        pairs = zip(self.archive.rows[self._read :], options, strict=True)
-        for order, (row, option) in enumerate(pairs, self._read):
-            quality = option.proximity * simplicity(option.sparsity)
-            way = _Way(row, option.key, option.reasons, moved(query, row), quality)
-            heappush(self._open.setdefault(way.levers, []), (-quality, order, way))
-            self._queue(way.levers)
-        self._read += len(options)
-
     def _drop(self, way: _Way) -> _Steps:
-        """Put each lever back; returns whether the option is longer than it need be."""
+        """Put each lever back; returns whether the option is longer than necessary."""
         put_back, query = self.case.problem.rules.put_back, self.case.query
         rows = [put_back(query, way.row, name) for name in sorted(way.levers)]
         shorter = [self._way(way, row) for row in rows if row != query]
@@ -217,7 +201,12 @@ class Polishing(Search):
 
     def _walk_back(self, way: _Way) -> _Steps:
         """Walk the numbers back from what was approved, each up to where it was refused."""
-        bounds = dict(self._numbers(way))
+        levers = [self._levers[name] for name in sorted(way.levers)]
+        bounds = {  # the query's own numbers, to begin with
+            lever.feature.name: float(lever.now)
+            for lever in levers
+            if lever.feature.is_numeric and lever.now is not None
+        }
         least = {name: _FINEST * abs(self._at(way, name) - to) for name, to in bounds.items()}
         while True:
             steps: dict[str, _Way] = {}
@@ -230,16 +219,10 @@ class Polishing(Search):
             found = dict(zip(steps, (yield list(steps.values())), strict=True))
             bounds |= {name: self._at(steps[name], name) for name in steps if not found[name]}
             approved = [steps[name] for name in steps if found[name]]
-            # Nearest, for all of them have the same levers.
-            way = min(approved, key=self._distance, default=way)
+            # The nearest, for all of them have the same levers.
+            distance, query = self.case.problem.distance, self.case.query
+            way = min(approved, key=lambda step: distance(query, step.row), default=way)
             self._done.add(way.row)
-
-    def _numbers(self, way: _Way) -> Iterator[tuple[str, float]]:
-        """Yield the numbers that a way changes, each with what the query has."""
-        for name in sorted(way.levers):
-            lever = self._levers[name]
-            if lever.feature.is_numeric and lever.now is not None:
-                yield name, float(lever.now)
 
     def _half_way(
         self, way: _Way, name: str, bound: float, least: float
@@ -271,18 +254,25 @@ class Polishing(Search):
                 yield way
 
     def _way(self, before: _Way, row: Row) -> _Way:
-        """Return a row made from a way, with the reasons that still stand there."""
+        """Return a row made from a way, with the reasons that still hold for it.
+
+        The reason ("feature: text") for a number that went less far holds, unless it names a number
+        itself, which is likely the old one; that for a feature put back does not.
+        """
         schema, query = self.case.problem.schema, self.case.query
         touched = schema.changed(before.row, row)
         left = set(touched).intersection(schema.changed(query, row))
-        reasons = tuple(r for r in before.reasons if _stands(r, touched, left))
-        return _Way(row, self.case.problem.key(row), reasons)
+
+        def holds(reason: str) -> bool:
+            name = next((name for name in touched if reason.startswith(f"{name}: ")), None)
+            if name is None:
+                return True
+            return name in left and not any(c.isdigit() for c in reason[len(name) :])
+
+        return _Way(row, self.case.problem.key(row), tuple(filter(holds, before.reasons)))
 
     def _at(self, way: _Way, name: str) -> float:
         return cast(float, way.row[self.case.problem.schema.index(name)])
-
-    def _distance(self, way: _Way) -> float:
-        return self.case.problem.distance(self.case.query, way.row)
 
 
 def _between(lever: Lever, now: float, bound: float) -> float | None:
@@ -294,19 +284,3 @@ def _between(lever: Lever, now: float, bound: float) -> float | None:
             return short
     near = cast(float, lever.towards(lever.feature.coerce(middle), must_move=True))
     return near if min(now, bound) < near < max(now, bound) else None
-
-
-def _stands(reason: str, touched: Iterable[str], left: Container[str]) -> bool:
-    """Whether a reason ("feature: text") holds when some features were put or walked back.
-
-    It does for a number that went less far (it is among those left), unless it names a number
-    itself, which is likely the old one.
-    """
-    name = next((name for name in touched if reason.startswith(f"{name}: ")), None)
-    if name is None:
-        return True
-    return name in left and not any(c.isdigit() for c in reason[len(name) :])
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

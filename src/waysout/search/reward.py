@@ -16,7 +16,7 @@ SELF_CONSISTENCY = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a candidate when it is rewarded.
+    """What is known about a candidate when it is rewarded.
 
     ``probability`` is its chance with the oracle, ``distance`` and ``changes`` are from the query,
     ``novelty`` is its score against the options found before it. ``gain`` is its ΔC where that was
@@ -103,7 +103,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class SelfConsistency:
-    """LATS: 1 if approved, and a bonus for what the LLM proposes again and again."""
+    """LATS: 1 if approved, and a bonus for edits that the LLM proposes repeatedly."""
 
     bonus: float = SELF_CONSISTENCY
 

@@ -15,7 +15,7 @@ EXPLORATION = math.sqrt(2.0)
 
 
 def uct(node: Node, parent: Node, exploration: float = EXPLORATION) -> float:
-    """Return a child's score; a child that nobody visited comes first.
+    """Return a child's score; an unvisited child comes first.
 
     >>> from waysout.search.tree import Node
     >>> parent, child = Node(0, (), "", visits=4), Node(1, (), "", visits=2, value=1.0)
@@ -30,7 +30,7 @@ def uct(node: Node, parent: Node, exploration: float = EXPLORATION) -> float:
 
 
 def best_child(tree: Tree, node: Node, exploration: float) -> Node | None:
-    """Return the child to descend to: the best that is open, the first of equals."""
+    """Return the child to descend to: the best open one; among equals, the first."""
     found = [child for child in tree.children(node.id) if _open(tree, child)]
     # max keeps the first of equals, and children stand in the order of their creation.
     return max(found, key=lambda child: uct(child, node, exploration), default=None)
@@ -59,7 +59,7 @@ def leaf(tree: Tree, exploration: float = EXPLORATION) -> Node | None:
 
 
 def deepest_on_path(tree: Tree, depth: int, exploration: float = EXPLORATION) -> Node:
-    """Return the last node above the depth limit on the way UCT takes, closed nodes included.
+    """Return the last node above the depth limit on UCT's path, closed nodes included.
 
     For trees that grow one child at a time: when every leaf lies at the limit or cannot be
     expanded, this is where another child is tried.

@@ -1,4 +1,4 @@
-"""The tree of candidates: nodes are added and counted, never taken away."""
+"""The tree of candidates: nodes are added and updated, never removed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ ROOT = 0
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Something that was tried at a node: the edit, the row it leads to, what became of it.
+    """An edit tried at a node, the row it leads to, and the outcome.
 
-    ``time`` counts the attempts of the whole search, so that those of several nodes can be put in
-    order.
+    ``time`` counts the attempts of the whole search, which puts those of several nodes in order.
     """
 
     time: int
@@ -29,7 +28,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Node:
-    """One evaluated row and what the search knows of it.
+    """One evaluated row and what the search knows about it.
 
     ``visits`` and ``value`` are the N and W of UCT; ``waiting`` counts the requests under way below
     it. ``closed`` means that nothing is left to expand here or below.
@@ -107,12 +106,12 @@ class Tree:
             above.value += reward
 
     def wait(self, node: int, requests: int) -> None:
-        """Count requests under way (negative: come back) at a node and all above it."""
+        """Add to the number of requests under way at a node and all above it."""
         for above in self.up(node):
             above.waiting += requests
 
     def close(self, node: int) -> None:
-        """Mark a node as having nothing left to expand, and those above it that follow from it."""
+        """Mark a node as fully expanded, and the nodes above it for which that follows."""
         for above in self.up(node):
             if above.children and not all(child.closed for child in self.children(above.id)):
                 return

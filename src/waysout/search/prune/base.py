@@ -1,4 +1,4 @@
-"""What every way to prune shares: candidates in, a verdict for each out; and what it looks at."""
+"""What every way to prune shares: candidates in, a verdict for each out; and the scopes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from waysout.domain.schema import Row
 from waysout.search.tree import Node, Tree
 
 Scope = Literal["global", "path", "window"]
+Siblings = Literal["nearest", "valid"]
 
 WINDOW = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A row after an edit, before the oracle saw it.
+class EditCandidate:
+    """A node's row after an edit, before the oracle saw it.
 
     ``distance`` and ``changes`` are from the query.
     """
@@ -31,7 +32,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a candidate is kept, and how much it says that is new (ΔC), where that was asked."""
+    """Whether a candidate is kept, and its gain ΔC where that was computed."""
 
     kept: bool
     gain: float | None = None
@@ -42,14 +43,14 @@ class Pruner(Protocol):
 
     @property
     def after_oracle(self) -> bool:
-        """Whether it judges when the oracle has answered (and all rows are paid for)."""
+        """Whether it judges after the oracle has answered (and all rows are paid for)."""
         ...
 
     def judge(
         self,
         tree: Tree,
         node: int,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[EditCandidate],
         valid: Sequence[bool] | None = None,
     ) -> list[Verdict]:
         """Return a verdict for each candidate of a node; ``valid`` where the oracle answered."""

@@ -4,45 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from waysout.search.compress import Compressor, History
-from waysout.search.prune.base import WINDOW, Candidate, Scope, Verdict, in_scope
+from waysout.search.compress import History, compressor
+from waysout.search.prune.base import WINDOW, EditCandidate, Scope, Verdict, in_scope
 from waysout.search.tree import Tree
 
 
 class CompressionPruner:
     """Prunes where ΔC < θ.
 
-    The history is made once per reply: what came in the same reply, and what was pruned, is never
+    The history is made once per reply: candidates of the same reply, and pruned ones, are never
     part of it. The global one only grows, so it is kept and fed.
     """
 
     after_oracle = False
 
-    def __init__(
-        self, compressor: Compressor, scope: Scope, threshold: float, window: int = WINDOW
-    ) -> None:
-        self.compressor = compressor
+    def __init__(self, name: str, scope: Scope, threshold: float, window: int = WINDOW) -> None:
+        self.compressor = compressor(name)
         self.scope: Scope = scope
         self.threshold = threshold
         self.window = window
-        self._global = History(compressor)
+        self._global = History(self.compressor)
 
     def judge(
         self,
         tree: Tree,
         node: int,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[EditCandidate],
         valid: Sequence[bool] | None = None,
     ) -> list[Verdict]:
         """Return a verdict for each candidate, with its gain."""
-        history = self._history(tree, node)
+        history = self._global
+        if self.scope == "global":
+            for n in tree.nodes[1 + len(history) :]:
+                history.append(n.key)
+        else:
+            nodes = in_scope(tree, node, self.scope, self.window)
+            history = History(self.compressor, [n.key for n in nodes])
         gains = [history.gain(candidate.key) for candidate in candidates]
         return [Verdict(gain >= self.threshold, gain) for gain in gains]
-
-    def _history(self, tree: Tree, node: int) -> History:
-        if self.scope != "global":
-            nodes = in_scope(tree, node, self.scope, self.window)
-            return History(self.compressor, [n.key for n in nodes])
-        for n in tree.nodes[1 + len(self._global) :]:
-            self._global.append(n.key)
-        return self._global
