@@ -16,8 +16,8 @@ from waysout.domain.rules import RuleSet
 from waysout.domain.schema import LARGEST, Row
 from waysout.errors import InputError
 from waysout.llm.base import Editable
-from waysout.prompts.grammar import block_grammar, decimal_range, domain, integer_range
-from waysout.prompts.menu import menu
+from waysout.prompts.grammar import block_grammar, decimal_range
+from waysout.prompts.menu import domain, menu
 from waysout.prompts.spelling import Spelling
 
 limits = st.integers(-(10**13), 10**13) | st.integers(-1200, 1200)
@@ -50,28 +50,28 @@ def test_a_range_matches_the_whole_numbers_inside_it_and_no_others(
     low, high = sorted((one, other))
     near = [low - 1, low, low + 1, high - 1, high, high + 1, 0, -low, -high, low * 10, high // 10]
     number = data.draw(st.sampled_from(near) | st.integers(2 * low - high - 9, 2 * high - low + 9))
-    assert expression(integer_range(low, high)).matches(str(number)) == (low <= number <= high)
+    assert expression(decimal_range(low, high, 0)).matches(str(number)) == (low <= number <= high)
 
 
 @pytest.mark.parametrize(("low", "high"), [(-120, 1105), (0, 999), (-1000, -1), (99, 100)])
 def test_a_range_matches_each_of_its_numbers(low: int, high: int) -> None:
-    matches = expression(integer_range(low, high)).matches
+    matches = expression(decimal_range(low, high, 0)).matches
     assert [n for n in range(-1500, 1500) if matches(str(n))] == list(range(low, high + 1))
 
 
 @pytest.mark.parametrize("text", ["", "-", "-0", "+5", "05", "00", "5.", "5.0", "-05", " 5", "1e1"])
 def test_a_range_matches_plain_writing_only(text: str) -> None:
-    assert not expression(integer_range(-1000, 1000)).matches(text)
+    assert not expression(decimal_range(-1000, 1000, 0)).matches(text)
 
 
 @given(st.integers(0, 10**15), st.integers(0, 10**15))
 def test_a_range_stays_short(one: int, other: int) -> None:
-    assert len(integer_range(*sorted((one, other)))) < 1500
+    assert len(decimal_range(min(one, other), max(one, other), 0)) < 1500
 
 
 def test_an_empty_range_is_refused() -> None:
     with pytest.raises(InputError, match="between 3 and 2"):
-        integer_range(3, 2)
+        decimal_range(3, 2, 0)
 
 
 @given(fractions("share"), st.data())

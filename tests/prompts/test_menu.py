@@ -3,8 +3,7 @@ from __future__ import annotations
 from waysout.domain.rules import Allowed, Direction, Immutable, Linked, Never, OneHot, RuleSet, Step
 from waysout.domain.schema import Feature, Schema
 from waysout.llm.base import Editable
-from waysout.prompts.grammar import domain
-from waysout.prompts.menu import menu
+from waysout.prompts.menu import domain, menu
 from waysout.prompts.spelling import Spelling
 
 SCHEMA = Schema((

@@ -16,7 +16,7 @@ from waysout.search.comp_mcts import CompMCTS
 from waysout.search.compress import History, compressor
 from waysout.search.lats import Lats
 from waysout.search.loop import TreeSearch
-from waysout.search.select import uct
+from waysout.search.tree import uct
 
 # Without the bonus the reward is 1 for a yes and 0 for a no.
 YES_NO = Lats(bonus=0)

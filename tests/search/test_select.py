@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from small_world import QUERY
 
 from waysout.domain.edit import Edit
-from waysout.search.select import deepest_on_path, leaf, uct
-from waysout.search.tree import Node, Tree
+from waysout.search.tree import Node, Tree, deepest_on_path, leaf, uct
 
 
 def grown(*shape: tuple[int, float]) -> Tree:

@@ -1,7 +1,8 @@
 """From a reply to typed edits: each candidate becomes an edit or a rejection that has a name.
 
 A reply may only name a feature and a value. Whatever it says, an edit that comes out of here is
-typed by the schema and adds no broken rule.
+typed by the schema and breaks no rule that was kept before. Repeated edits are kept: LATS counts
+them, and other searches recognise them by the key.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
 from typing import TypeVar
 
 from waysout.domain.edit import Edit
-from waysout.domain.rules import Lever, RuleSet, Violation
+from waysout.domain.rules import RuleSet, Violation
 from waysout.domain.rules.ruleset import DOMAIN
 from waysout.domain.schema import Feature, Row, Value, text_of
 from waysout.errors import RowError
@@ -55,7 +56,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a reply comes to. Edits and rejections together are all its candidates."""
+    """The outcome of a reply. Edits and rejections together are all its candidates."""
 
     edits: tuple[Edit, ...]
     rejections: tuple[Rejection, ...]
@@ -80,12 +81,13 @@ def read_reply(
     cut: bool = False,
     strict: bool = False,
 ) -> Proposal:
-    """Return the edits of ``row`` that a reply proposes, and what became of the rest.
+    """Return the edits of ``row`` that a reply proposes, and why the rest were rejected.
 
     ``query`` is the row the search started from, which rules compare with. ``cut`` says that the
     reply was stopped at a limit; ``strict`` takes the paper's format, names and categories to the
-    letter. No text makes this raise; a custom rule that breaks does (`RuleError`), for it is the
-    user's own code and would break on every reply.
+    letter. The first ``k`` candidates count, flawed ones included. No text makes this raise; a
+    custom rule that fails does (`RuleError`), for it is the user's own code and would fail on every
+    reply.
     """
     judge = _Judge(rules, spelling, query, row, strict)
     edits: list[Edit] = []
@@ -117,22 +119,19 @@ class _Refused(Exception):
         self.rejection = Rejection(cause, detail, rule)
 
 
-@dataclass
 class _Judge:
     """Judges the candidates of one reply."""
 
-    rules: RuleSet
-    spelling: Spelling
-    query: Row
-    row: Row
-    strict: bool
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, rules: RuleSet, spelling: Spelling, query: Row, row: Row, strict: bool
+    ) -> None:
+        self.rules = rules
+        self.spelling = spelling
+        self.query = query
+        self.row = row
+        self.strict = strict
+        self._levers = rules.levers(query)
         self._levels: dict[str, dict[str, str | None]] = {}
-
-    @cached_property
-    def _levers(self) -> Mapping[str, Lever]:
-        return self.rules.levers(self.query)
 
     @cached_property
     def _standing(self) -> frozenset[tuple[int, tuple[str, ...]]]:
@@ -140,22 +139,30 @@ class _Judge:
         return frozenset(map(_identity, self.rules.violations(self.query, self.row)))
 
     def edit(self, raw: Raw) -> Edit:
+        """Return a candidate as an edit, or raise `_Refused`."""
         if raw.flaw:
             raise _Refused(Cause.TRUNCATED if raw.truncated else Cause.UNPARSABLE, raw.flaw)
-        feature = self._feature(raw.feature)
+        find = self.spelling.find
+        feature = find(raw.feature, strict=True) if self.strict else _look(raw.feature, find)
+        if feature is None:
+            raise _Refused(Cause.UNKNOWN_FEATURE, f"no feature is called {neutral(raw.feature)!r}")
         lever = self._levers[feature.name]
         if lever.blocked:
             raise _Refused(Cause.NOT_ACTIONABLE, f"{feature.name}: {lever.blocked}")
         value = self._value(feature, raw)
-        self._check(feature, value)
+        if value == self.row[self.rules.schema.index(feature.name)]:
+            raise _Refused(Cause.NO_CHANGE, f"{feature.name} is {feature.format(value)} already")
+        candidate = self.rules.apply(self.row, {feature.name: value})
+        if candidate == self.query:
+            raise _Refused(Cause.NO_CHANGE, f"{feature.name} leads back to the start")
+        for violation in self.rules.violations(self.query, candidate):
+            # A rule about this feature alone is this edit's to keep, broken before or not.
+            own = violation.features == (feature.name,)
+            if own or _identity(violation) not in self._standing:
+                domain = violation.rule == DOMAIN
+                cause = Cause.OUTSIDE_DOMAIN if domain else Cause.BREAKS_RULE
+                raise _Refused(cause, violation.reason, "" if domain else violation.rule)
         return Edit(feature.name, value, neutral(unwrap(raw.reason), LONGEST_SENTENCE))
-
-    def _feature(self, text: str) -> Feature:
-        find = self.spelling.find
-        found = find(text, strict=True) if self.strict else _look(text, find)
-        if found is None:
-            raise _Refused(Cause.UNKNOWN_FEATURE, f"no feature is called {neutral(text)!r}")
-        return found
 
     def _value(self, feature: Feature, raw: Raw) -> Value:
         value = self._understood(feature, raw.value)
@@ -164,7 +171,7 @@ class _Judge:
             raise _Refused(cause, f"{feature.name} cannot be {neutral(raw.value)!r}")
         if raw.change:
             change = self._understood(feature, raw.change)
-            # A number beside "increase" is how far to go.
+            # The two must say the same: a number beside "increase" is how far to go.
             if change != value and (feature.is_numeric or change is not None):
                 detail = f"{feature.name}: {neutral(raw.value)!r} and {neutral(raw.change)!r}"
                 raise _Refused(Cause.BAD_TYPE, detail)
@@ -173,9 +180,9 @@ class _Judge:
     def _understood(self, feature: Feature, text: str) -> Value:
         read = self._number if feature.is_numeric else self._level
         value = read(feature, text)
-        name, equals, rest = _split_name(text)
-        if value is None and equals and not self.strict and self.spelling.find(name) is feature:
-            return read(feature, rest)
+        equals = re.search(r"[=:]", text) if value is None and not self.strict else None
+        if equals and self.spelling.find(unwrap(text[: equals.start()])) is feature:
+            return read(feature, text[equals.end() :])  # "income = 500"
         return value
 
     def _number(self, feature: Feature, text: str) -> Value:
@@ -190,47 +197,48 @@ class _Judge:
         return value if abs(value - number) <= _MOST_ROUNDED * abs(number) else None
 
     def _level(self, feature: Feature, text: str) -> Value:
+        def find(said: str) -> str | None:
+            exact = self.spelling.find_level(feature, said)
+            return exact if exact is not None else self._sayings(feature).get(folded(said))
+
         if self.strict:
             level = self.spelling.find_level(feature, text)
         else:
-            level = _look(text, partial(self._find_level, feature)) or self._coded(feature, text)
+            level = _look(text, find)
+            if not level:
+                # A level that is a whole number, however that is written: "2.0" is "2".
+                code = unwrap(text)
+                number = folded(text_of(float(code))) if _WHOLE.fullmatch(code) else None
+                level = None if number is None else self._sayings(feature).get(number)
         if level is None or feature.kind == "category":
             return level
         return bool(feature.level_texts.index(level))
 
-    def _find_level(self, feature: Feature, text: str) -> str | None:
-        exact = self.spelling.find_level(feature, text)
-        return exact if exact is not None else self._sayings(feature).get(folded(text))
-
-    def _coded(self, feature: Feature, text: str) -> str | None:
-        """Return the level that is a whole number, however that is written: "2.0" is "2"."""
-        code = unwrap(text)
-        if not _WHOLE.fullmatch(code):
-            return None
-        return self._sayings(feature).get(folded(text_of(float(code))))
-
     def _sayings(self, feature: Feature) -> dict[str, str | None]:
-        if feature.name not in self._levels:
-            self._levels[feature.name] = _sayings(feature, self.spelling)
-        return self._levels[feature.name]
-
-    def _check(self, feature: Feature, value: Value) -> None:
-        if value == self.row[self.rules.schema.index(feature.name)]:
-            raise _Refused(Cause.NO_CHANGE, f"{feature.name} is {feature.format(value)} already")
-        candidate = self.rules.apply(self.row, {feature.name: value})
-        if candidate == self.query:
-            raise _Refused(Cause.NO_CHANGE, f"{feature.name} leads back to the start")
-        for violation in self.rules.violations(self.query, candidate):
-            # A rule about this feature alone is this edit's to keep, broken before or not.
-            own = violation.features == (feature.name,)
-            if own or _identity(violation) not in self._standing:
-                domain = violation.rule == DOMAIN
-                cause = Cause.OUTSIDE_DOMAIN if domain else Cause.BREAKS_RULE
-                raise _Refused(cause, violation.reason, "" if domain else violation.rule)
+        """Return which level each folded saying means; ``None`` where it could be several."""
+        if feature.name in self._levels:
+            return self._levels[feature.name]
+        shown = self.spelling.levels(feature)
+        tiers: tuple[Iterable[tuple[str, str]], ...] = (
+            [(said, level) for level, said in shown.items()] + [(level, level) for level in shown],
+            feature.synonyms.items(),
+            [(said, level) for level, said in feature.words.items()],
+            [(f"{level[:-1]} or more", level) for level in shown if _AND_MORE.fullmatch(level)],
+            _yes_and_no(feature),
+        )
+        known: dict[str, str | None] = {}
+        for tier in tiers:
+            agreed: dict[str, str | None] = {}
+            for said, level in tier:
+                key = folded(said)
+                agreed[key] = level if agreed.get(key, level) == level else None
+            known = agreed | known  # an earlier tier is never overruled
+        self._levels[feature.name] = known
+        return known
 
 
 def _identity(violation: Violation) -> tuple[int, tuple[str, ...]]:
-    """Tell which rule is broken; names do not, for two may have the same."""
+    """Return which rule is broken; the name would not do, for two rules may have the same."""
     return violation.part, violation.features
 
 
@@ -247,14 +255,6 @@ _WHOLE = re.compile(r"-?\d{1,15}(?:\.0*)?", re.ASCII)
 _RANGE = re.compile(r"\d+\W+\d.*")
 _QUOTES = " \"'`“”‘’«».!"
 _SEVERAL = re.compile(r"[,;/|()]| (?:or|and|vs\.?) ")
-
-
-def _split_name(text: str) -> tuple[str, str, str]:
-    """Split "income = 500" where the name ends."""
-    found = re.search(r"[=:]", text)
-    if found is None:
-        return text, "", ""
-    return unwrap(text[: found.start()]), found[0], text[found.end() :]
 
 
 def _look(text: str, find: Callable[[str], T | None]) -> T | None:
@@ -290,30 +290,6 @@ def _readings(text: str) -> Iterator[str]:
 
 _AND_MORE = re.compile(r"\d+\+")
 _TRUE, _FALSE = ("true", "yes", "y"), ("false", "no", "n")
-
-
-def _sayings(feature: Feature, spelling: Spelling) -> dict[str, str | None]:
-    """Return which level each folded saying means; ``None`` where it could be several."""
-    shown = spelling.levels(feature)
-    tiers: tuple[Iterable[tuple[str, str]], ...] = (
-        [*((said, level) for level, said in shown.items()), *((level, level) for level in shown)],
-        feature.synonyms.items(),
-        [(said, level) for level, said in feature.words.items()],
-        [(f"{level[:-1]} or more", level) for level in shown if _AND_MORE.fullmatch(level)],
-        _yes_and_no(feature),
-    )
-    known: dict[str, str | None] = {}
-    for tier in tiers:
-        known = _agreed(tier) | known  # an earlier tier is never overruled
-    return known
-
-
-def _agreed(sayings: Iterable[tuple[str, str]]) -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
-    for said, level in sayings:
-        key = folded(said)
-        found[key] = level if found.get(key, level) == level else None
-    return found
 
 
 def _yes_and_no(feature: Feature) -> Iterator[tuple[str, str]]:

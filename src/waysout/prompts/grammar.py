@@ -1,175 +1,27 @@
 """A grammar for replies in blocks, made from what may be edited.
 
-It is GBNF, which llama.cpp takes: a model held to it can write nothing but so many candidates, each
+It is GBNF, which llama.cpp takes: a model held to it can only write the candidates asked for, each
 with a feature of the menu and a value that this feature may be set to. It knows features one by
-one, and is less than exact where exactness would make it long (see the limits below), so a reply is
-validated all the same.
+one, and is less than exact where exactness would make it long (see the limits here and in `menu`),
+so a reply is validated all the same.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
-from itertools import accumulate
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from waysout.domain.schema import LARGEST
 from waysout.errors import InputError
 from waysout.llm.base import Editable
-
-MOST_FEATURES = 200
-"""With more of them only their names are held, and a value is any line of text."""
-
-MOST_CHOICES = 200
-"""Where a feature has more of them, its value is any line of text."""
+from waysout.prompts.menu import MOST_DIGITS, Domain, domains, short_lists
 
 MOST_LISTED = 2000
-"""What is listed for all features together; beyond it the longest lists give way."""
-
-MOST_POINTS = 64
-"""A grid of more points than this is a range of numbers."""
+"""Values listed for all features together; beyond it the longest lists give way."""
 
 MOST_ENDINGS = 20
 """A range keeps to a grid whose numbers have no more endings than this (00, 25, 50 and 75)."""
 
-MOST_DIGITS = 12
-"""The digits of a whole number without a limit."""
-
-FINE_DECIMALS = 4
-"""The decimals of a number that may have any; more where its range is narrow."""
-
 LONGEST_TEXT = 100
 LONGEST_REASON = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """What a feature may be set to: one of ``texts`` or ``points``, or a number in the ``spans``.
-
-    Spans are whole numbers, both ends included, in units of the last of the ``decimals``. Where
-    ``step`` is more than one, only ``start`` and what lies whole steps away from it is meant.
-    """
-
-    texts: tuple[str, ...] = ()
-    points: tuple[Decimal, ...] = ()
-    spans: tuple[tuple[int, int], ...] = ()
-    decimals: int = 0
-    step: int = 1
-    start: int = 0
-
-    @property
-    def listed(self) -> tuple[str, ...]:
-        """The values, where they are a list."""
-        return self.texts or tuple(f"{point.normalize():f}" for point in self.points)
-
-    def __bool__(self) -> bool:
-        return bool(self.listed or self.spans)
-
-
-def domains(menu: Sequence[Editable]) -> dict[str, Domain]:
-    """Return what each feature may be set to, without those that only have their present value."""
-    found = {offer.name: domain(offer) for offer in menu}
-    movable = {name: values for name, values in found.items() if values}
-    if not movable:
-        raise InputError("nothing may be edited, so there is no reply to describe; do not ask")
-    return movable
-
-
-def domain(offer: Editable) -> Domain:
-    """Return what one feature may be set to.
-
-    >>> domain(Editable("term", "24", (), 12, 48, step=12, decimals=0)).listed
-    ('12', '36', '48')
-    >>> domain(Editable("card_use", "0.72", (), 0, 0.9, decimals=2)).spans
-    ((0, 71), (73, 90))
-    """
-    if offer.choices:
-        return Domain(texts=offer.choices)
-    low, high = _limits(offer)
-    grid = _grid(offer, low, high) if offer.step else None
-    if grid is not None:
-        return grid
-    decimals = _decimals(offer, high - low)
-    return Domain(spans=_spans(low, high, offer, decimals), decimals=decimals)
-
-
-def _limits(offer: Editable) -> tuple[Decimal, Decimal]:
-    low, high = _exact(offer.low), _exact(offer.high)
-    usual = Decimal(10**MOST_DIGITS - 1)
-    if offer.high >= LARGEST and low < usual:
-        high = usual
-    if offer.low <= -LARGEST and high > -usual:
-        low = -usual
-    return low, high
-
-
-def _exact(number: float) -> Decimal:
-    return Decimal(repr(float(number)))
-
-
-def _grid(offer: Editable, low: Decimal, high: Decimal) -> Domain | None:
-    """Return a grid's points or, where they are many, its spans (of whole numbers only)."""
-    step, start = _exact(offer.step or 1.0), _exact(offer.start)
-    first, last = math.ceil((low - start) / step), math.floor((high - start) / step)
-    if last - first < MOST_POINTS:
-        points = (start + i * step for i in range(first, last + 1))
-        return Domain(points=tuple(p for p in points if _may_be(p, offer)))
-    if step != int(step) or start != int(start):
-        return None
-    return Domain(spans=_spans(low, high, offer, 0), step=int(step), start=int(start))
-
-
-def _may_be(point: Decimal, offer: Editable) -> bool:
-    held = offer.decimals is None or round(point, offer.decimals) == point
-    return held and point not in _barred(offer)
-
-
-def _barred(offer: Editable) -> set[Decimal]:
-    present = _number(offer.now)
-    return {_exact(number) for number in offer.never} | (
-        {present} if present is not None else set()
-    )
-
-
-def _number(text: str) -> Decimal | None:
-    try:
-        return Decimal(text)
-    except InvalidOperation:  # a missing value is no number
-        return None
-
-
-def _decimals(offer: Editable, width: Decimal) -> int:
-    if offer.decimals is not None:
-        return offer.decimals
-    return next((d for d in range(FINE_DECIMALS, 15) if width.scaleb(d) >= 1000), 15)
-
-
-def _spans(
-    low: Decimal, high: Decimal, offer: Editable, decimals: int
-) -> tuple[tuple[int, int], ...]:
-    """Return the numbers between the limits, but for the present one and those never meant."""
-    first, last = math.ceil(low.scaleb(decimals)), math.floor(high.scaleb(decimals))
-    scaled = (number.scaleb(decimals) for number in _barred(offer))
-    spans = []
-    for barred in sorted(int(n) for n in scaled if n == int(n) and first <= n <= last):
-        spans.append((first, barred - 1))
-        first = barred + 1
-    return tuple((a, b) for a, b in [*spans, (first, last)] if a <= b)
-
-
-def short_lists(values: Mapping[str, Domain], together: int) -> frozenset[str]:
-    """Return the features whose values can be spelled out, the shortest lists first."""
-    if len(values) > MOST_FEATURES:
-        return frozenset()
-    lengths = sorted((len(one.listed), name) for name, one in values.items())
-    sums = accumulate(length for length, _ in lengths)
-    return frozenset(
-        name
-        for (length, name), so_far in zip(lengths, sums, strict=True)
-        if length <= MOST_CHOICES and so_far <= together
-    )
-
 
 Slots = Sequence[Collection[str]]
 """For each candidate of a reply, the features it may edit."""
@@ -189,53 +41,34 @@ def block_grammar(menu: Sequence[Editable], k: int, slots: Slots | None = None) 
     value-2 ::= ([3-6] | [8-9])
     reason ::= [^\x00-\x20\x7F<>\[\]{}=] [^\x00-\x1F\x7F<>\[\]{}=]{0,119}
     """
-    edits, values = _feature_rules(domains(menu))
-    rules = _alike(edits, k) if slots is None else _spread(edits, slots)
+    values = domains(menu)
+    short = short_lists(values, MOST_LISTED)
+    shared: dict[str, str] = {}  # rules of values, which like features share
+    edits = {}
+    for feature, one in values.items():
+        rule = _value(one) if feature in short else _line(LONGEST_TEXT)
+        name = shared.setdefault(rule, f"value-{len(shared) + 1}")
+        edits[feature] = f'{_literal(feature)} "\\nVALUE=" {name}'
+    edit = '"FEATURE=" {} "\\nREASONING=" reason'
+    numbers = range(1, 1 + (k if slots is None else len(slots)))
+    heads = [_literal(f"{chr(10) * 2 * (i > 1)}CANDIDATE={i}\n") for i in numbers]
+    if slots is None:
+        rules = {"root": " ".join(f"{head} edit" for head in heads)}
+        rules |= {"edit": edit.format("feature"), "feature": " | ".join(edits.values())}
+    else:
+        pairs = zip(heads, numbers, strict=True)
+        rules = {"root": " ".join(f"{head} edit-{i}" for head, i in pairs)}
+        for i, names in zip(numbers, slots, strict=True):
+            rules[f"edit-{i}"] = edit.format(f"({' | '.join(edits[n] for n in names)})")
     # Brackets could spell a chat template's control token, which no prompt should ever hold;
     # braces and equals signs could be taken for another candidate.
-    rules |= values | {"reason": _line(LONGEST_REASON, r"<>\[\]{}=")}
+    rules |= {name: rule for rule, name in shared.items()}
+    rules["reason"] = _line(LONGEST_REASON, r"<>\[\]{}=")
     return "\n".join(f"{name} ::= {rule}" for name, rule in rules.items())
-
-
-_EDIT = r'"FEATURE=" {feature} "\nREASONING=" reason'
-
-
-def _alike(edits: Mapping[str, str], k: int) -> dict[str, str]:
-    """Return the rules of a reply whose candidates may all edit the same features."""
-    return {
-        "root": " ".join(f"{_literal(_heading(i))} edit" for i in range(1, k + 1)),
-        "edit": _EDIT.format(feature="feature"),
-        "feature": " | ".join(edits.values()),
-    }
-
-
-def _spread(edits: Mapping[str, str], slots: Slots) -> dict[str, str]:
-    """Return the rules of a reply whose candidates each have features of their own."""
-    numbered = range(1, len(slots) + 1)
-    rules = {"root": " ".join(f"{_literal(_heading(i))} edit-{i}" for i in numbered)}
-    for i, names in zip(numbered, slots, strict=True):
-        rules[f"edit-{i}"] = _EDIT.format(feature=f"({' | '.join(edits[n] for n in names)})")
-    return rules
-
-
-def _heading(i: int) -> str:
-    return f"CANDIDATE={i}\n" if i == 1 else f"\n\nCANDIDATE={i}\n"
 
 
 def _line(longest: int, barred: str = "") -> str:
     return rf"[^\x00-\x20\x7F{barred}] [^\x00-\x1F\x7F{barred}]{{0,{longest - 1}}}"
-
-
-def _feature_rules(values: Mapping[str, Domain]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return how each feature is edited, and the rules for values, shared where they are alike."""
-    short = short_lists(values, MOST_LISTED)
-    names: dict[str, str] = {}
-    edits = {}
-    for feature, one in values.items():
-        rule = _value(one) if feature in short else _line(LONGEST_TEXT)
-        name = names.setdefault(rule, f"value-{len(names) + 1}")
-        edits[feature] = f'{_literal(feature)} "\\nVALUE=" {name}'
-    return edits, {name: rule for rule, name in names.items()}
 
 
 def _value(one: Domain) -> str:
@@ -257,18 +90,11 @@ def _either(parts: Iterable[str]) -> str:
     return options[0] if len(options) == 1 else f"({' | '.join(options)})"
 
 
-def integer_range(low: int, high: int) -> str:
-    """Return what matches the whole numbers between two, plainly written, and nothing else.
-
-    >>> print(integer_range(-5, 1200))
-    ("-" [1-5] | ([0-9] | [1-9] [0-9]{1,2} | "1" ([0-1] [0-9]{2} | "2" "0" "0")))
-    """
-    return decimal_range(low, high, 0)
-
-
 def decimal_range(low: int, high: int, decimals: int) -> str:
     """Return what matches the numbers between two, which are given in units of the last decimal.
 
+    >>> print(decimal_range(-5, 1200, 0))
+    ("-" [1-5] | ([0-9] | [1-9] [0-9]{1,2} | "1" ([0-1] [0-9]{2} | "2" "0" "0")))
     >>> print(decimal_range(0, 72, 2))
     "0" ("." ([0-6] [0-9]? | "7" ([0-2])?))?
     """
@@ -324,7 +150,7 @@ def _whole(low: int, high: int) -> str:
 
 
 def _digits(low: str, high: str, *, short: bool = False) -> str:
-    """Return the digits between two of the same length; if ``short`` zeros at the end may lack."""
+    """Return the digits between two of the same length; ``short``: final zeros may be missing."""
     first, last, rest = int(low[0]), int(high[0]), len(low) - 1
     if first == last:
         return f'"{first}"{_tail(low[1:], high[1:], short)}'
@@ -348,7 +174,7 @@ def _tail(low: str, high: str, short: bool) -> str:
 
 
 def _any(least: int, most: int) -> str:
-    """Return so many digits, with the space before them."""
+    """Return ``least`` to ``most`` digits, with the space before them."""
     if most <= 1:
         return ("", " [0-9]?", " [0-9]")[least + most]
     return f" [0-9]{{{most}}}" if least == most else f" [0-9]{{{least},{most}}}"
@@ -369,17 +195,13 @@ def _endings(step: int, start: int) -> list[str]:
 def _on_grid(low: int, high: int, endings: Sequence[str]) -> Iterator[str]:
     """Yield what matches the numbers between two that have one of the endings."""
     if low < 0:
-        mirrored = [_complement(ending) for ending in endings]
+        # A negative number ends in the complement: -175 is on a grid of 25, 125, …
+        width = len(endings[0])
+        mirrored = [f"{-int(ending) % 10**width:0{width}}" for ending in endings]
         for part in _unsigned_on_grid(max(1, -high), -low, mirrored):
             yield f'"-" {part}'
     if high >= 0:
         yield from _unsigned_on_grid(max(0, low), high, endings)
-
-
-def _complement(ending: str) -> str:
-    """Return how the negative of a number with this ending ends: -175 is on a grid of 25, 125, …"""
-    power = 10 ** len(ending)
-    return f"{-int(ending) % power:0{len(ending)}}"
 
 
 def _unsigned_on_grid(low: int, high: int, endings: Sequence[str]) -> Iterator[str]:

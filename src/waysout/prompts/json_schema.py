@@ -9,12 +9,13 @@ numbers with decimals), so a reply is validated all the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
 from waysout.llm.base import Editable
-from waysout.prompts.grammar import LONGEST_REASON, MOST_FEATURES, Domain, domains, short_lists
+from waysout.prompts.grammar import LONGEST_REASON
+from waysout.prompts.menu import MOST_FEATURES, Domain, domains, short_lists
 
 MOST_LISTED = 1000
 """Names and values listed in the whole schema; beyond it the longest lists give way."""
@@ -32,7 +33,21 @@ def candidates_schema(menu: Sequence[Editable], k: int) -> JsonSchema:
     >>> edit["properties"]["value"]["anyOf"][0]
     {'type': 'integer', 'minimum': 3, 'maximum': 6}
     """
-    edits = (_edit(feature, value) for feature, value in _pairs(domains(menu)))
+    values = domains(menu)
+    # For each list of features with the same values: the schema of the feature, and of its value.
+    pairs: list[tuple[JsonSchema, JsonSchema]] = []
+    if len(values) > MOST_FEATURES:
+        pairs = [({"type": "string"}, {"anyOf": [{"type": "string"}, {"type": "number"}]})]
+    else:
+        short = short_lists(values, MOST_LISTED - len(values))
+        together: dict[str, list[str]] = {}
+        for name, one in values.items():
+            together.setdefault(json.dumps(_value(one, listed=name in short)), []).append(name)
+        for value, names in together.items():
+            pairs.append(({"type": "string", "enum": names}, json.loads(value)))
+    # A small model without this limit writes one reason until its tokens are spent.
+    reasoning = {"type": "string", "maxLength": LONGEST_REASON}
+    edits = (_object({"feature": f, "value": v, "reasoning": reasoning}) for f, v in pairs)
     many = {"type": "array", "items": _any_of(edits), "minItems": k, "maxItems": k}
     return _object({"candidates": many})
 
@@ -46,29 +61,9 @@ def _object(properties: JsonSchema) -> JsonSchema:
     }
 
 
-def _edit(feature: JsonSchema, value: JsonSchema) -> JsonSchema:
-    # A small model without this limit writes one reason until its tokens are spent.
-    reasoning = {"type": "string", "maxLength": LONGEST_REASON}
-    return _object({"feature": feature, "value": value, "reasoning": reasoning})
-
-
 def _any_of(schemas: Iterable[JsonSchema]) -> JsonSchema:
     options = list(schemas)
     return options[0] if len(options) == 1 else {"anyOf": options}
-
-
-def _pairs(values: Mapping[str, Domain]) -> list[tuple[JsonSchema, JsonSchema]]:
-    """Return the features that have the same values, with these, for all there are."""
-    if len(values) > MOST_FEATURES:
-        return [({"type": "string"}, {"anyOf": [{"type": "string"}, {"type": "number"}]})]
-    short = short_lists(values, MOST_LISTED - len(values))
-    together: dict[str, list[str]] = {}
-    for name, one in values.items():
-        value = json.dumps(_value(one, listed=name in short))
-        together.setdefault(value, []).append(name)
-    return [
-        ({"type": "string", "enum": names}, json.loads(value)) for value, names in together.items()
-    ]
 
 
 def _value(one: Domain, *, listed: bool) -> JsonSchema:
@@ -76,19 +71,18 @@ def _value(one: Domain, *, listed: bool) -> JsonSchema:
         return {"type": "string"} | ({"enum": list(one.texts)} if listed else {})
     if one.points:
         return {"type": "number"} | ({"enum": [_plain(p) for p in one.points]} if listed else {})
-    return _any_of(_span(one, low, high) for low, high in one.spans)
-
-
-def _span(one: Domain, low: int, high: int) -> JsonSchema:
-    schema: JsonSchema = {
-        "type": "number" if one.decimals else "integer",
-        "minimum": _plain(Decimal(low).scaleb(-one.decimals)),
-        "maximum": _plain(Decimal(high).scaleb(-one.decimals)),
-    }
-    # The keyword counts from zero, and so cannot describe a grid that starts elsewhere.
-    if one.step > 1 and one.start % one.step == 0:
-        schema["multipleOf"] = one.step
-    return schema
+    spans: list[JsonSchema] = []
+    for low, high in one.spans:
+        schema: JsonSchema = {
+            "type": "number" if one.decimals else "integer",
+            "minimum": _plain(Decimal(low).scaleb(-one.decimals)),
+            "maximum": _plain(Decimal(high).scaleb(-one.decimals)),
+        }
+        # The keyword counts from zero, and so cannot describe a grid that starts elsewhere.
+        if one.step > 1 and one.start % one.step == 0:
+            schema["multipleOf"] = one.step
+        spans.append(schema)
+    return _any_of(spans)
 
 
 def _plain(number: Decimal) -> float | int:

@@ -1,8 +1,9 @@
 """Numbers as language models write them: "₹12,00,000", "2.5m", "500 -> 700", "12 years".
 
-What cannot be told is refused, never guessed: a relative amount ("increase by 500", "+500",
-"10% more") is not a value, and "5-10" is no number. After a number may stand the unit its card
-names, and a comment that names no other number and no difference, unless from the old value.
+What is unclear is refused, never guessed: a wrong value is worse than a lost one. A relative amount
+("increase by 500", "+500", "10% more") is not a value, and "5-10" is no number. After a number may
+stand the unit its card names, and a comment that names no other number and no difference, unless
+from the old value.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class NumeralMeasure:
 
     @classmethod
     def of(cls, feature: Feature) -> Self:
-        """Return what a card says of a feature.
+        """Return the measure of a feature, as its card describes it.
 
         Times come from its unit; without one, or without a rate in it, from its name and its
         description. Other words of a description are too many to be units ("anyone older").
@@ -184,7 +185,7 @@ _LEADS_ON = re.compile(rf" ?(?:{_ARROW})")
 
 
 def last_of_a_move(line: str) -> str:
-    """Return where a move leads to; a text that tells of none as it is.
+    """Return where a move leads to; a text without a move as it is.
 
     >>> last_of_a_move("500 -> 700"), last_of_a_move("from a to b"), last_of_a_move("b (a -> b)")
     ('700', 'b', 'b (a -> b)')
@@ -196,7 +197,7 @@ def last_of_a_move(line: str) -> str:
 
 
 def before_comment(line: str) -> tuple[str, str]:
-    """Return what a text says first, and what it adds to that.
+    """Split a text into what it says first and the comment that follows.
 
     >>> before_comment("Graduate (opens doors)")
     ('Graduate', ' opens doors)')
@@ -208,28 +209,22 @@ def before_comment(line: str) -> tuple[str, str]:
 
 
 def read_number(text: str, measure: NumeralMeasure | None = None) -> float | None:
-    """Return the number a text stands for, or ``None`` where that cannot be told.
+    """Return the number a text stands for, or ``None`` where that is unclear.
 
     >>> read_number("₹12,00,000"), read_number("2.5m"), read_number("500 -> 700 (good)")
     (1200000.0, 2500000.0, 700.0)
     >>> read_number("increase by 500"), read_number("15%"), read_number("5-10")
     (None, None, None)
     """
-    line = _one_line(text)
-    if any(c.isnumeric() and not c.isascii() for c in line):
-        return None
-    return _read(last_of_a_move(line), measure or NumeralMeasure())
-
-
-def _one_line(text: str) -> str:
+    measure = measure or NumeralMeasure()
     line = " ".join(text.replace("−", "-").split())
     if len(line) > _LONGEST:
         line = line[:_LONGEST].rpartition(" ")[0]  # never in the middle of a number
     line = line.lstrip(_MARKS + "{[").rstrip(_MARKS + ",;}]")
-    return line[1:-1].strip(_MARKS) if line[:1] == "<" and line[-1:] == ">" else line
-
-
-def _read(line: str, measure: NumeralMeasure) -> float | None:
+    line = line[1:-1].strip(_MARKS) if line[:1] == "<" and line[-1:] == ">" else line
+    if any(c.isnumeric() and not c.isascii() for c in line):
+        return None
+    line = last_of_a_move(line)
     start = _START.search(line)
     number = None if start is None else _NUMBER.match(line, start.start())
     if number is None:
@@ -274,13 +269,8 @@ def _is_comment(text: str, value: float, measure: NumeralMeasure) -> bool:
     if old:
         up, down = _UPWARD.search(text), _DOWNWARD.search(text)
         return not (up and value <= max(old)) and not (down and value >= min(old))
-    return not any(_tells_a_step(*pair, measure) for pair in pairwise([*_words(text), ""]))
-
-
-def _words(text: str) -> list[str]:
-    return [word for word in re.findall(r"[^\W\d_]+", text.lower()) if word not in ("a", "the")]
-
-
-def _tells_a_step(word: str, following: str, measure: NumeralMeasure) -> bool:
-    praised = word in _PRAISE and following in measure.nouns
-    return _RELATIVE.match(word) is not None and not praised
+    words = [word for word in re.findall(r"[^\W\d_]+", text.lower()) if word not in ("a", "the")]
+    return not any(
+        _RELATIVE.match(word) and not (word in _PRAISE and following in measure.nouns)
+        for word, following in pairwise([*words, ""])
+    )

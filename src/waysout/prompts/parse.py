@@ -6,17 +6,16 @@ ends and stop in the middle. Names and values are still bare text; all that is a
 is whether a line spells one of them to the letter, for a name may well look like a field.
 
 Any text is read in time linear in its length and without an error. What looks like a candidate but
-is not one has a ``flaw``, so that it can be counted.
+is not one has a ``flaw``, so that it can be counted. A wrong value is worse than a lost one.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
-
-from waysout.prompts.json_pieces import JsonObject, Piece, json_pieces, objects
 
 Kind = Literal["header", "feature", "value", "change", "reason", "other"]
 
@@ -39,9 +38,9 @@ _KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """One candidate as the reply words it. A ``flaw`` says why nothing can be made of it.
+    """One candidate as the reply words it. A ``flaw`` says why it cannot be used.
 
-    ``change`` is what a ``CHANGE=`` says beside a ``VALUE=``; on its own it is the value.
+    ``change`` is the text of a ``CHANGE=`` beside a ``VALUE=``; on its own it is the value.
     """
 
     feature: str = ""
@@ -52,12 +51,8 @@ class Raw:
     truncated: bool = False
 
 
-def _nothing(feature: str, value: str) -> bool:
-    return False
-
-
 def candidates(
-    text: str, *, cut: bool = False, strict: bool = False, knows: Knows = _nothing
+    text: str, *, cut: bool = False, strict: bool = False, knows: Knows | None = None
 ) -> list[Raw]:
     """Return every candidate in a reply; one with a flaw where there is none at all.
 
@@ -113,9 +108,9 @@ class _Collector:
     def __init__(self) -> None:
         self.found: list[Raw] = []
         self._opener: str | None = None
-        self._clear()
+        self.clear()
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
         self._headed = False
         self._fields: dict[str, str] = {}
         self._open: Kind | None = None
@@ -123,35 +118,35 @@ class _Collector:
 
     @property
     def feature(self) -> str:
-        """The feature that the begun candidate names."""
+        """The feature of the current candidate."""
         return self._fields.get("feature", "")
 
     @property
     def is_bare_header(self) -> bool:
-        """Whether a candidate was announced and nothing else said of it."""
+        """Whether a candidate was announced and nothing else followed."""
         return self._headed and not self._fields
 
     @property
     def is_reasoning(self) -> bool:
-        """Whether a reason was begun, which may go on."""
+        """Whether a reason is open, which may go on."""
         return self._open == "reason"
 
     @property
     def is_done(self) -> bool:
-        """Whether a candidate under a header is reasoned about, and lacks nothing."""
-        return self._headed and self.is_reasoning and bool(self._role("value") and self.feature)
+        """Whether a candidate under a header has its reason open, and lacks nothing."""
+        return self._headed and self.is_reasoning and bool(self._has("value") and self.feature)
 
     @property
     def waits(self) -> bool:
-        """Whether a name or a value was announced but has not come yet."""
+        """Whether a name or a value was announced but has not followed yet."""
         return self._open in ("feature", "value", "change")
 
-    def _role(self, role: str) -> list[str]:
-        return [kind for kind in self._fields if _role_of(kind) == role]
+    def _has(self, role: str) -> bool:
+        return any(_role_of(kind) == role for kind in self._fields)
 
     def lacks(self, kind: Kind) -> bool:
-        """Whether a candidate has been begun that could do with such a field."""
-        return bool(self._fields) and not self._role(_role_of(kind))
+        """Whether there is a current candidate without such a field."""
+        return bool(self._fields) and not self._has(_role_of(kind))
 
     def header(self) -> None:
         """Begin a candidate that counts even if nothing follows."""
@@ -164,17 +159,15 @@ class _Collector:
             self.header()
             return
         if kind in ("feature", "value", "change"):
-            if self._begins(kind):
+            # A field belongs to the next candidate if this one has it already, or if candidates
+            # begin with its role.
+            role = _role_of(kind)
+            first = bool(self._fields) and role == self._opener and not self._headed
+            if kind in self._fields or (first and not self._has(role)):
                 self.close()
-            self._opener = self._opener or _role_of(kind)
+            self._opener = self._opener or role
             self._fields[kind] = ""
         self._open = None if kind == "other" else kind
-
-    def _begins(self, kind: Kind) -> bool:
-        """Whether a field belongs to the next candidate: it is there already, or comes first."""
-        role = _role_of(kind)
-        first = bool(self._fields) and role == self._opener and not self._headed
-        return kind in self._fields or (first and not self._role(role))
 
     def feed(self, text: str, *, ended: bool = True) -> None:
         """Give the open field its text; ``ended`` says that there cannot be more of it."""
@@ -189,30 +182,22 @@ class _Collector:
         self._open, self._whole = None, ended
 
     def pause(self) -> None:
-        """End a reasoning at an empty line: what follows is no longer part of it."""
+        """End a reason at an empty line: what follows is no longer part of it."""
         if self.is_reasoning:
             self._open = None
 
-    def take(self, raws: list[Raw]) -> None:
-        """Take candidates found otherwise in the place of the header before them."""
-        self.found += raws
-        self._clear()
-
     def close(self, *, cut: bool = False) -> None:
-        """End the candidate, if one was begun."""
+        """End the current candidate, if there is one."""
         if self._headed or self._fields.keys() - {"reason"}:
-            self.found.append(self._raw(cut))
-        self._clear()
-
-    def _raw(self, cut: bool) -> Raw:
-        feature, reason = self.feature, self._fields.get("reason", "")
-        value, change = self._fields.get("value", ""), self._fields.get("change", "")
-        if not value:
-            value, change = change, ""
-        if cut and not (feature and value and self._whole):
-            return Raw(feature, value, reason, change, flaw="cut off", truncated=True)
-        flaw = "" if feature and value else "no VALUE" if feature else "no FEATURE"
-        return Raw(feature, value, reason, change, flaw)
+            feature, reason = self.feature, self._fields.get("reason", "")
+            value, change = self._fields.get("value", ""), self._fields.get("change", "")
+            if not value:
+                value, change = change, ""
+            truncated = cut and not (feature and value and self._whole)
+            flaw = "" if feature and value else "no VALUE" if feature else "no FEATURE"
+            flaw = "cut off" if truncated else flaw
+            self.found.append(Raw(feature, value, reason, change, flaw, truncated))
+        self.clear()
 
 
 def _role_of(kind: str) -> str:
@@ -271,7 +256,7 @@ def _kind(key: str) -> Kind | None:
 class _Reader:
     """Reads a text line by line; JSON that stands among the lines is read as JSON."""
 
-    def __init__(self, text: str, knows: Knows) -> None:
+    def __init__(self, text: str, knows: Knows | None) -> None:
         self._text = text
         self._knows = knows
         self._collector = _Collector()
@@ -279,7 +264,10 @@ class _Reader:
         self._pieces: list[Piece] = []
 
     def read(self, cut: bool) -> list[Raw]:
-        """Return the candidates; those of objects that just map names if there are no others."""
+        """Return the candidates; those of objects that just map names if there are no others.
+
+        Such an object may be an echo of the row.
+        """
         self._pieces = json_pieces(self._text, cut)[::-1]
         start = 0
         while start < len(self._text):
@@ -321,7 +309,7 @@ class _Reader:
         return self._pieces.pop() if self._pieces and self._pieces[-1].start < before else None
 
     def _place(self, before: str) -> Literal["open", "field", "reason"]:
-        """Tell where on a line JSON stands: in a field, in a reason, or on its own."""
+        """Return where on a line JSON stands: in a field, in a reason, or on its own."""
         _, body = _split_header(before)
         kinds = [_kind(key["key"] or key["loud"]) for key in _KEY.finditer(body)]
         if kinds:
@@ -329,45 +317,36 @@ class _Reader:
         return "reason" if self._collector.is_reasoning and body.strip() else "open"
 
     def _read_line(self, line: str, quiet: str, *, ended: bool = True) -> None:
-        """Read a line; for its fields, as it is with the JSON of a reason made quiet."""
+        """Read a line; ``quiet`` is the line with the JSON of a reason made harmless."""
+        collector = self._collector
         if not line.strip() or _FENCE.match(line):
-            self._collector.pause()
+            collector.pause()
             return
         headed, body = _split_header(line)
         if headed:
-            self._collector.header()
-        if self._read_to_the_letter(body, ended):
-            return
-        _, body = _split_header(quiet)
-        read = self._read_fields(body)
-        # A value on a line of its own keeps what looks like a bullet: it may be a minus.
-        bare = self._collector.waits and not headed and read == 0
-        self._collector.feed(line if bare else body[read:], ended=ended)
-
-    def _read_to_the_letter(self, body: str, ended: bool) -> bool:
-        """Read a line that is one field and spells a name or a value, even if it looks like two."""
+            collector.header()
         key = _KEY.match(body)
         kind = None if key is None else _kind(key["key"])
-        if key is None or kind not in ("feature", "value", "change"):
-            return False
-        said = body[key.end("mark") :].strip()
-        feature, value = (said, "") if kind == "feature" else (self._collector.feature, said)
-        if not (said and feature and self._knows(feature, value)):
-            return False
-        self._collector.start(kind)
-        self._collector.feed(said, ended=ended)
-        return True
-
-    def _read_fields(self, body: str) -> int:
-        """Read the fields of a line but for the text of the last; return where that begins."""
+        if key is not None and kind in ("feature", "value", "change"):
+            # A line that is one field and spells a name or a value is not taken apart, even if it
+            # looks like two.
+            said = body[key.end("mark") :].strip()
+            feature, value = (said, "") if kind == "feature" else (collector.feature, said)
+            if said and feature and self._knows is not None and self._knows(feature, value):
+                collector.start(kind)
+                collector.feed(said, ended=ended)
+                return
+        _, body = _split_header(quiet)
         read = 0
         for key in _KEY.finditer(body):
             kind = _kind(key["key"] or key["loud"])
             if kind is not None and self._is_field(key, kind):
-                self._collector.feed(body[read : key.start()])
-                self._collector.start(kind)
+                collector.feed(body[read : key.start()])
+                collector.start(kind)
                 read = key.end()
-        return read
+        # A value on a line of its own keeps what looks like a bullet: it may be a minus.
+        bare = collector.waits and not headed and read == 0
+        collector.feed(line if bare else body[read:], ended=ended)
 
     def _is_field(self, key: re.Match[str], kind: Kind) -> bool:
         """Tell a field from a word of the prose, such as "…, value: high"."""
@@ -382,10 +361,19 @@ class _Reader:
         if piece.value is None:
             collector.header()  # an object that was cut counts, even before its first field
         for name, found in objects(piece.value):
-            if _states_an_edit(name, found):
-                _collect_object(collector, name, found)
+            kinds = {_kind(key) for key, _ in found}
+            if "feature" in kinds or (name and not kinds.isdisjoint({"value", "change"})):
+                if not collector.is_bare_header:
+                    collector.header()
+                for key, item in found if "feature" in kinds else (("feature", name), *found):
+                    kind = _kind(key)
+                    if kind is not None and kind != "header":
+                        collector.start(kind)
+                        collector.feed(_text(item))
+                collector.close()
             elif (pairs := list(_pairs(found))) and collector.is_bare_header:
-                collector.take(pairs)
+                collector.found += pairs  # in the place of the header
+                collector.clear()
             else:
                 self._mapped += pairs
 
@@ -395,24 +383,6 @@ def _split_header(line: str) -> tuple[bool, str]:
     body = _DECORATION.sub("", line.strip(), count=1)
     header = _HEADER.match(body)
     return header is not None, body if header is None else body[header.end() :]
-
-
-def _states_an_edit(name: str, found: JsonObject) -> bool:
-    kinds = {_kind(key) for key, _ in found}
-    return "feature" in kinds or (bool(name) and not kinds.isdisjoint({"value", "change"}))
-
-
-def _collect_object(collector: _Collector, name: str, found: JsonObject) -> None:
-    named = any(_kind(key) == "feature" for key, _ in found)
-    fields = found if named else (("feature", name), *found)
-    if not collector.is_bare_header:
-        collector.header()
-    for key, item in fields:
-        kind = _kind(key)
-        if kind is not None and kind != "header":
-            collector.start(kind)
-            collector.feed(_text(item))
-    collector.close()
 
 
 def _pairs(found: JsonObject) -> Iterator[Raw]:
@@ -430,3 +400,101 @@ def _text(item: object) -> str:
     if isinstance(item, (list, JsonObject)):
         return "(several values)"
     return "null" if item is None else str(item).lower()
+
+
+# JSON in a text, whole or in pieces. The depth is more than any answer's, less than Python's limit.
+DEEPEST = 16
+
+
+class JsonObject(tuple[tuple[str, object], ...]):
+    """A JSON object with all its keys, also those that occur twice."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """What stands between two brackets: a JSON value, or the start of an object without an end."""
+
+    bracket: str
+    start: int
+    end: int = 0
+    value: object = None
+    height: int = 1
+    inner: list[Piece] = field(default_factory=list)
+
+
+_CLOSES = {"}": "{", "]": "["}
+_OUTSIDE = re.compile(r"[{\[]")
+# Inside, brackets in strings do not count. A string ends with its line, so that a stray quotation
+# mark hides one line and not the rest.
+_INSIDE = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"?|[{}\[\]]")
+
+
+def json_pieces(text: str, cut: bool) -> list[Piece]:
+    """Return the JSON values in a text that hold an object, in order, in one pass.
+
+    With ``cut``, an object that was begun last and never ended is among them.
+    """
+    whole: list[Piece] = []
+    stack: list[Piece] = []
+    depth = {"{": 0, "[": 0}
+
+    def pop() -> Piece:
+        piece = stack.pop()
+        depth[piece.bracket] -= 1
+        if stack:
+            stack[-1].height = max(stack[-1].height, piece.height + 1)
+        return piece
+
+    position = 0
+    while found := (_INSIDE if stack else _OUTSIDE).search(text, position):
+        position = found.end()
+        if found[0] in depth:
+            stack.append(Piece(found[0], found.start()))
+            depth[found[0]] += 1
+        elif (bracket := _CLOSES.get(found[0])) and depth[bracket]:
+            while stack[-1].bracket != bracket:
+                whole += pop().inner
+            piece = pop()
+            piece.end = position
+            if piece.height > DEEPEST:
+                whole += piece.inner
+            else:
+                (stack[-1].inner if stack else whole).append(piece)
+    pieces = []
+    if cut and stack and stack[-1].bracket == "{" and not stack[-1].inner:
+        stack[-1].end = stack[-1].start
+        pieces.append(stack[-1])
+    while stack:
+        whole += pop().inner
+    while whole:
+        piece = whole.pop()
+        piece.value = _loads(text[piece.start : piece.end])
+        if piece.value is None:
+            whole += piece.inner
+        elif any(objects(piece.value)):
+            pieces.append(piece)
+    return sorted(pieces, key=lambda piece: piece.start)
+
+
+def _loads(text: str) -> object:
+    for attempt in (text, re.sub(r",\s*(?=[}\]])", "", text)):
+        try:
+            # Numbers stay as they were written; the table decides what they are.
+            return json.loads(
+                attempt, strict=False, parse_int=str, parse_float=str, parse_constant=str,
+                object_pairs_hook=JsonObject,
+            )  # fmt: skip
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def objects(value: object, name: str = "") -> Iterator[tuple[str, JsonObject]]:
+    """Yield all objects in a value, each with the key it stands under."""
+    if isinstance(value, JsonObject):
+        yield name, value
+        for key, item in value:
+            yield from objects(item, key)
+    elif isinstance(value, list):
+        for item in value:
+            yield from objects(item)

@@ -2,8 +2,8 @@
 
 Both templates are text files beside this one. ``paper`` is the paper's, in its order. ``waysout``
 puts first what never changes (the task, the format, the features), then the person, then what was
-tried, in the order of time, and the node itself last: each call begins like the one before it, as
-far as the two remember the same, and a backend that keeps prompts computes only what is new.
+tried, in order of time, and the node itself last: each call begins like the one before it, as far
+as the two remember the same, and a backend with a prefix cache computes only what is new.
 
 ``{name}`` in a template is filled in; a paragraph that begins with ``{?name}`` is left out where
 there is nothing to fill in.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -38,7 +38,7 @@ _REASON: Mapping[Template, str] = {"paper": "brief explanation", "waysout": "up 
 
 
 class Tag(StrEnum):
-    """What became of something that was tried."""
+    """The outcome of an attempt."""
 
     APPROVED = "APPROVED"
     REJECTED = "REJECTED"
@@ -47,7 +47,7 @@ class Tag(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Something that was tried: the features it set, and what became of it."""
+    """An attempt: the features it set, and its outcome."""
 
     changes: tuple[tuple[str, Value], ...]
     tag: Tag
@@ -77,7 +77,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """All that a prompt is made of: the table, the person, the node, and what was tried before."""
+    """The contents of a prompt: the table, the person, the node, and earlier attempts."""
 
     topic: Topic
     spelling: Spelling
@@ -98,16 +98,21 @@ class Question:
 def render(question: Question, template: Template = "waysout", output: Output = "block") -> str:
     """Return the prompt."""
     parts = _paper_parts(question) if template == "paper" else _waysout_parts(question)
-    shared = {
-        "task": neutral(question.topic.task, LONGEST_SENTENCE),
-        "no": neutral(question.topic.no, LONGEST_SENTENCE),
-        "yes": neutral(question.topic.yes, LONGEST_SENTENCE),
+    spelling, topic = question.spelling, question.topic
+    named: dict[str, list[str]] = {}  # the latest of them, by feature
+    for edit in question.named[-MOST_NAMED:]:
+        value = spelling.value(question.rules.schema[edit.feature], edit.value)
+        named.setdefault(spelling.name(edit.feature), []).append(value)
+    parts |= {
+        "task": neutral(topic.task, LONGEST_SENTENCE),
+        "no": neutral(topic.no, LONGEST_SENTENCE),
+        "yes": neutral(topic.yes, LONGEST_SENTENCE),
         "k": str(question.k),
-        "avoid": ", ".join(map(question.spelling.name, question.avoid)),
-        "named": "; ".join(_named(question)),
+        "avoid": ", ".join(map(spelling.name, question.avoid)),
+        "named": "; ".join(f"{name}={', '.join(values)}" for name, values in named.items()),
+        "format": _fill(_text(f"format_{output}"), {"reason": _REASON[template]}),
     }
-    form = _fill(_text(f"format_{output}"), {"reason": _REASON[template]})
-    return _fill(_text(template), shared | parts | {"format": form})
+    return _fill(_text(template), parts)
 
 
 @cache
@@ -116,30 +121,28 @@ def _text(name: str) -> str:
 
 
 def _fill(template: str, parts: Mapping[str, str]) -> str:
-    """Put the parts in, all at once: a value that looks like a placeholder stays a value."""
-    paragraphs = [_paragraph(text, parts) for text in template.split("\n\n")]
-    return "\n\n".join(text for text in paragraphs if text)
-
-
-def _paragraph(text: str, parts: Mapping[str, str]) -> str:
-    condition = re.match(r"\{\?(\w+)\}", text)
-    if condition and not parts[condition[1]]:
-        return ""
-    kept = text[condition.end() :] if condition else text
-    return re.sub(r"\{(\w+)\}", lambda found: parts[found[1]], kept).rstrip()
+    """Fill in the parts, all at once: a value that looks like a placeholder stays a value."""
+    paragraphs = []
+    for text in template.split("\n\n"):
+        condition = re.match(r"\{\?(\w+)\}", text)
+        if condition is None or parts[condition[1]]:
+            kept = text[condition.end() :] if condition else text
+            filled = re.sub(r"\{(\w+)\}", lambda found: parts[found[1]], kept).rstrip()
+            paragraphs += [filled] if filled else []
+    return "\n\n".join(paragraphs)
 
 
 def _paper_parts(question: Question) -> dict[str, str]:
     spelling, schema = question.spelling, question.rules.schema
     fixed = _fixed(question)
     shown = {
-        spelling.name(f.name): _json_value(spelling, f, value)
+        spelling.name(f.name): value if value is None or f.is_numeric else spelling.value(f, value)
         for f, value in zip(schema, question.row, strict=True)
         if f.name not in fixed
     }
     return {
         "row_json": json.dumps(shown, ensure_ascii=False),
-        "tried": "\n".join(f"[{r.tag}] {_changes(question, r)}" for r in question.history),
+        "tried": "\n".join(f"[{r.tag}] {_changes(question, r.changes)}" for r in question.history),
         "allowed": ", ".join(item.name for item in question.menu),
         "forbidden": ", ".join(map(spelling.name, fixed)) or "(none)",
         "categories": "\n".join(
@@ -150,88 +153,75 @@ def _paper_parts(question: Question) -> dict[str, str]:
     }
 
 
-def _json_value(spelling: Spelling, feature: Feature, value: Value) -> object:
-    return value if value is None or feature.is_numeric else spelling.value(feature, value)
-
-
 def _waysout_parts(question: Question) -> dict[str, str]:
-    schema = question.rules.schema
+    schema, spelling = question.rules.schema, question.spelling
     changed = schema.changed(question.query, question.row)
-    made = (_change(question, name, question.row[schema.index(name)]) for name in changed)
+    fixed, levers = set(_fixed(question)), question.rules.levers(question.query)
+    free = [feature for feature in schema if feature.name not in fixed]
+    rules, person, tried = [], [], []
+    for rule in question.rules.joint:
+        why = f" ({neutral(rule.why, LONGEST_SENTENCE)})" if rule.why else ""
+        rules.append(f"- {neutral(rule.says, LONGEST_SENTENCE)}{why}")
+    for feature in free:
+        name, lever = spelling.name(feature.name), levers[feature.name]
+        now = spelling.value(feature, lever.now)
+        person.append(f"- {name} = {now}, {_may_be(spelling, lever)}")
+    for record in question.history:
+        chance = "" if record.probability is None else f", chance {record.probability:.0%}"
+        tried.append(f"- {_changes(question, record.changes)}: {record.tag.lower()}{chance}")
     return {
-        "glossary": "\n".join(_glossary(question)),
-        "rules": "\n".join(_rules(question.rules)),
-        "person": "\n".join(_person(question)),
-        "tried": "\n".join(_tried(question)),
-        "made": ", ".join(made),
+        "glossary": "\n".join(_explained(spelling, feature) for feature in free),
+        "rules": "\n".join(rules),
+        "person": "\n".join(person),
+        "tried": "\n".join(tried),
+        "made": _changes(question, ((name, question.row[schema.index(name)]) for name in changed)),
     }
 
 
 def _fixed(question: Question) -> list[str]:
-    """Return the features that a rule holds fast for everybody; an LLM need not know them."""
+    """Return the features that a rule fixes for everyone.
+
+    Their values stay out of prompts, as in the paper: a person's sex or origin should not steer
+    what is proposed.
+    """
     levers = question.rules.levers(question.query)
     return [name for name, lever in levers.items() if lever.blocked_by]
 
 
-def _open(question: Question) -> Iterator[Feature]:
-    fixed = set(_fixed(question))
-    return (f for f in question.rules.schema if f.name not in fixed)
-
-
-def _glossary(question: Question) -> Iterator[str]:
-    for feature in _open(question):
-        meaning = [neutral(feature.about, LONGEST_SENTENCE)] if feature.about else []
-        meaning += [f"in {neutral(feature.unit)}"] if feature.unit else []
-        spelled = question.spelling.levels(feature) if feature.words else {}
-        words = [
-            f"{shown} = {neutral(feature.words[level])}"
-            for level, shown in spelled.items()
-            if level in feature.words
-        ]
-        meaning += ["; ".join(words[:MOST_CHOICES])] if words else []
-        yield f"- {question.spelling.name(feature.name)}: {'; '.join(meaning) or feature.kind}"
-
-
-def _rules(rules: RuleSet) -> Iterator[str]:
-    for rule in rules.joint:
-        why = f" ({neutral(rule.why, LONGEST_SENTENCE)})" if rule.why else ""
-        yield f"- {neutral(rule.says, LONGEST_SENTENCE)}{why}"
-
-
-def _person(question: Question) -> Iterator[str]:
-    levers = question.rules.levers(question.query)
-    for feature in _open(question):
-        name, lever = question.spelling.name(feature.name), levers[feature.name]
-        now = question.spelling.value(feature, lever.now)
-        yield f"- {name} = {now}, {_may_be(question.spelling, lever)}"
+def _explained(spelling: Spelling, feature: Feature) -> str:
+    meaning = [neutral(feature.about, LONGEST_SENTENCE)] if feature.about else []
+    meaning += [f"in {neutral(feature.unit)}"] if feature.unit else []
+    words = [
+        f"{shown} = {neutral(feature.words[level])}"
+        for level, shown in (spelling.levels(feature) if feature.words else {}).items()
+        if level in feature.words
+    ]
+    meaning += ["; ".join(words[:MOST_CHOICES])] if words else []
+    return f"- {spelling.name(feature.name)}: {'; '.join(meaning) or feature.kind}"
 
 
 def _may_be(spelling: Spelling, lever: Lever) -> str:
+    """Say what a lever may be set to.
+
+    A model that reads where a number stands tends to leave it there, so a one-way street is said as
+    one, and a grid is not "in steps", which would be counted from where the number stands.
+    """
     if not lever.is_open:
         return "stays"
     choices = lever.choices()
-    if choices is None:
-        return f"may {_span(lever)}"
-    return f"may be {_some([spelling.value(lever.feature, v) for v in choices])}"
-
-
-def _span(lever: Lever) -> str:
-    """Say where a number may go; a model that reads where it stands tends to leave it there.
-
-    A one-way street is said as one.
-    """
+    if choices is not None:
+        return f"may be {_some([spelling.value(lever.feature, v) for v in choices])}"
     words = lever.describe()
     if lever.step:
-        # "In steps" would be counted from where the number stands.
         grid = format_number(lever.step)
         base = "" if lever.start % lever.step == 0 else f"{format_number(lever.start)} plus "
         words = words.replace(f" in steps of {grid}", f" ({base}multiples of {grid})")
     low, high = format_number(lever.low), format_number(lever.high)
     if lever.now == lever.low and words.startswith(f"{low} to "):
-        return f"rise to {words.removeprefix(f'{low} to ')}"
+        return f"may rise to {words.removeprefix(f'{low} to ')}"
     if lever.now == lever.high and words.startswith(f"{low} to {high}"):
-        return f"fall to {low}{words.removeprefix(f'{low} to {high}')}"
-    return f"be {words}"
+        return f"may fall to {low}{words.removeprefix(f'{low} to {high}')}"
+    return f"may be {words}"
 
 
 def _some(choices: Sequence[str]) -> str:
@@ -239,25 +229,6 @@ def _some(choices: Sequence[str]) -> str:
     return ", ".join(choices[:MOST_CHOICES]) + more
 
 
-def _tried(question: Question) -> Iterator[str]:
-    for record in question.history:
-        chance = "" if record.probability is None else f", chance {record.probability:.0%}"
-        yield f"- {_changes(question, record)}: {record.tag.lower()}{chance}"
-
-
-def _named(question: Question) -> Iterator[str]:
-    """Say what was named, the latest of it, by feature."""
-    values: dict[str, list[str]] = {}
-    for edit in question.named[-MOST_NAMED:]:
-        spelled = question.spelling.value(question.rules.schema[edit.feature], edit.value)
-        values.setdefault(question.spelling.name(edit.feature), []).append(spelled)
-    return (f"{name}={', '.join(found)}" for name, found in values.items())
-
-
-def _changes(question: Question, record: Record) -> str:
-    return ", ".join(_change(question, name, value) for name, value in record.changes)
-
-
-def _change(question: Question, name: str, value: Value) -> str:
-    feature = question.rules.schema[name]
-    return f"{question.spelling.name(name)}={question.spelling.value(feature, value)}"
+def _changes(question: Question, changes: Iterable[tuple[str, Value]]) -> str:
+    schema, spelling = question.rules.schema, question.spelling
+    return ", ".join(f"{spelling.name(n)}={spelling.value(schema[n], v)}" for n, v in changes)

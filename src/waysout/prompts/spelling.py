@@ -23,10 +23,10 @@ _BRACKET = re.compile(r"((?<!\S)[<>](?==?[\s\d.]))|[<>\[\]＜＞﹤﹥［］]")
 _TAME = str.maketrans("<>[]＜＞﹤﹥［］", "‹›()‹›‹›()")
 
 
-# A table's names and values come in every prompt.
+# Cached, because a table's names and values come in every prompt.
 @lru_cache(maxsize=4096)
 def neutral(text: str, longest: int = LONGEST) -> str:
-    """Return untrusted text as one short line that no chat template obeys.
+    """Return untrusted text as one short line without chat control tokens.
 
     The control tokens of ChatML, Llama, Gemma, Mistral and their kin are all written in angle or
     square brackets, so no bracket that could belong to one is left as it is.
@@ -84,7 +84,12 @@ class Spelling:
 
     @cached_property
     def _folded_features(self) -> dict[str, Feature | None]:
-        return _unambiguous((folded(name), f) for name, f in self._features.items())
+        found: dict[str, Feature | None] = {}
+        for name, feature in self._features.items():
+            known = found.get(folded(name), feature)
+            same = known is not None and known.name == feature.name
+            found[folded(name)] = feature if same else None  # ambiguous names find nothing
+        return found
 
     def find(self, text: str, *, strict: bool = False) -> Feature | None:
         """Return the feature a reply names: to the letter, else by its letters and digits."""
@@ -112,11 +117,3 @@ def _apart(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
             shown = f"{plain} ({counts[plain]})"
         taken.add(shown)
         yield shown, text
-
-
-def _unambiguous(pairs: Iterable[tuple[str, Feature]]) -> dict[str, Feature | None]:
-    found: dict[str, Feature | None] = {}
-    for key, feature in pairs:
-        known = found.get(key, feature)
-        found[key] = feature if known is not None and known.name == feature.name else None
-    return found

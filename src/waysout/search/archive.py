@@ -85,7 +85,7 @@ class Archive:
             if known is None or worth(known.probability) < worth(probability):
                 self._misses[key] = found
             if len(self._misses) > 2 * _MISSES_KEPT:
-                self._misses = dict(self._likeliest(_MISSES_KEPT))
+                self._misses = dict(self._likeliest())
             return False
         if key in self._found:
             return False
@@ -94,9 +94,9 @@ class Archive:
             self._unique.add(self.problem.schema.encode([row])[0])
         return True
 
-    def _likeliest(self, most: int) -> list[tuple[str, Found]]:
-        worth = self.problem.goal.worth
-        return sorted(self._misses.items(), key=lambda item: -worth(item[1].probability))[:most]
+    def _likeliest(self) -> list[tuple[str, Found]]:
+        worth, misses = self.problem.goal.worth, self._misses.items()
+        return sorted(misses, key=lambda item: -worth(item[1].probability))[:_MISSES_KEPT]
 
     def novelty(self, row: Row) -> float:
         """Return how different a row is from the unique valid ones found so far."""
@@ -130,7 +130,7 @@ class Archive:
 
     def near_misses(self, most: int = NEAR_MISSES) -> list[Option]:
         """Return the rows that came nearest to a yes without breaking a rule."""
-        kept = [found for key, found in self._likeliest(_MISSES_KEPT) if key not in self._found]
+        kept = [found for key, found in self._likeliest() if key not in self._found]
         return [self._option(found) for found in kept[:most]]
 
     def _option(self, found: Found) -> Option:

@@ -5,7 +5,7 @@ A combination's rank is its chance of a yes × quality × novelty, taken one aft
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -31,16 +31,17 @@ def make_pool(
     parents: Combos,
     worth: Matrix,
     rng: np.random.Generator,
-    most_moved: int = MOST_MOVED,
+    extra: int = 0,
 ) -> tuple[Combos, Prints]:
     """Return distinct combinations, with their fingerprints.
 
     They are the neighbours of the parents, which differ from them in one lever (moved, moved
     elsewhere or put back), ever longer combinations of the best choice of each lever, and random
-    ones, which move at most ``most_moved`` levers. ``worth`` says how good each choice alone seems.
+    ones, which move at most four levers and ``extra``. ``worth`` says how good each choice alone
+    seems.
     """
     # Drawn first: the order of draws is part of a search's result for its seed.
-    drawn = _random(tables, worth, rng, most_moved)
+    drawn = _random(tables, worth, rng, MOST_MOVED + extra)
     neighbours = np.repeat(parents, len(tables.slot), axis=0)
     each = np.arange(len(neighbours))
     neighbours[each, np.tile(tables.slot, len(parents))] = np.tile(tables.number, len(parents))
@@ -58,6 +59,11 @@ def fingerprints(combos: Combos) -> Prints:
     """
     prints: Prints = combos @ _factors(combos.shape[1])  # wraps around, as hashes do
     return prints
+
+
+def fingerprint(combo: Sequence[int]) -> int:
+    """Return the fingerprint of one combination."""
+    return int(fingerprints(np.array([combo], dtype=np.int64))[0])
 
 
 @lru_cache(maxsize=8)

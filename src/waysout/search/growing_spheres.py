@@ -172,15 +172,12 @@ class Rings:
     @property
     def inner(self) -> float:
         """The radius from which the ring begins; 0 where it is a ball."""
-        return self._radius(self._number - 1) if self._number else 0.0
+        return self._ball * self._growth ** (self._number - 1) if self._number else 0.0
 
     @property
     def outer(self) -> float:
         """The radius at which it ends."""
-        return self._radius(self._number)
-
-    def _radius(self, number: int) -> float:
-        radius: float = self._ball * self._growth**number
+        radius: float = self._ball * self._growth**self._number
         return radius
 
     def widen(self) -> None:

@@ -20,8 +20,7 @@ from waysout.search.base import Case, Method, Search, least
 from waysout.search.memory import MEMORY, Remembered, recall, records
 from waysout.search.prune.base import EditCandidate, Pruner, Verdict
 from waysout.search.reward import Evidence, Reward
-from waysout.search.select import EXPLORATION, deepest_on_path, leaf
-from waysout.search.tree import ROOT, Attempt, Node, Tree
+from waysout.search.tree import EXPLORATION, ROOT, Attempt, Node, Tree, deepest_on_path, leaf
 from waysout.search.work import Work
 
 Hint = Callable[[Tree, int, list[Attempt]], tuple[str, ...]]
@@ -150,16 +149,12 @@ class TreeSearch(Search):
         attempts = recall(self.tree, node.id, method.memory, method.remembered)
         # Our template remembers whole changes, the paper's the edit alone.
         whole = self.proposer.style.template == "waysout"
+        history = records(case.problem.schema, case.query, attempts, whole=whole)
+        avoid = self._hint(self.tree, node.id, attempts)
         return self.proposer.request(
-            case.query,
-            node.row,
-            k=case.k,
-            history=records(case.problem.schema, case.query, attempts, whole=whole),
-            avoid=self._hint(self.tree, node.id, attempts),
-            temperature=method.temperature,
-            seed=case.seed,
-            draw=self._next_draw,
-        )
+            case.query, node.row, k=case.k, history=history, avoid=avoid,
+            temperature=method.temperature, seed=case.seed, draw=self._next_draw,
+        )  # fmt: skip
 
     # Taking a reply in -------------------------------------------------------------------------
 
@@ -225,17 +220,12 @@ class TreeSearch(Search):
     def _grow(self, node: int, trial: _Trial, chance: float, share: float) -> None:
         candidate = trial.candidate
         # Rewarded before it joins the archive: after that no valid row would be new.
-        reward = self._reward(
-            Evidence(
-                probability=self.case.problem.goal.worth(chance),
-                approved=trial.valid,
-                distance=candidate.distance,
-                changes=candidate.changes,
-                novelty=self.archive.novelty(candidate.row),
-                gain=trial.verdict.gain,
-                agreement=share,
-            )
-        )
+        worth, novelty = self.case.problem.goal.worth(chance), self.archive.novelty(candidate.row)
+        evidence = Evidence(
+            probability=worth, approved=trial.valid, distance=candidate.distance,
+            changes=candidate.changes, novelty=novelty, gain=trial.verdict.gain, agreement=share,
+        )  # fmt: skip
+        reward = self._reward(evidence)
         reasons = self._reasons(node, candidate)
         self.archive.take(candidate.row, candidate.key, chance, trial.valid, reasons)
         if not trial.verdict.kept:

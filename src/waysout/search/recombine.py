@@ -22,14 +22,7 @@ from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
 from waysout.llm.base import Reply
 from waysout.search.base import Case, Method, Search, least, within
-from waysout.search.candidates import (
-    DECIMALS,
-    MOST_MOVED,
-    LeanOptions,
-    Ranking,
-    fingerprints,
-    make_pool,
-)
+from waysout.search.candidates import DECIMALS, LeanOptions, Ranking, fingerprint, make_pool
 from waysout.search.library import Combo, Combos, EditLibrary, Matrix
 from waysout.search.surrogate import Guess, Kind, LogitScale, surrogate
 from waysout.search.work import Propose, Work
@@ -285,7 +278,7 @@ class RecombineSearch(Search):
         for dry in range(_POOLS):
             # Where nothing new is near, combinations of ever more levers are looked at.
             parents = self._parents(most)
-            combos, prints = make_pool(tables, parents, worth, self._rng, MOST_MOVED + dry)
+            combos, prints = make_pool(tables, parents, worth, self._rng, extra=dry)
             fresh = [found not in self._seen for found in prints.tolist()]
             combos = combos[np.array(fresh, dtype=np.bool_)]
             trials = self._best(combos, guess, most) if len(combos) else []
@@ -324,7 +317,7 @@ class RecombineSearch(Search):
         )  # fmt: skip
         trials: dict[str, _Trial] = {}  # by key
         while len(trials) < most and (combo := ranking.pop()) is not None:
-            self._seen.add(_fingerprint(combo))
+            self._seen.add(fingerprint(combo))
             trial = self._trial(combo)
             if trial is not None and trial.key not in trials:
                 self._note_tried(combo)
@@ -336,8 +329,8 @@ class RecombineSearch(Search):
         return self.method.thompson and not len(self.archive) and self._batches % 2 == 0
 
     def _note_tried(self, combo: Combo) -> None:
-        self._seen.add(_fingerprint(combo))
-        self._tried[_fingerprint([choice > 0 for choice in combo])] += 1
+        self._seen.add(fingerprint(combo))
+        self._tried[fingerprint([choice > 0 for choice in combo])] += 1
 
     def _trial(self, combo: Combo) -> _Trial | None:
         """Return a combination as a row to ask, or count why it cannot be asked."""
@@ -390,7 +383,3 @@ class RecombineSearch(Search):
         combos = self.library.padded(trial.combo for trial in trials)
         gained = np.array(self._logits[-len(trials) :]) - self._scale.start
         self._surrogate.learn(combos, gained)
-
-
-def _fingerprint(combo: Sequence[int]) -> int:
-    return int(fingerprints(np.array([combo], dtype=np.int64))[0])

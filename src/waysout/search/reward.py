@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from waysout.domain.distance import gate, proximity, simplicity
 from waysout.errors import InputError, shown, unknown
@@ -32,12 +31,7 @@ class Evidence:
     agreement: float = 0.0
 
 
-class Reward(Protocol):
-    """Gives a candidate its reward."""
-
-    def __call__(self, evidence: Evidence) -> float:
-        """Return the reward."""
-        ...
+Reward = Callable[[Evidence], float]
 
 
 @dataclass(frozen=True, slots=True)

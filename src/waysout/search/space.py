@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,89 +121,64 @@ class Coordinates:
 
     def __init__(self, space: Space) -> None:
         self.space = space
-        scales = space.problem.distance.scales
-        self._axes: list[_Numbers | _Choices] = []
+        self.width = 0
+        """How many coordinates there are."""
+        self.reach = 0.0
+        """How large a coordinate must be to reach the farthest value."""
+        self._axes: list[tuple[int, slice, _Numbers | _Choices]] = []
         for column, lever in space.levers.items():
             choices = lever.choices()
+            axis: _Numbers | _Choices
             if choices is None:
-                scale = scales[lever.feature.name]
-                self._axes.append(_Numbers(column, self.width, lever, scale))
+                axis = _Numbers(lever, space.problem.distance.scales[lever.feature.name])
             else:
-                self._axes.append(_Choices(column, self.width, lever, choices))
-
-    @property
-    def width(self) -> int:
-        """How many coordinates there are."""
-        return self._axes[-1].end if self._axes else 0
-
-    @property
-    def reach(self) -> float:
-        """How large a coordinate must be to reach the farthest value."""
-        return max((axis.reach for axis in self._axes), default=0.0)
+                axis = _Choices(lever, choices)
+            self._axes.append((column, slice(self.width, self.width + axis.size), axis))
+            self.width += axis.size
+            self.reach = max(self.reach, axis.reach)
 
     def encoded(self, points: Matrix) -> Matrix:
         """Return points as encoded rows, which may still break rules."""
         matrix = np.tile(self.space.start, (len(points), 1))
         # The last digits of roots and powers differ from processor to processor.
         points = np.round(points, DECIMALS)
-        for axis in self._axes:
-            matrix[:, axis.column] = axis.encoded(points[:, axis.first : axis.end])
+        for column, place, axis in self._axes:
+            matrix[:, column] = axis.encoded(points[:, place])
         return matrix
 
 
-@dataclass(frozen=True)
 class _Numbers:
-    column: int
-    first: int
-    lever: Lever
-    scale: float
+    size = 1
 
-    @property
-    def end(self) -> int:
-        return self.first + 1
-
-    @cached_property
-    def _span(self) -> tuple[float, float, float]:
-        """The present value, and the least and the most; a missing one is put in the middle."""
-        low, high = self.lever.bounds()
-        now = self.lever.now
-        centre = (low + high) / 2 if now is None else float(now)
-        return centre, min(low, centre), max(high, centre)
-
-    @property
-    def reach(self) -> float:
-        centre, low, high = self._span
-        reach = max(centre - low, high - centre, self.scale) / self.scale
-        return reach + (self.lever.now is None)
+    def __init__(self, lever: Lever, scale: float) -> None:
+        low, high = lever.bounds()
+        self._missing, self._scale = lever.now is None, scale
+        # A missing value is put in the middle.
+        centre = self._centre = (low + high) / 2 if lever.now is None else float(lever.now)
+        self._low, self._high = min(low, centre), max(high, centre)
+        reach = max(centre - self._low, self._high - centre, scale) / scale
+        self.reach = reach + self._missing
 
     def encoded(self, points: Matrix) -> Matrix:
-        centre, low, high = self._span
         steps = points[:, 0]
-        if self.lever.now is not None:
-            return np.clip(centre + steps * self.scale, low, high)
+        if not self._missing:
+            return np.clip(self._centre + steps * self._scale, self._low, self._high)
         # The distance takes a missing value for one scale apart from any other.
         beyond = np.sign(steps) * np.maximum(np.abs(steps) - 1.0, 0.0)
-        found: Matrix = np.clip(centre + beyond * self.scale, low, high)
+        found: Matrix = np.clip(self._centre + beyond * self._scale, self._low, self._high)
         found[np.abs(steps) < 1.0] = np.nan
         return found
 
 
-@dataclass(frozen=True)
 class _Choices:
-    column: int
-    first: int
-    lever: Lever
-    choices: tuple[Value, ...]
-
     reach = 10.0  # from where on the present value is hardly likelier than another
 
-    @property
-    def end(self) -> int:
-        return self.first + 1 + len(self.choices)
+    def __init__(self, lever: Lever, choices: Sequence[Value]) -> None:
+        encode = lever.feature.encode
+        self._codes = np.array([encode(value) for value in (lever.now, *choices)])
+        self.size = len(self._codes)
 
     def encoded(self, points: Matrix) -> Matrix:
         ahead = points + np.eye(1, points.shape[1])
-        encode = self.lever.feature.encode
-        codes = np.array([encode(value) for value in (self.lever.now, *self.choices)])
-        found: Matrix = codes[np.argmax(ahead, axis=1)]
+        found: Matrix = self._codes[np.argmax(ahead, axis=1)]
         return found

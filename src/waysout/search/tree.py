@@ -1,7 +1,13 @@
-"""The tree of candidates: nodes are added and updated, never removed."""
+"""The tree of candidates, and selection: which node is expanded next, by UCT.
+
+``UCT(n) = W/N + c · √(log N_parent / N)``. Requests under way count as visits whose reward is not
+known yet, which spreads several of them over the tree (the manner of WU-UCT); with one at a time
+this is plain UCT.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -10,6 +16,7 @@ from waysout.domain.schema import Row
 from waysout.prompts.render import Tag
 
 ROOT = 0
+EXPLORATION = math.sqrt(2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +92,10 @@ class Tree:
         self, parent: int, edit: Edit, row: Row, key: str, probability: float, approved: bool
     ) -> int:
         """Add an evaluated child and return its id."""
-        child = Node(
-            id=len(self.nodes),
-            row=row,
-            key=key,
-            parent=parent,
-            edit=edit,
-            depth=self.nodes[parent].depth + 1,
-            probability=probability,
-            approved=approved,
-        )
-        self.nodes.append(child)
-        self.nodes[parent].children.append(child.id)
-        return child.id
+        child, depth = len(self.nodes), self.nodes[parent].depth + 1
+        self.nodes.append(Node(child, row, key, parent, edit, depth, probability, approved))
+        self.nodes[parent].children.append(child)
+        return child
 
     def back_up(self, node: int, reward: float) -> None:
         """Count a reward at a node and all above it."""
@@ -116,3 +114,56 @@ class Tree:
             if above.children and not all(child.closed for child in self.children(above.id)):
                 return
             above.closed = True
+
+
+def uct(node: Node, parent: Node, exploration: float = EXPLORATION) -> float:
+    """Return a child's score; an unvisited child comes first.
+
+    >>> parent, child = Node(0, (), "", visits=4), Node(1, (), "", visits=2, value=1.0)
+    >>> round(uct(child, parent), 4)  # 0.5 + √2 · √(ln 4 / 2)
+    1.6774
+    """
+    if node.visits == 0:
+        return math.inf
+    seen = node.visits + node.waiting
+    spread = math.sqrt(math.log(parent.visits + parent.waiting) / seen)
+    return node.value / node.visits + exploration * spread
+
+
+def _open(tree: Tree, node: Node) -> bool:
+    """Whether some leaf below is neither closed nor waiting for a reply."""
+    if node.closed:
+        return False
+    if not node.waiting:
+        return True
+    return any(_open(tree, child) for child in tree.children(node.id))
+
+
+def leaf(tree: Tree, exploration: float = EXPLORATION) -> Node | None:
+    """Descend from the root to a node without children; ``None`` where none is free."""
+    node = tree[ROOT]
+    if not _open(tree, node):
+        return None
+    while node.children:
+        parent, found = node, [child for child in tree.children(node.id) if _open(tree, child)]
+        if not found:
+            return None
+        # max keeps the first of equals, and children stand in the order of their creation.
+        node = max(found, key=lambda child: uct(child, parent, exploration))
+    return node
+
+
+def deepest_on_path(tree: Tree, depth: int, exploration: float = EXPLORATION) -> Node:
+    """Return the last node above the depth limit on UCT's path, closed nodes included.
+
+    For trees that grow one child at a time: when every leaf lies at the limit or cannot be
+    expanded, this is where another child is tried.
+    """
+    node = tree[ROOT]
+    while node.children:
+        found = tree.children(node.id)
+        child = max(found, key=lambda child: uct(child, node, exploration))
+        if child.depth >= depth or (child.closed and not child.children):
+            return node
+        node = child
+    return node

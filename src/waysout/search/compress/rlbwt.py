@@ -51,7 +51,9 @@ class RLBWT(Compressor):
             column = np.frombuffer(transformed, np.uint8)
             starts = np.flatnonzero(np.concatenate(([True], column[1:] != column[:-1])))
             lengths = np.diff(starts, append=len(column)).tolist()
-            unit = _unit(lengths)
+            # The most common length above 1, among equals the shortest; 1 if there is none.
+            counts = Counter(length for length in lengths if length > 1)
+            unit = min(counts, key=lambda length: (-counts[length], length), default=1)
             bits.gamma(unit)
             rank = {symbol: i for i, symbol in enumerate(alphabet)}
             previous = len(alphabet)
@@ -101,13 +103,3 @@ def suffix_array(data: bytes) -> Places:
         ranks *= size + 1
         ranks[: len(ahead)] += ahead
         known *= 2
-
-
-def _unit(lengths: list[int]) -> int:
-    """Return the most common length above 1, of equals the shortest; 1 if there is none.
-
-    >>> _unit([1, 1, 1, 6, 3, 3, 6])
-    3
-    """
-    counts = Counter(length for length in lengths if length > 1)
-    return min(counts, key=lambda length: (-counts[length], length), default=1)

@@ -7,6 +7,7 @@ and two candidates are the same when the cosine distance of their vectors is bel
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
@@ -66,6 +67,7 @@ def components(near: NDArray[np.bool_]) -> list[int]:
     return [int(label) for label in labels]
 
 
+@dataclass
 class EmbeddingPruner:
     """Merges the siblings of a reply, then drops those that are close to the history.
 
@@ -76,24 +78,16 @@ class EmbeddingPruner:
     The root has no changes and is in no history.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        query: Row,
-        encoder: Encoder,
-        scope: Scope,
-        threshold: float,
-        *,
-        window: int = WINDOW,
-        siblings: Siblings = "nearest",
-    ) -> None:
-        self.problem = problem
-        self.query = query
-        self.encoder = encoder
-        self.scope: Scope = scope
-        self.threshold = threshold
-        self.window = window
-        self.after_oracle = siblings == "valid"
+    problem: Problem
+    query: Row
+    encoder: Encoder
+    scope: Scope
+    threshold: float
+    window: int = WINDOW
+    siblings: Siblings = "nearest"
+
+    def __post_init__(self) -> None:
+        self.after_oracle = self.siblings == "valid"
         self._vectors: dict[int, NDArray[np.float32]] = {}
 
     def judge(
