@@ -1,1 +1,1 @@
-"""Prompts: what an LLM is asked, what its reply may look like, and what is made of it."""
+"""Prompts: questions to an LLM, the format of its replies, and how they become edits."""

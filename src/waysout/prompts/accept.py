@@ -258,7 +258,7 @@ _SEVERAL = re.compile(r"[,;/|()]| (?:or|and|vs\.?) ")
 
 
 def _look(text: str, find: Callable[[str], T | None]) -> T | None:
-    """Find what a text names: to the letter, else without what models write around a name."""
+    """Find the thing a text names: to the letter, else without the words models put around it."""
     for attempt in _readings(text):
         found = find(attempt)
         if found is not None:
@@ -278,7 +278,7 @@ def _one_line(text: str) -> str:
 
 
 def _readings(text: str) -> Iterator[str]:
-    """Yield what a text may name, from the letter to the end of a move."""
+    """Yield possible readings of a text as a name, from the letter to the end of a move."""
     line = _one_line(text)
     bare = unwrap(line)
     yield text

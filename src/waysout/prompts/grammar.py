@@ -1,4 +1,4 @@
-"""A grammar for replies in blocks, made from what may be edited.
+"""A grammar for replies in blocks, made from a menu.
 
 It is GBNF, which llama.cpp takes: a model held to it can only write the candidates asked for, each
 with a feature of the menu and a value that this feature may be set to. It knows features one by
@@ -181,7 +181,7 @@ def _any(least: int, most: int) -> str:
 
 
 def _endings(step: int, start: int) -> list[str]:
-    """Return how numbers on a grid end, if that tells them from others and the endings are few.
+    """Return the endings of numbers on a grid, if they are few and only numbers on it have them.
 
     >>> _endings(250, 0), _endings(12, 0)
     (['000', '250', '500', '750'], [])

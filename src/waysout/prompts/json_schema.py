@@ -1,4 +1,4 @@
-"""A JSON schema for replies as JSON, made from what may be edited.
+"""A JSON schema for replies as JSON, made from a menu.
 
 It keeps to what OpenAI's strict mode takes: an object at the root, everything required, nothing
 else allowed, at most a thousand listed values (the length of a reason is left out for OpenAI by the

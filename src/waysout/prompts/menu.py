@@ -1,4 +1,7 @@
-"""What may be edited at a node, and to what: one list for prompt, constraint and simulation."""
+"""The menu: which features may be edited at a node, and to which values.
+
+The prompt, its constraint and the simulated LLM all use the same list.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,9 @@ FINE_DECIMALS = 4
 def menu(rules: RuleSet, spelling: Spelling, query: Row, row: Row) -> tuple[Editable, ...]:
     """Return the features that may be edited in ``row`` on the way from ``query``.
 
-    As far as rules about one feature alone tell; the others are checked on the edited row. A
-    feature that was moved may go back to the query's value where that breaks nothing and does not
-    lead back to the query itself: small models would propose little else.
+    Only rules about one feature alone are applied; the others are checked on the edited row. A
+    feature that was moved may go back to the query's value if that breaks nothing and does not lead
+    back to the query itself: small models would propose little else.
     """
     broken = frozenset(rules.violations(query, row))
     movable = rules.may_still_move(query, row)
@@ -93,7 +96,7 @@ class Domain:
 
 
 def domains(menu: Sequence[Editable]) -> dict[str, Domain]:
-    """Return what each feature may be set to, without those that only have their present value."""
+    """Return the domain of each feature, without those that only have their present value."""
     found = {offer.name: domain(offer) for offer in menu}
     movable = {name: values for name, values in found.items() if values}
     if not movable:
@@ -102,7 +105,7 @@ def domains(menu: Sequence[Editable]) -> dict[str, Domain]:
 
 
 def domain(offer: Editable) -> Domain:
-    """Return what one feature may be set to.
+    """Return the values that one feature may be set to.
 
     The present value is left out: small models like to repeat it.
 

@@ -256,7 +256,7 @@ def _amount(number: re.Match[str], measure: NumeralMeasure) -> tuple[Decimal, st
 
 
 def _is_comment(text: str, value: float, measure: NumeralMeasure) -> bool:
-    """Whether a text after a number leaves it what it is."""
+    """Whether a text after a number does not change it."""
     old: list[float] = []
     end = 0
     for number in _NUMBER.finditer(text):

@@ -54,7 +54,7 @@ class Raw:
 def candidates(
     text: str, *, cut: bool = False, strict: bool = False, knows: Knows | None = None
 ) -> list[Raw]:
-    """Return every candidate in a reply; one with a flaw where there is none at all.
+    """Return every candidate in a reply; a single one with a flaw if there is none at all.
 
     ``cut`` says that the reply was stopped at a limit, so that its last value may lack digits.
     ``strict`` reads the paper's format to the letter and nothing else.
@@ -84,7 +84,7 @@ _THOUGHT = re.compile(r"<(/?)(?:think(?:ing)?|thought)>|\[(/?)think\]", re.IGNOR
 
 
 def _without_thoughts(text: str) -> str:
-    """Leave out what a model thinks aloud before it answers: drafts are not proposals.
+    """Remove the thoughts a model writes before it answers: drafts are not proposals.
 
     Some chat templates open the thought themselves, so that a reply begins inside one. Where
     nothing follows its end, there was no thought but an answer with a stray mark.
@@ -277,7 +277,7 @@ class _Reader:
         return found if any(raw.feature or raw.value for raw in found) else self._mapped + found
 
     def _read_from(self, start: int) -> int:
-        """Read a line, or what stands on it up to the end of a JSON value; return where to go on.
+        """Read a line, or the part of it up to the end of a JSON value; return where to go on.
 
         A line goes on where JSON in one of its fields does.
         """
@@ -412,7 +412,7 @@ class JsonObject(tuple[tuple[str, object], ...]):
 
 @dataclass(slots=True)
 class Piece:
-    """What stands between two brackets: a JSON value, or the start of an object without an end."""
+    """The text between two brackets: a JSON value, or the start of an object without an end."""
 
     bracket: str
     start: int

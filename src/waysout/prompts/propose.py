@@ -60,7 +60,7 @@ class Proposer:
     ) -> Request | None:
         """Return the request for ``k`` edits of a row; ``None`` where nothing may be edited.
 
-        ``history`` is what was tried, ``avoid`` the features it should rather leave alone, and
+        ``history`` are earlier attempts, ``avoid`` the features it should rather leave alone, and
         ``named`` the edits it should not name again.
         """
         offered = menu(self.topic.rules, self.spelling, query, row)
@@ -70,6 +70,7 @@ class Proposer:
             self.topic, self.spelling, query, row, offered, k, tuple(history), tuple(avoid),
             tuple(named),
         )  # fmt: skip
+        # The paper's template asks for the paper's block, but for JSON where a schema holds it.
         output: Output = "json" if self.form == "json_schema" else "block"
         slots = None
         if self.form == "grammar" and self.style.spread:

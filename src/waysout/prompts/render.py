@@ -1,9 +1,9 @@
-"""Making prompts: a template and what it is about go in, text comes out. Nothing else is read.
+"""Making prompts: a template and a question in, text out.
 
 Both templates are text files beside this one. ``paper`` is the paper's, in its order. ``waysout``
-puts first what never changes (the task, the format, the features), then the person, then what was
-tried, in order of time, and the node itself last: each call begins like the one before it, as far
-as the two remember the same, and a backend with a prefix cache computes only what is new.
+puts the constant parts first (the task, the format, the features), then the person, then earlier
+attempts, in order of time, and the node itself last: each call begins like the one before it, as
+far as the two remember the same, and a backend with a prefix cache computes only what is new.
 
 ``{name}`` in a template is filled in; a paragraph that begins with ``{?name}`` is left out where
 there is nothing to fill in.

@@ -1,1 +1,1 @@
-"""Searches that never call anybody: `ask` hands out work, `tell` takes the answer in."""
+"""Searches without I/O: `ask` hands out work, `tell` takes in the answer."""

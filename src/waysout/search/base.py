@@ -111,13 +111,13 @@ class Method(ABC):
                 raise InputError(f"{name} is at most {most}, not {shown(value)}")
 
     def prepare(self) -> None:  # noqa: B027 - most methods need nothing
-        """Load what the method needs, or raise for what is missing, before anything is spent."""
+        """Load the method's requirements, or raise if one is missing, before anything is spent."""
 
     def learn(self, problem: Problem, known: Known | None, tell: Tell) -> None:  # noqa: B027
         """Learn from known rows what all searches share; runs before them, and may take minutes.
 
-        An exception from ``tell`` cancels it. `start` must get at what was learned by itself (from
-        a cache), so that a search driven by hand works without this call.
+        An exception from ``tell`` cancels it. `start` must find the results by itself (in a cache),
+        so that a search driven by hand works without this call.
         """
 
     @abstractmethod

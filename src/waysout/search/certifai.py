@@ -1,7 +1,8 @@
 """CERTIFAI: a genetic search for approved rows near the query.
 
-After Sharma and others (2020). The population is carried from generation to generation, what may
-not change is the query's own after every operator, and rows asked before are bred anew.
+After Sharma and others (2020). The population is carried from generation to generation, features
+that may not change keep the query's values after every operator, and rows asked before are bred
+again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from waysout.search.space import Coordinates, Matrix, Space
 
 _SMALLEST, _LARGEST = 10, 200
 _BRED, _DRAWN = 3, 5  # rounds of each to fill a generation
-_SPREAD = 2.0  # scales, of what is drawn around the query
+_SPREAD = 2.0  # of rows drawn around the query, in scales
 _REDRAWN = 0.2  # share of the mutated values
 
 
@@ -32,9 +33,9 @@ class Certifai(Method):
     A ``population`` of 0 stands for the root of the oracle rows, from 10 to 200. Approved rows are
     the fittest, the nearest to the query first; then the likeliest. A child takes features from a
     second parent with the chance ``crossover``, and has others mutated with the chance
-    ``mutation``, or where it was not crossed: a number becomes the mean of two parents, anything
-    else what a parent has; some are drawn anew. ``query_share`` of second parents are the query.
-    ``nearby`` is the share drawn around the query, where the others come from all that is allowed.
+    ``mutation``, or if it was not crossed: a number becomes the mean of two parents, anything else
+    a parent's value; some are drawn anew. ``query_share`` of second parents are the query.
+    ``nearby`` is the share drawn around the query; the others are drawn from all allowed values.
     """
 
     name: ClassVar[str] = "certifai"

@@ -1,8 +1,8 @@
 """Growing Spheres: rings around the query, ever wider, until the oracle approves something.
 
-After Laugel and others (2018), whose search ends at the nearest row it finds, less what that does
-not need. Here rings are sized by the rows there are and widen by a factor, every approved row is
-made sparse, many side by side, and further rings follow until all rows are spent.
+After Laugel and others (2018), whose search ends at the nearest row it finds, without the changes
+that row does not need. Here rings are sized by the row budget and widen by a factor, every approved
+row is made sparse, many side by side, and further rings follow until all rows are spent.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class GrowingSpheres(Method):
     A ``layer`` of 0 stands for a twentieth of the oracle rows, from 5 to 100. At the radius 1 a
     number moves by about one scale of the distance. The ball shrinks while something in it is
     approved; then each ring is wider than the last by the factor ``growth``, or by more where the
-    farthest value would not be reached in 15. Past the first with an approved row they start there
-    again, and go one ring farther each time. ``sparse`` puts back what an approved row does not
-    need, the smallest change first.
+    farthest value would not be reached in 15. After the first ring with an approved row they start
+    there again, and go one ring farther each time. ``sparse`` undoes the changes that an approved
+    row does not need, the smallest first.
     """
 
     name: ClassVar[str] = "growing-spheres"
@@ -113,7 +113,7 @@ class _SpheresSearch(BatchSearch):
     def _trial(self, hit: _Hit) -> Candidate | None:
         """Return the next row to ask of a hit; ``None`` if it is done, or shares another's trial.
 
-        What was asked under the same key is not asked again, and counts as it did then.
+        A row whose key was asked before is not asked again; the earlier answer counts.
         """
         problem, query = self.case.problem, self.case.query
         while hit.levers:

@@ -1,4 +1,4 @@
-"""The library of edits: what may be done about each lever, and every combination of it.
+"""The library of edits: the values of each lever, and every combination of them.
 
 A *combination* is one choice for each lever, as a row of whole numbers: 0 leaves the lever alone,
 *n* is the n-th value that the library knows for it. Thousands of them are measured in one pass.
@@ -86,7 +86,7 @@ class Tables:
     unnamed: Matrix
 
     def places(self, combos: Combos) -> Combos:
-        """Return where the choices of combinations stand in the tables."""
+        """Return the indices of the choices of combinations in the tables."""
         return combos + self.start
 
     @cached_property
@@ -275,7 +275,7 @@ class EditLibrary:
         for name in schema.changed(self.query, row):
             edit = Edit(name, row[schema.index(name)])
             if not self._levers[name].admits(edit.value):
-                continue  # it follows another, or is cleared by it; the check below tells
+                continue  # it follows another, or is cleared by it; checked below
             self.add(edit, named=False)
             if edit not in self._known:
                 return None
@@ -319,7 +319,7 @@ def values_to_try(lever: Lever, edges: Sequence[float] = ()) -> list[Value]:
 
 
 def _one_in_each_bin(lever: Lever, now: float, edges: Sequence[float]) -> Iterator[Value]:
-    # Where the lever has no end, the edges tell how far values go.
+    # Where the lever has no end, the edges show how far values go.
     first, last = lever.bounds()
     width = (edges[-1] - edges[0]) / max(1, len(edges) - 1) or abs(edges[0]) or 1.0
     if lever.low <= -LARGEST:

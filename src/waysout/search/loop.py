@@ -204,7 +204,7 @@ class TreeSearch(Search):
         self._settle(batch)
 
     def _settle(self, batch: _Batch) -> None:
-        """Remember all that was tried, in the reply's order, and grow the tree by what is kept."""
+        """Record all candidates, in the reply's order, and grow the tree by those that are kept."""
         for trial in batch.trials:
             edit, row = trial.candidate.edit, trial.candidate.row
             self.tree.note(batch.node, edit, row, trial.tag, trial.chance)

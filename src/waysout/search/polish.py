@@ -1,8 +1,8 @@
 """Polish: rows set aside to make the options of any search leaner, once it is over.
 
-An option is taken apart lever by lever: what it does not need is put back. One that needs all of
-its levers is walked back: each of its numbers goes half of the way to the query's, and half of what
-is left, as long as the oracle approves. What is leaner is an option beside the longer one.
+An option is taken apart lever by lever: levers it does not need are put back. One that needs all of
+its levers is walked back: each of its numbers goes half of the way to the query's, and half of the
+rest, as long as the oracle approves. A leaner row is an option beside the longer one.
 
 Drops come before walks: a change less is worth more than a smaller one, and a row spent on the size
 of a change that is not needed is lost.
@@ -200,7 +200,7 @@ class Polishing(Search):
         return False
 
     def _walk_back(self, way: _Way) -> _Steps:
-        """Walk the numbers back from what was approved, each up to where it was refused."""
+        """Walk each number back from its approved value, up to where it was refused."""
         levers = [self._levers[name] for name in sorted(way.levers)]
         bounds = {  # the query's own numbers, to begin with
             lever.feature.name: float(lever.now)
@@ -229,7 +229,7 @@ class Polishing(Search):
     ) -> tuple[_Way | None, float]:
         """Return a way with a number half-way to a bound, and the bound as far as it is known.
 
-        What was asked before is not asked again, but halves the way as if it had been.
+        A row asked before is not asked again; its earlier answer halves the way.
         """
         now, lever = self._at(way, name), self._levers[name]
         while abs(now - bound) >= least and (value := _between(lever, now, bound)) is not None:

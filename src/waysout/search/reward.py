@@ -74,7 +74,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The paper's BASELINE: 1 if approved, else at most a half for what is new.
+    """The paper's BASELINE: 1 if approved, else at most a half for novelty.
 
     ``0.5 · min(min(max(ΔC, 0), 2s) / s, 1)``, and 0 where no gain is known.
 

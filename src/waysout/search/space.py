@@ -67,10 +67,11 @@ class Space:
         }
 
     def rows(self, matrix: Matrix) -> list[Row]:
-        """Return the typed rows nearest to encoded ones that keep the rules, where there are any.
+        """Return the typed rows nearest to encoded ones that keep the rules, if there are any.
 
-        What may not change is the query's own, and so is what did not change. Rows are projected
-        rather than refused: a method that knows no rules would otherwise look weaker than it is.
+        Features that may not change, and those that did not, keep the query's values. Rows are
+        projected rather than refused: a method that knows no rules would otherwise look weaker
+        than it is, and a refused row teaches nothing.
         """
         columns: list[Sequence[Value]] = []
         for column, now in enumerate(self.query):

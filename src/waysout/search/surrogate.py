@@ -1,4 +1,4 @@
-"""Surrogates: what the oracle will say of a combination, guessed from what it said of others.
+"""Surrogates: guesses of the oracle's answer to a combination, learned from its other answers.
 
 A surrogate learns logits, counted from the query's own, and gives several guesses for each
 combination. They differ as much as it is unsure: the mean of the chances that follow from them is a
@@ -188,7 +188,7 @@ class TreesSurrogate(Surrogate):
         return guesses
 
     def _placed(self, combos: Combos) -> NDArray[np.float32]:
-        """Return the position of each lever, which is what a tree can split."""
+        """Return the position of each lever, the numbers that a tree can split."""
         tables = self.library.tables
         return tables.position[tables.places(combos)].astype(np.float32)
 
@@ -212,7 +212,7 @@ class LogitScale:
     def __init__(self, case: Case) -> None:
         goal = self._goal = case.problem.goal
         yes, here = goal.threshold(0.5), goal.worth(case.probability)
-        # How near to 0 and 1 probabilities are told apart: beyond where the yes begins.
+        # How near to 0 and 1 probabilities are kept apart: beyond where the yes begins.
         ends = (end / 10 for end in (yes, 1.0 - yes, 1.0 - max(yes, here)))
         self._least = max(_FINEST, min(_CERTAIN, *ends))
         if case.problem.oracle.labels_only:

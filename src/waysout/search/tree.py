@@ -84,7 +84,7 @@ class Tree:
     def note(
         self, node: int, edit: Edit, row: Row, tag: Tag, probability: float | None = None
     ) -> None:
-        """Remember what was tried at a node."""
+        """Record an attempt at a node."""
         self.nodes[node].attempts.append(Attempt(self._tried, edit, row, tag, probability))
         self._tried += 1
 
@@ -140,7 +140,7 @@ def _open(tree: Tree, node: Node) -> bool:
 
 
 def leaf(tree: Tree, exploration: float = EXPLORATION) -> Node | None:
-    """Descend from the root to a node without children; ``None`` where none is free."""
+    """Descend from the root to a node without children; ``None`` if none is free."""
     node = tree[ROOT]
     if not _open(tree, node):
         return None

@@ -1,6 +1,6 @@
-"""Embedding pruning: a candidate whose changes mean what others mean already is dropped.
+"""Embedding pruning: a candidate whose changes mean the same as another's is dropped.
 
-After the paper's variant of SSDP: what changes from the query is written as a text and embedded,
+After the paper's variant of SSDP: the changes from the query are written as a text and embedded,
 and two candidates are the same when the cosine distance of their vectors is below τ.
 """
 
@@ -26,9 +26,9 @@ _ROUNDING = 1e-6
 def change_text(problem: Problem, query: Row, row: Row) -> str:
     """Write what changes from the query to a row, the same for the same change.
 
-    Features stand in order of name, numbers as signed differences and categories as their new
-    value: ``"loan_amount: -2000; term: +6"``. What follows from the other changes by itself (linked
-    and one-hot features) is left out: it would say a thing twice.
+    Features are in order of name, numbers as signed differences and categories as their new value:
+    ``"loan_amount: -2000; term: +6"``. Changes that follow from the others (linked and one-hot
+    features) are left out: they say nothing new.
     """
     schema = problem.schema
     changed = {name: after for name, (_, after) in problem.changes(query, row).items()}
