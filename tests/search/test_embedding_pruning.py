@@ -183,7 +183,7 @@ def kept(
     valid: Sequence[bool] | None = None,
 ) -> list[int]:
     """Return the values of x that are kept, in order."""
-    verdicts = by.judge(tree or tree_of(), node, candidates, valid)
+    verdicts = by.judge(tree or tree_of(), node, candidates, valid or ())
     assert all(verdict.gain is None for verdict in verdicts)
     return [c.edit.value for c, v in zip(candidates, verdicts, strict=True) if v.kept]  # type: ignore[misc]
 

@@ -41,17 +41,11 @@ class Verdict:
 class Pruner(Protocol):
     """Judges the candidates of one reply together. It belongs to one search."""
 
-    @property
-    def after_oracle(self) -> bool:
-        """Whether it judges after the oracle has answered (and all rows are paid for)."""
-        ...
+    after_oracle: bool
+    """Whether it judges after the oracle has answered (and all rows are paid for)."""
 
     def judge(
-        self,
-        tree: Tree,
-        node: int,
-        candidates: Sequence[EditCandidate],
-        valid: Sequence[bool] | None = None,
+        self, tree: Tree, node: int, candidates: Sequence[EditCandidate], valid: Sequence[bool] = ()
     ) -> list[Verdict]:
         """Return a verdict for each candidate of a node; ``valid`` where the oracle answered."""
         ...

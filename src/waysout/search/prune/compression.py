@@ -26,11 +26,7 @@ class CompressionPruner:
         self._global = History(self.compressor)
 
     def judge(
-        self,
-        tree: Tree,
-        node: int,
-        candidates: Sequence[EditCandidate],
-        valid: Sequence[bool] | None = None,
+        self, tree: Tree, node: int, candidates: Sequence[EditCandidate], valid: Sequence[bool] = ()
     ) -> list[Verdict]:
         """Return a verdict for each candidate, with its gain."""
         history = self._global

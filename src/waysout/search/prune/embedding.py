@@ -91,11 +91,7 @@ class EmbeddingPruner:
         self._vectors: dict[int, NDArray[np.float32]] = {}
 
     def judge(
-        self,
-        tree: Tree,
-        node: int,
-        candidates: Sequence[EditCandidate],
-        valid: Sequence[bool] | None = None,
+        self, tree: Tree, node: int, candidates: Sequence[EditCandidate], valid: Sequence[bool] = ()
     ) -> list[Verdict]:
         """Return a verdict for each candidate.
 
@@ -107,7 +103,7 @@ class EmbeddingPruner:
         labels = components(cosine_distances(vectors, vectors) < self.threshold)
 
         def rank(i: int) -> tuple[bool, float, int]:
-            worse = self.after_oracle and valid is not None and not valid[i]
+            worse = self.after_oracle and bool(valid) and not valid[i]
             return worse, candidates[i].distance, candidates[i].changes
 
         best: dict[int, int] = {}
