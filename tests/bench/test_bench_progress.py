@@ -10,22 +10,22 @@ from bench_world import HEAD, RANDOM, TREE, plan
 
 from waysout.bench import measure
 from waysout.bench.progress import PlanProgress, StopAll
-from waysout.bench.tasks import Lane, Todo, work_of
+from waysout.bench.tasks import Queue, Task, backlog_of
 from waysout.run.context import Stop
 
 
 def test_time_left_goes_by_what_searches_take_not_by_how_many_they_are(tmp_path: Path) -> None:
     long, short = plan(tmp_path, RANDOM, "grid = { rows = [900, 100] }").arms
-    lane = Lane(None, todos=[Todo(long, "", (1,)), Todo(short, "", (1, 2))])
+    queue = Queue(None, tasks=[Task(long, "", (1,)), Task(short, "", (1, 2))])
     clock = iter([100.0, 107.0, 121.0])
-    pace = PlanProgress(lane, lambda: next(clock))
+    pace = PlanProgress(queue, lambda: next(clock))
     before = pace.seconds_left
     assert before is None
-    pace.add(lane.todos[1])
-    pace.add(lane.todos[1])
+    pace.add(queue.tasks[1])
+    pace.add(queue.tasks[1])
     assert pace.seconds_left == 7.0 * 10 / 4
     assert (pace.searched, pace.searches) == (2, 3)
-    pace.add(lane.todos[0])
+    pace.add(queue.tasks[0])
     assert pace.seconds_left == 0.0
 
 
@@ -40,21 +40,27 @@ def test_a_stop_of_all_ends_those_that_are_there_and_those_that_come() -> None:
     assert [part.reason for part in (stop, early, gone, late)] == ["enough", "enough", "", "enough"]
 
 
-def test_lanes_are_by_llm_and_by_what_is_measured_alone(tmp_path: Path) -> None:
+def test_queues_are_by_llm_and_by_what_is_measured_alone(tmp_path: Path) -> None:
     crowd = plan(tmp_path, TREE, RANDOM)
     alone = plan(tmp_path, TREE, head=HEAD + "one_by_one = true\nin_flight = 1\n", name="alone")
     real = "openai:m@http://127.0.0.1:1/v1"
-    work = work_of([alone, crowd], (), llms=["simulated:1", real])
+    work = backlog_of([alone, crowd], (), llms=["simulated:1", real])
     found = [
-        (lane.llm and lane.llm.name, lane.alone, lane.in_flight, lane.searches, lane.most_calls)
-        for lane in work.lanes
+        (
+            queue.llm and queue.llm.name,
+            queue.alone,
+            queue.in_flight,
+            queue.searches,
+            queue.most_calls,
+        )
+        for queue in work.queues
     ]
     assert found == [
         (None, False, None, 6, 0), (None, True, None, 3, 0),
         (real, False, None, 3, 12), (real, True, 1, 3, 12),
     ]  # fmt: skip
-    done = {(crowd.arms[0].id, real, query) for query in work.lanes[2].todos[0].people}
-    left = work_of([alone, crowd], done, llms=[real])
+    done = {(crowd.arms[0].id, real, query) for query in work.queues[2].tasks[0].queries}
+    left = backlog_of([alone, crowd], done, llms=[real])
     assert (left.searches, left.on_file) == (6, 3)
 
 

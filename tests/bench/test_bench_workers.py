@@ -14,7 +14,7 @@ from waysout.bench.cell import Cell
 from waysout.bench.progress import Outcome, StopAll, Watch
 from waysout.bench.results import Failure, Results
 from waysout.bench.runner import run_plan
-from waysout.bench.tasks import Lane, Todo
+from waysout.bench.tasks import Queue, Task
 from waysout.bench.workers import DIED, WorkerPool, search
 from waysout.datasets.queries import queries
 from waysout.errors import MissingExtra
@@ -60,7 +60,7 @@ def test_processes_find_what_one_finds_and_methods_that_miss_something_fail_alon
         there = found.of(arm, llm)
         assert len(there) == 3
         for query, cell in there.items():
-            assert _figures(search(Todo(arm, llm, (query,)), "")) == _figures(cell)
+            assert _figures(search(Task(arm, llm, (query,)), "", tmp_path)) == _figures(cell)
 
 
 def _figures(outcome: Outcome) -> tuple[object, ...]:
@@ -76,13 +76,15 @@ def test_a_process_that_dies_is_reported_for_what_it_did_and_nothing_else_is_los
     *trees, random = plan(tmp_path, TREE, "grid = { seed = [0, 1, 2] }", RANDOM).arms
     person = tuple(queries("synthetic")[:1])
     kept: list[Outcome] = []
-    pool = WorkerPool(2, "", lambda todo, outcome: kept.append(outcome), Watch(), StopAll())
+    pool = WorkerPool(
+        2, "", lambda task, outcome: kept.append(outcome), Watch(), StopAll(), tmp_path
+    )
     # The process that follows the dead one has nobody of its own left, and helps the other.
     todos = [
-        *(Todo(tree, "simulated:1", person) for tree in trees),
-        Todo(as_bomb(random), "", person),
+        *(Task(tree, "simulated:1", person) for tree in trees),
+        Task(as_bomb(random), "", person),
     ]
-    pool.run(Lane(None, todos=todos))
+    pool.run(Queue(None, tasks=todos))
     failures = [outcome for outcome in kept if isinstance(outcome, Failure)]
     assert [(f.arm, f.query, f.reason) for f in failures] == [(random.id, *person, DIED)]
     cells = [outcome for outcome in kept if isinstance(outcome, Cell)]
@@ -99,8 +101,13 @@ def test_what_takes_long_goes_first_and_the_arms_of_a_person_one_after_the_other
     people = tuple(queries("synthetic")[:2])
     begun: list[tuple[str, int]] = []
     pool = WorkerPool(
-        1, "", lambda todo, _: begun.append((todo.arm.name, todo.people[0])), Watch(), StopAll()
+        1,
+        "",
+        lambda task, _: begun.append((task.arm.name, task.queries[0])),
+        Watch(),
+        StopAll(),
+        tmp_path,
     )
-    pool.run(Lane(None, todos=[Todo(arm, "simulated:1", people) for arm in (random, none, gzip)]))
+    pool.run(Queue(None, tasks=[Task(arm, "simulated:1", people) for arm in (random, none, gzip)]))
     by_person = [(arm.name, person) for person in people for arm in (none, gzip)]
     assert begun == [*by_person, *((random.name, person) for person in people)]

@@ -23,12 +23,12 @@ from bench_world import (  # noqa: F401
 from run_world import Watched, a_third_fails, no_waiting
 
 from waysout.bench.cell import Cells
-from waysout.bench.measure import made_of, world
+from waysout.bench.measure import environment, made_of
 from waysout.bench.plan import ExperimentPlan
 from waysout.bench.progress import Outcome, PlanSummary, StopAll, Watch
 from waysout.bench.results import Results
 from waysout.bench.runner import run_plan, run_plans
-from waysout.bench.tasks import Todo, work_of
+from waysout.bench.tasks import Task, backlog_of
 from waysout.datasets.queries import queries
 from waysout.domain.distance import Distance
 from waysout.errors import IntegrityError, LLMError, LLMFailure, LLMUnreachable
@@ -81,7 +81,7 @@ def test_all_searches_are_done_once(results: Results, tmp_path: Path) -> None:
 def test_a_cell_is_what_find_finds(results: Results, tmp_path: Path) -> None:
     made = plan(tmp_path, TREE)
     run(made, results, Watched())
-    place, arm = world("synthetic"), made.arms[0]
+    place, arm = environment("synthetic"), made.arms[0]
     for query, cell in results.cells().of(arm, "simulated:7").items():
         found = find(
             place.problem("realistic"), place.data.rows[query], method="comp-mcts",
@@ -108,8 +108,8 @@ def test_more_queries_add_to_what_is_there(results: Results, tmp_path: Path) -> 
 def test_two_plans_run_what_they_share_once(results: Results, tmp_path: Path) -> None:
     one = plan(tmp_path, TREE, name="one")
     two = plan(tmp_path, TREE.replace('"tree"', '"by another name"'), LIBRARY, name="two")
-    work = work_of([one, two], results.done(), llms=[Watched()])
-    assert (work.searches, work.on_file, len(work.lanes)) == (6, 0, 1)
+    work = backlog_of([one, two], results.done(), llms=[Watched()])
+    assert (work.searches, work.on_file, len(work.queues)) == (6, 0, 1)
     ended = run_plans([one, two], work, results)
     assert (ended.done, len(results.cells())) == (6, 6)
     assert [noted.name for noted in results.plans()] == ["one", "two"]
@@ -213,8 +213,8 @@ def test_searches_measured_alone_share_neither_time_nor_replies(
     llm, seen = Watched(), list[tuple[str, int]]()
 
     class Order(Watch):
-        def searched(self, todo: Todo, outcome: Outcome) -> None:
-            seen.append((todo.arm.name, outcome.query))
+        def searched(self, task: Task, outcome: Outcome) -> None:
+            seen.append((task.arm.name, outcome.query))
 
     ended = run(alone, results, llm, progress=Order())
     assert (ended.on_file, ended.done, ended.from_file) == (0, 6, 0)
@@ -448,7 +448,7 @@ def test_searches_made_of_something_else_are_not_added_to(results: Results, tmp_
     made = plan(tmp_path, TREE)
     run(made.cut(queries=1), results, Watched())
     (cell,) = results.cells()
-    assert cell.made_of == made_of(made.arms[0], world("synthetic"))
+    assert cell.made_of == made_of(made.arms[0], environment("synthetic"))
     results.add(replace(cell, made_of="f" * 12))
     llm = Watched()
     with pytest.raises(IntegrityError, match=r"of tree on synthetic in .* made of something else"):
@@ -465,11 +465,11 @@ def test_what_an_arm_is_made_of_is_the_card_the_scales_and_the_encoder(
 ) -> None:
     from waysout.search.comp_mcts import CompMCTS
 
-    (arm,), place = plan(tmp_path, TREE).arms, world("synthetic")
+    (arm,), place = plan(tmp_path, TREE).arms, environment("synthetic")
     problem, today = place.problem(arm.rules), made_of(arm, place)
 
     def with_problem(**changes: Any) -> str:
-        return made_of(arm, replace(place, _problems={arm.rules: replace(problem, **changes)}))
+        return made_of(arm, replace(place, _made={arm.rules: replace(problem, **changes)}))
 
     def with_scales(factor: float) -> Distance:
         scales = {name: scale * factor for name, scale in problem.distance.scales.items()}
@@ -484,8 +484,8 @@ def test_what_an_arm_is_made_of_is_the_card_the_scales_and_the_encoder(
 
 def test_searches_without_an_llm_come_first(results: Results, tmp_path: Path) -> None:
     llm = Watched()
-    work = work_of([plan(tmp_path, TREE, RANDOM)], results.done(), llms=[llm])
-    assert [(lane.llm and lane.llm.name, lane.todos[0].arm.name) for lane in work.lanes] == [
+    work = backlog_of([plan(tmp_path, TREE, RANDOM)], results.done(), llms=[llm])
+    assert [(queue.llm and queue.llm.name, queue.tasks[0].arm.name) for queue in work.queues] == [
         (None, "random"),
         (llm.name, "tree"),
     ]
@@ -500,7 +500,7 @@ def test_a_run_that_is_stopped_keeps_what_is_done_and_blames_nobody(
     made, stop = plan(tmp_path, TREE, LIBRARY, HOT), StopAll()
 
     class Impatient(Watch):
-        def searched(self, todo: Todo, outcome: Outcome) -> None:
+        def searched(self, task: Task, outcome: Outcome) -> None:
             stop("enough")
 
     ended = run(made, results, Watched(parallel=1), progress=Impatient(), stop=stop)
@@ -522,7 +522,7 @@ def test_who_stops_while_the_llm_fails_is_told_of_no_failures(
             yield nothing
         raise LLMUnreachable("gone")
 
-    monkeypatch.setattr("waysout.bench.lane.afind_many", fails)
+    monkeypatch.setattr("waysout.bench.llm_queue.afind_many", fails)
     ended = run(plan(tmp_path, TREE, LIBRARY), results, Watched(), stop=stop)
     assert (ended.stopped, ended.failures, results.failures()) == ("enough", [], [])
 

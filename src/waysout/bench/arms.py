@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
+from waysout.datasets.queries import queries as stored_queries
 from waysout.errors import InputError, unknown
 from waysout.methods import make_method
 from waysout.prompts.propose import Style
@@ -17,14 +18,18 @@ from waysout.run.plan import as_before, check_whole
 from waysout.search.base import Method
 
 ID_LENGTH = 12
+FIND = "find"
+"""The kind of arm whose searches are measured by their own metrics alone."""
 
 
 @dataclass(frozen=True)
 class Arm:
     """A method on a data set, with its settings and what it may spend: a line of a table.
 
-    ``queries`` is how many of the stored queries it gets. ``alone`` says that its searches run one
-    at a time, to measure what each costs. ``paper`` is what the paper calls it.
+    ``queries`` is how many queries it gets: the first stored ones, or the first of ``rows_of``,
+    the row numbers that a plan lists itself. ``alone`` runs its searches one at a time, to measure
+    what each costs. ``paper`` is what the paper calls it. ``kind`` is what is measured besides the
+    search's own metrics (`waysout.bench.kinds`), and ``kind_settings`` how.
     """
 
     name: str
@@ -40,6 +45,9 @@ class Arm:
     queries: int
     paper: str = ""
     alone: bool = False
+    kind: str = FIND
+    kind_settings: Mapping[str, float] = field(default_factory=dict)
+    rows_of: tuple[int, ...] = ()
 
     @cached_property
     def made(self) -> Method:
@@ -52,8 +60,13 @@ class Arm:
         return self.made.needs_llm and (self.made.needs_calls or self.calls != 0)
 
     @cached_property
+    def people(self) -> tuple[int, ...]:
+        """The queries, as row numbers of the data set."""
+        return tuple(self.rows_of or stored_queries(self.data))[: self.queries]
+
+    @cached_property
     def spec(self) -> dict[str, Any]:
-        """All that decides its searches, the method's own defaults included."""
+        """All that decides its searches and measures, the method's own defaults included."""
         spec: dict[str, Any] = {
             "data": self.data,
             "rules": self.rules,
@@ -68,11 +81,13 @@ class Arm:
             spec["style"] = asdict(self.style)
         if self.alone:
             spec["alone"] = True
+        if self.kind != FIND:
+            spec["kind"] = {"name": self.kind, **self.kind_settings}
         return spec
 
     @cached_property
     def id(self) -> str:
-        """What tells it from all arms that search otherwise; names are no part of it."""
+        """A digest of the spec: arms that search alike share it, whatever their names."""
         return digest(self.spec)[:ID_LENGTH]
 
 
@@ -101,7 +116,7 @@ class ExperimentPlan:
 
     @property
     def hash(self) -> str:
-        """The sha256 of all that it says."""
+        """The sha256 of the plan's content."""
         return digest(
             {
                 "title": self.title,
@@ -132,8 +147,9 @@ class ExperimentPlan:
         """
         if queries is not None:
             check_whole("queries", queries, 1)
+        _check_known([self], only)
         most = self.queries if queries is None else queries
-        arms = _chosen(self, only)
+        arms = [arm for arm in self.arms if not only or _matches(arm, only)]
         return replace(
             self,
             llms=tuple(llms) or self.llms,
@@ -150,27 +166,22 @@ def cut_all(
     only: Sequence[str] = (),
     llms: Sequence[str] = (),
 ) -> list[ExperimentPlan]:
-    """Cut plans alike: what is named need only be in one, and those without any of it go."""
-    for pattern in only:
-        if not any(_matches(arm, [pattern]) for plan in plans for arm in plan.arms):
-            names = dict.fromkeys(name for plan in plans for name in _names(plan))
-            where = ", ".join(plan.name for plan in plans)
-            raise InputError(f"{where}: {unknown('data set or arm', pattern, names)}")
+    """Cut plans alike: a pattern need only match in one of them; plans without any match go."""
+    _check_known(plans, only)
     kept = [(plan, [p for p in only if any(_matches(arm, [p]) for arm in plan.arms)])
             for plan in plans]  # fmt: skip
     return [plan.cut(queries=queries, only=patterns, llms=llms)
             for plan, patterns in kept if patterns or not only]  # fmt: skip
 
 
-def _names(plan: ExperimentPlan) -> list[str]:
-    return list(dict.fromkeys([*plan.datasets, *(arm.name for arm in plan.arms)]))
-
-
-def _chosen(plan: ExperimentPlan, patterns: Sequence[str]) -> list[Arm]:
+def _check_known(plans: Sequence[ExperimentPlan], patterns: Sequence[str]) -> None:
     for pattern in patterns:
-        if not any(_matches(arm, [pattern]) for arm in plan.arms):
-            raise InputError(f"{plan.name}: {unknown('data set or arm', pattern, _names(plan))}")
-    return [arm for arm in plan.arms if not patterns or _matches(arm, patterns)]
+        if not any(_matches(arm, [pattern]) for plan in plans for arm in plan.arms):
+            names = dict.fromkeys(
+                name for plan in plans for name in (*plan.datasets, *(a.name for a in plan.arms))
+            )
+            where = ", ".join(plan.name for plan in plans)
+            raise InputError(f"{where}: {unknown('data set or arm', pattern, names)}")
 
 
 def _matches(arm: Arm, patterns: Iterable[str]) -> bool:

@@ -34,9 +34,10 @@ class Cell:
 
     ``llm`` is empty where none is asked; ``query`` is the number of a row. ``oracle`` is the sha256
     of the trained model. ``found`` has, for each option in order, the LLM calls and the oracle rows
-    spent when it was there. ``spec`` is what ``arm``, the arm's id, was made of; ``made_of`` is a
-    digest of what else decided the search, unknown in older cells. ``commit`` is that of the
-    source, where it was known, and ``at`` the time, UTC.
+    spent when it was found. ``columns`` are lists of figures, such as one for each option, where
+    the kind of the arm measures them. ``spec`` is what ``arm``, the arm's id, is a digest of;
+    ``made_of`` is a digest of what else decided the search, unknown in older cells. ``commit`` is
+    that of the source, where it was known, and ``at`` the time, UTC.
     """
 
     arm: str
@@ -49,6 +50,7 @@ class Cell:
     metrics: Mapping[str, Number | None] = field(default_factory=dict)
     spent: Mapping[str, Number] = field(default_factory=dict)
     found: tuple[tuple[int, int], ...] = ()
+    columns: Mapping[str, Sequence[Number | None]] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
     commit: str = ""
@@ -57,7 +59,7 @@ class Cell:
 
     @property
     def key(self) -> Key:
-        """What there is one cell of."""
+        """The key of the search: arm, LLM and query."""
         return self.arm, self.llm, self.query
 
     def value(self, name: str) -> float | None:
@@ -69,6 +71,8 @@ class Cell:
     def to_json(self) -> str:
         """Write the cell as a line of an export."""
         table = {_MARK: VERSION} | {f.name: getattr(self, f.name) for f in fields(self)}
+        if not self.columns:
+            del table["columns"]  # most cells have none
         return json.dumps(table, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
     @classmethod
@@ -88,7 +92,7 @@ _TEXTS = ("arm", "llm", "data", "oracle", "outcome", "reason", "version", "commi
 
 def _checked(table: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a cell, each of its type: an export may come from anybody."""
-    table = {"made_of": ""} | table
+    table = {"made_of": "", "columns": {}} | table
     for name in _TEXTS:
         if not isinstance(table[name], str):
             raise TypeError(f"{name} is a text, not {shown(table[name])}")
@@ -98,19 +102,18 @@ def _checked(table: dict[str, Any]) -> dict[str, Any]:
                 raise TypeError(f"{figure} is a number, not {shown(value)}")
             if value is not None and value < 0 and (name == "spent" or isinstance(value, int)):
                 raise ValueError(f"{figure} counts something, and is {shown(value)}")
-    _check_spec(table["spec"], table["arm"], table["data"])
-    found = tuple((_count(calls), _count(rows)) for calls, rows in table["found"])
-    return table | {"query": _count(table["query"]), "found": found}
-
-
-def _check_spec(spec: object, arm: str, data: str) -> None:
-    """Refuse a cell that goes by the name of other searches."""
+    for name, column in table["columns"].items():
+        if not all(value is None or _is_number(value) for value in column):
+            raise TypeError(f"{name} is a list of numbers")
+    spec, data = table["spec"], table["data"]
     if not isinstance(spec, dict):
         raise TypeError(f"spec is a table, not {shown(spec)}")
     if spec.get("data") != data:
         raise ValueError(f"its data is {shown(data)}, and that of its spec is not")
-    if arm != (told := digest(spec)[:ID_LENGTH]):
-        raise ValueError(f"its arm is {shown(arm)}, and that of its spec is {told}")
+    if table["arm"] != (told := digest(spec)[:ID_LENGTH]):  # it names other searches
+        raise ValueError(f"its arm is {shown(table['arm'])}, and that of its spec is {told}")
+    found = tuple((_count(calls), _count(rows)) for calls, rows in table["found"])
+    return table | {"query": _count(table["query"]), "found": found}
 
 
 def _is_number(value: object) -> bool:

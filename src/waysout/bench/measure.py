@@ -1,24 +1,26 @@
-"""What searches need, loaded once in a process; and what comes of one, measured as a cell."""
+"""The environment of searches, loaded once in a process, and cells made of their results."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Any, TypeVar
 
 from waysout import __version__
 from waysout.bench.arms import ID_LENGTH, Arm, digest
 from waysout.bench.cell import Cell
+from waysout.bench.kinds import KINDS, Finished
 from waysout.bench.replies import ReplyTally
 from waysout.bench.results import Failure, now
 from waysout.datasets.load import Dataset, load_dataset
 from waysout.datasets.manifest import load_oracle, load_oracle_model
 from waysout.datasets.split import training_rows
+from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind, plain
 from waysout.domain.schema import Row
@@ -33,35 +35,44 @@ from waysout.run.progress import Progress
 _UNFINISHED = (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
 _GIT_SECONDS = 5.0
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
-class World:
+class Environment:
     """A data set with its oracle, which all its arms share, and the rows that give the scales."""
 
     data: Dataset
     oracle: CachedOracle
     sha256: str
     training: Sequence[Row]
-    _problems: dict[str, Problem] = field(default_factory=dict)
+    _made: dict[Hashable, Any] = field(default_factory=dict)
 
     def problem(self, rules: str) -> Problem:
         """Return the problem under a rule set of the card."""
-        if rules not in self._problems:
-            self._problems[rules] = Problem.from_card(
-                self.data.card, self.oracle, training=self.training, rule_set=rules
-            )
-        return self._problems[rules]
+        card, oracle = self.data.card, self.oracle
+        return self.once(
+            rules,
+            lambda: Problem.from_card(card, oracle, training=self.training, rule_set=rules),
+        )
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what was made under a key before, or make it now."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: T = self._made[key]
+        return found
 
 
-def world(name: str) -> World:
+def environment(name: str) -> Environment:
     """Load a data set and its oracle, once."""
-    return _world(name, oracle_sha256(name))
+    return _environment(name, oracle_sha256(name))
 
 
 @cache
-def _world(name: str, sha256: str) -> World:
+def _environment(name: str, sha256: str) -> Environment:
     data = load_dataset(name)
-    return World(data, CachedOracle(load_oracle(data.card)), sha256, training_rows(data))
+    return Environment(data, CachedOracle(load_oracle(data.card)), sha256, training_rows(data))
 
 
 def oracle_sha256(name: str) -> str:
@@ -69,7 +80,7 @@ def oracle_sha256(name: str) -> str:
     return load_oracle_model(name)[1].model_sha256
 
 
-def made_of(arm: Arm, place: World) -> str:
+def made_of(arm: Arm, place: Environment) -> str:
     """Return a digest of what decides an arm's searches and is not in its id.
 
     That is what the card says, the scales that the training rows give, and the encoder by name.
@@ -81,37 +92,14 @@ def made_of(arm: Arm, place: World) -> str:
     return digest(rounded)[:ID_LENGTH]
 
 
-def options(
-    arm: Arm,
-    data: Dataset,
-    llm: str | Backend | None,
-    progress: Callable[[Progress], None],
-    stop: Stop,
-) -> Options:
-    """Return how an arm's searches are asked for."""
-    return {
-        "method": arm.method,
-        "settings": arm.settings,
-        "llm": llm,
-        "k": arm.k,
-        "calls": arm.calls,
-        "oracle_rows": arm.rows,
-        "seed": arm.seed,
-        "style": arm.style,
-        "data": data,
-        "progress": progress,
-        "stop": stop,
-    }
-
-
 class FoundAt:
-    """Notes of each search how much was spent when each of its options was there."""
+    """Records for each search how much was spent when each of its options was found."""
 
     def __init__(self) -> None:
         self._found: dict[int, list[tuple[int, int]]] = {}
 
     def __call__(self, now: Progress) -> None:
-        """Hear how far a search has come."""
+        """Record the progress of a search."""
         found = self._found.setdefault(now.index, [])
         found += [(now.llm_calls, now.oracle_rows)] * (now.options - len(found))
 
@@ -128,36 +116,53 @@ class FoundAt:
 
 
 @dataclass(frozen=True)
-class CellMeasurement:
-    """Makes a cell, or a failure, of each result of an arm."""
+class ArmSearches:
+    """Searches of an arm: the options to run them with, and cells made of their results."""
 
     arm: Arm
     llm: str
-    oracle: str
-    commit: str
-    made_of: str = ""
+    place: Environment
+    folder: Path
+    stop: Stop
+    found: FoundAt = field(default_factory=FoundAt)
 
-    @classmethod
-    def of(cls, arm: Arm, llm: str, place: World, commit: str) -> Self:
-        """Return it for the searches of an arm in its world."""
-        return cls(arm, llm, place.sha256, commit, made_of(arm, place))
+    def options(self, llm: str | Backend | None) -> Options:
+        """Return the options of the searches, with the memory of the arm's kind, if it has one."""
+        arm, kind = self.arm, KINDS[self.arm.kind]
+        asked: Options = {
+            "method": arm.method,
+            "settings": arm.settings,
+            "llm": llm,
+            "k": arm.k,
+            "calls": arm.calls,
+            "oracle_rows": arm.rows,
+            "seed": arm.seed,
+            "style": arm.style,
+            "data": self.place.data,
+            "progress": self.found,
+            "stop": self.stop,
+        }
+        if kind.memory:
+            asked["memory"] = kind.memory(arm, self.place, self.folder, asked)
+        return asked
 
     def cell(
-        self, query: int, result: Result, found: tuple[tuple[int, int], ...], tally: ReplyTally
+        self, query: int, result: Result, memory: Memory | None, tally: ReplyTally, commit: str
     ) -> Cell | Failure:
-        """Return what one search has found and spent, without any row."""
-        outcome, spent = result.outcome, result.ledger
+        """Measure one search: what it found and spent, without any row."""
+        arm, outcome, spent = self.arm, result.outcome, result.ledger
         if outcome.kind in _UNFINISHED:
-            return self.failure(query, outcome.reason)
+            return failure(arm, self.llm, query, outcome.reason)
+        more = KINDS[arm.kind].measure(Finished(arm, self.place, result, memory))
         return Cell(
-            arm=self.arm.id,
+            arm=arm.id,
             llm=self.llm,
             query=query,
-            data=self.arm.data,
-            oracle=self.oracle,
+            data=arm.data,
+            oracle=self.place.sha256,
             outcome=str(outcome.kind),
             reason=outcome.reason,
-            metrics=plain(result.metrics),
+            metrics=plain({**result.metrics, **more.metrics}),
             spent={
                 "calls": spent.llm_calls,
                 "attempts": spent.attempts,
@@ -169,42 +174,45 @@ class CellMeasurement:
                 "llm_seconds": round(tally.llm_seconds, 3),
                 "from_file": tally.from_file,
             },
-            found=found,
-            spec=self.arm.spec,
-            made_of=self.made_of,
+            found=self.found.of(self.place.problem(arm.rules), result),
+            columns=plain(dict(more.columns)),
+            spec=arm.spec,
+            made_of=self.place.once(("made_of", arm.id), lambda: made_of(arm, self.place)),
             version=__version__,
-            commit=self.commit,
+            commit=commit,
             at=now(),
         )
 
-    def failure(self, query: int, reason: str) -> Failure:
-        """Return a search that came to no end."""
-        return Failure(self.arm.id, self.llm, query, self.arm.data, reason, now())
+
+def failure(arm: Arm, llm: str, query: int, reason: str) -> Failure:
+    """Return the record of a search that did not finish."""
+    return Failure(arm.id, llm, query, arm.data, reason, now())
 
 
 @cache
 def source_commit() -> str:
-    """Return the commit of the source, where it is a checkout; what is changed in it is said.
+    """Return the commit of the source, where it is a checkout, marked if files were changed.
 
-    ``WAYSOUT_COMMIT`` says it for a copy of one, such as in an image.
+    ``WAYSOUT_COMMIT`` names it for a copy of a checkout, such as in an image.
     """
     if said := os.environ.get("WAYSOUT_COMMIT"):
         return said
     folder = Path(__file__).parents[1]
-    # An installed package may lie within a repository of somebody else.
-    if not _git(folder, "ls-files", "__init__.py"):
+
+    def git(*words: str) -> str:
+        command = ["git", *words]
+        try:
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=_GIT_SECONDS,
+                check=True,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError):
+            return ""
+        return done.stdout.strip()
+
+    # An installed package may lie within somebody else's repository.
+    if not git("ls-files", "__init__.py"):
         return ""
-    commit = _git(folder, "rev-parse", "HEAD")
-    changes = _git(folder, "status", "--porcelain", "--", ".")
+    commit = git("rev-parse", "HEAD")
+    changes = git("status", "--porcelain", "--", ".")
     return f"{commit[:12]}+changes" if commit and changes else commit[:12]
-
-
-def _git(folder: Path, *words: str) -> str:
-    try:
-        done = subprocess.run(
-            ["git", *words], cwd=folder, capture_output=True, text=True, timeout=_GIT_SECONDS,
-            check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()

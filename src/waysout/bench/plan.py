@@ -10,8 +10,8 @@
     settings = { pruning = "gzip" }
     grid = { scope = ["path", "global"], threshold = [0.001, 0.01] }
 
-An arm with a grid stands for an arm of each combination. What an arm does not say, the plan does.
-A plan that is ``like`` another takes from it what it does not say, and may add ``[[more_arms]]``.
+An arm with a grid stands for an arm of each combination. Arms inherit what they do not say from the
+plan. A plan that is ``like`` another inherits from that plan, and may add ``[[more_arms]]``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import resources
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, get_args
 
-from waysout.bench.arms import Arm, ExperimentPlan
+from waysout.bench.arms import FIND, Arm, ExperimentPlan
+from waysout.bench.kinds import KINDS
 from waysout.datasets import registry
 from waysout.datasets.queries import queries as stored_queries
-from waysout.domain.card import Card
 from waysout.errors import InputError, shown, unknown
 from waysout.methods import all_methods, make_method, method_class
 from waysout.prompts.propose import Style
@@ -40,11 +41,11 @@ __all__ = ["Arm", "ExperimentPlan", "load_plan", "plan_names", "plan_text"]
 _SHARED = ("k", "calls", "rows", "seed", "rules", "queries")
 _PLAN_KEYS = (
     "title", "datasets", "llms", "in_flight", "one_by_one", "style", "arms", "more_arms", "like",
-    *_SHARED,
+    "kind", "kind_settings", "rows_of", *_SHARED,
 )  # fmt: skip
 _ARM_KEYS = (
     "name", "method", "settings", "paper", "by_dataset", "grid", "datasets", "style", "repeat",
-    *_SHARED,
+    "kind_settings", *_SHARED,
 )  # fmt: skip
 _STYLE_KEYS = tuple(field.name for field in fields(Style))
 _DEFAULTS = {"queries": 30, "k": 5, "calls": 30, "seed": 0, "rules": "paper"}
@@ -66,14 +67,14 @@ def plan_names() -> list[str]:
 
 
 def plan_text(name_or_path: str) -> str:
-    """Return a plan as it is written."""
+    """Return the TOML text of a plan."""
     return _find(name_or_path).text
 
 
 def load_plan(name_or_path: str) -> ExperimentPlan:
     """Read a plan: one of ours by its name, or a TOML file."""
     source = _find(name_or_path)
-    return _Reader(source.label, _whole(source, ())).plan(source.name)
+    return _plan(source.name, source.label, _whole(source, ()))
 
 
 # Files -----------------------------------------------------------------------------------------
@@ -81,7 +82,7 @@ def load_plan(name_or_path: str) -> ExperimentPlan:
 
 @dataclass(frozen=True)
 class _Source:
-    """A plan's text, what to call it in messages, and the folder that its ``like`` starts from."""
+    """A plan's text, its name in messages, and the folder that its ``like`` is relative to."""
 
     name: str
     label: str
@@ -107,15 +108,24 @@ def _find(name_or_path: str, folder: Path | None = None) -> _Source:
 
 
 def _whole(source: _Source, inside: tuple[str, ...]) -> Table:
-    """Return a plan's table, on top of the one that it is like."""
+    """Return a plan's table, merged into that of the plan it is like."""
     try:
         table = tomllib.loads(source.text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{source.label} is not TOML: {error}") from None
     like = table.pop("like", None)
-    _check_arms(source.label, table, like)
     if like is None:
+        if "more_arms" in table:
+            raise InputError(
+                f"{source.label}: more_arms are added to those of the plan that it is like: say "
+                "like, or write [[arms]]"
+            )
         return table
+    if "arms" in table:  # they would silently replace all arms of the other plan
+        raise InputError(
+            f"{source.label}: a plan that is like another has its arms: write [[more_arms]] to add "
+            "some, or leave out like"
+        )
     if not isinstance(like, str):
         raise InputError(f"{source.label}: like is the name of a plan, not {shown(like)}")
     if source.label in inside:
@@ -125,73 +135,41 @@ def _whole(source: _Source, inside: tuple[str, ...]) -> Table:
     return {**base, **table, "arms": [*_tables(like, base, "arms"), *more], "more_arms": []}
 
 
-def _check_arms(where: str, table: Table, like: object) -> None:
-    """Refuse arms that would take the place of all others unseen."""
-    if like is None and "more_arms" in table:
-        raise InputError(
-            f"{where}: more_arms are added to those of the plan that it is like: say like, or "
-            "write [[arms]]"
-        )
-    if like is not None and "arms" in table:
-        raise InputError(
-            f"{where}: a plan that is like another has its arms: write [[more_arms]] to add some, "
-            "or leave out like"
-        )
-
-
 # Reading ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Makes a plan of a table; errors say where."""
-
-    label: str
-    table: Table
-
-    def plan(self, name: str) -> ExperimentPlan:
-        _check_keys(self.label, "key", self.table, _PLAN_KEYS)
-        shared = {**_DEFAULTS, **_shared(self.label, self.table)}
-        one_by_one = _flag(self.label, self.table, "one_by_one")
-        datasets = _names(self.label, self.table, "datasets")
-        _check_datasets(self.label, datasets)
-        in_flight = self.table.get("in_flight")
-        if in_flight is not None:
-            _whole_number(self.label, "in_flight", in_flight, 1)
-        arms = [
-            arm
-            for data in datasets
-            for entry in self._entries(shared)
-            for arm in entry.arms(data, one_by_one)
-        ]
-        self._check(arms)
-        return ExperimentPlan(
-            name=name,
-            title=_text(self.label, self.table, "title"),
-            llms=_names(self.label, self.table, "llms", ("simulated:1",)),
-            arms=tuple(arms),
-            datasets=datasets,
-            queries=shared["queries"],
-            in_flight=in_flight,
-            one_by_one=one_by_one,
-        )
-
-    def _entries(self, shared: Table) -> Iterator[_Entry]:
-        tables = _tables(self.label, self.table, "arms")
-        style = _style(self.label, self.table.get("style", {}))
-        for place, table in enumerate(tables, 1):
-            where = f"{self.label}, arm {shown(table.get('name', place))}"
-            _check_keys(where, "key", table, _ARM_KEYS)
-            yield _Entry(where, table, shared, style)
-
-    def _check(self, arms: Sequence[Arm]) -> None:
-        if not arms:
-            raise InputError(f"{self.label} has no arms: give it some, [[arms]]")
-        seen: set[tuple[str, str]] = set()
-        for arm in arms:
-            if (arm.data, arm.name) in seen:
-                raise InputError(f"{self.label}: two arms are named {shown(arm.name)}; rename one")
-            seen.add((arm.data, arm.name))
+def _plan(name: str, label: str, table: Table) -> ExperimentPlan:
+    """Make a plan of its table; errors begin with the label."""
+    _check_keys(label, "key", table, _PLAN_KEYS)
+    shared = {**_DEFAULTS, **_shared(label, table)}
+    datasets = _names(label, table, "datasets")
+    _check_datasets(label, datasets)
+    in_flight = table.get("in_flight")
+    if in_flight is not None:
+        _whole_number(label, "in_flight", in_flight, 1)
+    entries = []
+    for place, arm in enumerate(_tables(label, table, "arms"), 1):
+        where = f"{label}, arm {shown(arm.get('name', place))}"
+        _check_keys(where, "key", arm, _ARM_KEYS)
+        entries.append(_Entry(where, arm, shared, label, table))
+    arms = tuple(arm for data in datasets for entry in entries for arm in entry.arms(data))
+    if not arms:
+        raise InputError(f"{label} has no arms: give it some, [[arms]]")
+    seen: set[tuple[str, str]] = set()
+    for one in arms:
+        if (one.data, one.name) in seen:
+            raise InputError(f"{label}: two arms are named {shown(one.name)}; rename one")
+        seen.add((one.data, one.name))
+    return ExperimentPlan(
+        name=name,
+        title=_text(label, table, "title"),
+        llms=_names(label, table, "llms", ("simulated:1",)),
+        arms=arms,
+        datasets=datasets,
+        queries=shared["queries"],
+        in_flight=in_flight,
+        one_by_one=_flag(label, table, "one_by_one"),
+    )
 
 
 @dataclass(frozen=True)
@@ -201,9 +179,10 @@ class _Entry:
     where: str
     table: Table
     shared: Table
-    style: Table
+    label: str
+    plan: Table
 
-    def arms(self, data: str, alone: bool) -> Iterator[Arm]:
+    def arms(self, data: str) -> Iterator[Arm]:
         table, where = self.table, self.where
         only = _names(where, table, "datasets", (data,))
         _check_datasets(where, only)
@@ -212,11 +191,13 @@ class _Entry:
             raise InputError(f"{where}: {unknown('method', method, all_methods())}")
         if data not in only:
             return
-        for point in self._points(method):
-            added = "".join(f" {key}={_written(value)}" for key, value in point.items())
-            yield self._arm(data, f"{name}{added}", method, point, alone)
+        settings = [field.name for field in fields(method_class(method))]
+        for point in self._points(settings):
+            texts = ((k, str(v).lower() if isinstance(v, bool) else v) for k, v in point.items())
+            added = "".join(f" {key}={text}" for key, text in texts)
+            yield self._arm(data, f"{name}{added}", method, settings, point)
 
-    def _points(self, method: str) -> Iterator[dict[str, Any]]:
+    def _points(self, settings: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the combinations of the grid."""
         grid = dict(_table(self.where, self.table, "grid"))
         for key, values in grid.items():
@@ -224,33 +205,31 @@ class _Entry:
                 raise InputError(
                     f"{self.where}: grid: {key} is a list of values, not {shown(values)}"
                 )
-        known = (*_settings_of(method), *_SHARED, *_STYLE_KEYS)
+        known = (*settings, *_SHARED, *_STYLE_KEYS)
         _check_keys(f"{self.where}: grid", "setting or key", grid, known)
         repeat = self.table.get("repeat", 1)
         _whole_number(self.where, "repeat", repeat, 1)
         if repeat > 1:
             if "seed" in grid:
                 raise InputError(f"{self.where}: repeat counts seeds up: leave it or the grid's")
-            first = self._said({})["seed"]
+            first = self._limits({})["seed"]
             grid["seed"] = list(range(first, first + repeat))
-        size = 1
-        for values in grid.values():
-            size *= len(values)
+        size = prod(len(values) for values in grid.values())
         if size > _MOST_ARMS:
             raise InputError(f"{self.where}: the grid has {size:,} arms; {_MOST_ARMS:,} at most")
         for values in product(*grid.values()):
             yield dict(zip(grid, values, strict=True))
 
-    def _said(self, point: Table) -> dict[str, Any]:
-        """Return what is shared by plan, arm and grid, the last to speak first."""
-        own = _shared(self.where, {**self.table, **point})
-        said = {**self.shared, **own}
+    def _limits(self, point: Table) -> dict[str, Any]:
+        """Return the shared keys: the grid's values before the arm's before the plan's."""
+        said = {**self.shared, **_shared(self.where, {**self.table, **point})}
         if "rows" not in said:
             said["rows"] = said["k"] * max(self.shared["calls"], said["calls"])
         return said
 
-    def _arm(self, data: str, name: str, method: str, point: Table, alone: bool) -> Arm:
-        settings_of = _settings_of(method)
+    def _arm(
+        self, data: str, name: str, method: str, settings_of: Sequence[str], point: Table
+    ) -> Arm:
         by_dataset = _table(self.where, self.table, "by_dataset")
         _check_datasets(f"{self.where}: by_dataset", tuple(by_dataset))
         settings = {
@@ -259,9 +238,12 @@ class _Entry:
             **{key: value for key, value in point.items() if key in settings_of},
         }
         rest = {key: value for key, value in point.items() if key not in settings_of}
-        said = self._said(rest)
-        style = {**self.style, **_style(self.where, self.table.get("style", {}))}
-        style |= _style(self.where, {k: v for k, v in rest.items() if k in _STYLE_KEYS})
+        said = self._limits(rest)
+        style = {
+            **_style(self.label, self.plan.get("style", {})),
+            **_style(self.where, self.table.get("style", {})),
+            **_style(self.where, {k: v for k, v in rest.items() if k in _STYLE_KEYS}),
+        }
         try:
             made = make_method(method, settings)
             _card(data).rules(said["rules"])
@@ -269,11 +251,11 @@ class _Entry:
             raise InputError(f"{self.where}, {data}: {error}") from None
         if said["rows"] < 1:
             raise InputError(f"{self.where}: without calls, say how many rows it may ask (rows)")
-        stored = len(stored_queries(data))
-        if said["queries"] > stored:
-            raise InputError(
-                f"{self.where}, {data}: {said['queries']} queries; {stored} are stored"
-            )
+        listed = self._listed(data)
+        known = len(listed or stored_queries(data))
+        if said["queries"] > known:
+            raise InputError(f"{self.where}, {data}: {said['queries']} queries; {known} are stored")
+        kind, kind_settings = self._kind()
         return Arm(
             name=name,
             data=data,
@@ -287,24 +269,41 @@ class _Entry:
             style=Style(**style),
             queries=said["queries"],
             paper=_text(self.where, self.table, "paper", ""),
-            alone=alone,
+            alone=_flag(self.label, self.plan, "one_by_one"),
+            kind=kind,
+            kind_settings=kind_settings,
+            rows_of=listed,
         )
+
+    def _listed(self, data: str) -> tuple[int, ...]:
+        """Return the row numbers that the plan lists for a data set, if any."""
+        rows = _table(self.label, self.plan, "rows_of").get(data, [])
+        if not isinstance(rows, list) or len(set(map(repr, rows))) < len(rows):
+            raise InputError(f"{self.label}: rows_of: {data} is a list of row numbers, each once")
+        for row in rows:
+            _whole_number(f"{self.label}: rows_of", data, row, 0)
+        return tuple(rows)
+
+    def _kind(self) -> tuple[str, dict[str, float]]:
+        kind = _text(self.label, self.plan, "kind", FIND)
+        if kind not in KINDS:
+            raise InputError(f"{self.label}: {unknown('kind', kind, KINDS)}")
+        found = dict(KINDS[kind].settings)
+        for where, table in ((self.label, self.plan), (self.where, self.table)):
+            own = _table(where, table, "kind_settings")
+            _check_keys(f"{where}: kind_settings", "setting", own, tuple(found))
+            for key, value in own.items():
+                if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+                    raise InputError(
+                        f"{where}: {key} is a number of at least 0, not {shown(value)}"
+                    )
+            found |= own
+        return kind, found
 
 
 # Values ----------------------------------------------------------------------------------------
 
-
-@lru_cache(maxsize=16)
-def _card(data: str) -> Card:
-    return registry.card(data)
-
-
-def _settings_of(method: str) -> list[str]:
-    return [field.name for field in fields(method_class(method))]
-
-
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+_card = lru_cache(maxsize=16)(registry.card)
 
 
 def _check_keys(where: str, what: str, table: Table, known: Sequence[str]) -> None:
@@ -314,7 +313,7 @@ def _check_keys(where: str, what: str, table: Table, known: Sequence[str]) -> No
 
 
 def _shared(where: str, table: Table) -> dict[str, Any]:
-    """Return what plans, arms and grids may all say, checked."""
+    """Return the keys that plans, arms and grids may all have, checked."""
     for key, (least, most) in _WHOLE.items():
         if key in table:
             _whole_number(where, key, table[key], least, most)

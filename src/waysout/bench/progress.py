@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from waysout.bench.cell import Cell
 from waysout.bench.results import Failure
-from waysout.bench.tasks import Lane, Todo
+from waysout.bench.tasks import Queue, Task
 from waysout.errors import LLMError
 from waysout.run.context import Stop
 
@@ -18,10 +18,10 @@ Outcome = Cell | Failure
 class Watch:
     """Hears how the work goes; this one lets it pass."""
 
-    def begins(self, lane: Lane) -> None:
-        """Hear that a lane begins."""
+    def begins(self, queue: Queue) -> None:
+        """Hear that a queue begins."""
 
-    def searched(self, todo: Todo, outcome: Outcome) -> None:
+    def searched(self, task: Task, outcome: Outcome) -> None:
         """Hear of a search that has ended."""
 
     def prepares(self, what: str, share: float = 0.0) -> None:
@@ -29,19 +29,19 @@ class Watch:
 
 
 class PlanProgress:
-    """How much of a lane is done, and how long the rest will take at that pace."""
+    """How much of a queue is done, and how long the rest will take at that pace."""
 
-    def __init__(self, lane: Lane, clock: Callable[[], float] = time.monotonic) -> None:
-        self.total = sum(todo.weight for todo in lane.todos)
-        self.searches = lane.searches
+    def __init__(self, queue: Queue, clock: Callable[[], float] = time.monotonic) -> None:
+        self.total = sum(task.weight for task in queue.tasks)
+        self.searches = queue.searches
         self.done = 0
         self.searched = 0
         self._clock = clock
         self._began = clock()
 
-    def add(self, todo: Todo) -> None:
+    def add(self, task: Task) -> None:
         """Count a search that has ended."""
-        self.done += todo.weight_of_one
+        self.done += task.weight_of_one
         self.searched += 1
 
     @property

@@ -255,6 +255,9 @@ def _damaged(path: Path, why: str) -> str:
 
 def _plan(table: Mapping[str, Any]) -> ExperimentPlan:
     """Read what `note_plan` wrote."""
-    arms = tuple(Arm(**{**arm, "style": Style(**arm["style"])}) for arm in table["arms"])
+    arms = tuple(
+        Arm(**{**arm, "style": Style(**arm["style"]), "rows_of": tuple(arm.get("rows_of", ()))})
+        for arm in table["arms"]
+    )
     lists = {name: tuple(table[name]) for name in ("llms", "datasets")}
     return ExperimentPlan(**{**table, **lists, "arms": arms})

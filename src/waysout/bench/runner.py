@@ -1,4 +1,4 @@
-"""Runs plans: whatever is on file is not done again, and whatever is done is on file at once."""
+"""Runs plans: searches on file are not repeated, and each search is on file when it ends."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
 
-from waysout.bench.arms import ExperimentPlan
-from waysout.bench.lane import LlmLane
-from waysout.bench.measure import CellMeasurement, made_of, oracle_sha256, source_commit, world
+from waysout.bench.arms import Arm, ExperimentPlan
+from waysout.bench.llm_queue import LlmQueueRun
+from waysout.bench.measure import (
+    environment,
+    failure,
+    made_of,
+    oracle_sha256,
+    source_commit,
+)
 from waysout.bench.progress import Outcome, PlanSummary, StopAll, Watch
 from waysout.bench.replies import SharedReplies
 from waysout.bench.results import Failure, Results
-from waysout.bench.tasks import Lane, Llm, Todo, Work, work_of
+from waysout.bench.tasks import Backlog, Llm, Queue, Task, backlog_of
 from waysout.bench.workers import WorkerPool, reason
 from waysout.errors import IntegrityError, WaysoutError
 from waysout.llm.base import Backend
@@ -33,30 +39,30 @@ def run_plan(
     progress: Watch | None = None,
     stop: StopAll | None = None,
 ) -> PlanSummary:
-    """Run what there is to do of one plan (see `run_plans`)."""
-    work = work_of([plan], results.done(), llms=llms, in_flight=in_flight)
-    return run_plans([plan], work, results, jobs=jobs, progress=progress, stop=stop)
+    """Run the searches of one plan that are not on file (see `run_plans`)."""
+    backlog = backlog_of([plan], results.done(), llms=llms, in_flight=in_flight)
+    return run_plans([plan], backlog, results, jobs=jobs, progress=progress, stop=stop)
 
 
 def run_plans(
     plans: Iterable[ExperimentPlan],
-    work: Work,
+    backlog: Backlog,
     results: Results,
     *,
     jobs: int | None = None,
     progress: Watch | None = None,
     stop: StopAll | None = None,
 ) -> PlanSummary:
-    """Run the work of some plans (`work_of`), and say what came of it.
+    """Run the searches of some plans (`backlog_of`), and return a summary.
 
     A search that fails is listed and stops no other; an LLM that is gone ends those that ask it.
-    Searches without an LLM, or with a simulated one, run in so many processes (``jobs``); the rest
-    share one backend, and whatever it has said is on file before anything follows from it.
+    Searches without an LLM, or with a simulated one, run in ``jobs`` processes; the rest share one
+    backend, and each of its replies is on file before any search continues with it.
     """
     for plan in plans:
         results.note_plan(plan)
     began = time.monotonic()
-    run = _Run(results, progress or Watch(), stop or StopAll(), jobs or cores(), work)
+    run = _Run(results, progress or Watch(), stop or StopAll(), jobs or cores(), backlog)
     run.all()
     run.summary.seconds = time.monotonic() - began
     run.summary.stopped = run.stop.reason
@@ -69,42 +75,55 @@ class _Run:
     watch: Watch
     stop: StopAll
     jobs: int
-    work: Work
+    backlog: Backlog
 
     def __post_init__(self) -> None:
-        self.summary = PlanSummary(on_file=self.work.on_file, to_do=self.work.searches)
+        self.summary = PlanSummary(on_file=self.backlog.on_file, to_do=self.backlog.searches)
         self.commit = source_commit()
+        self.folder = self.results.path.parent
 
     def all(self) -> None:
-        """Run lane after lane."""
+        """Run queue after queue."""
         absent = self._check_oracles()
         self._check_made_of(absent)
-        for lane in self.work.lanes:
+        for queue in self.backlog.queues:
             if self.stop.reason:
                 return
-            self.watch.begins(lane)
-            able = self._able(lane, absent)
-            if able.todos:
-                if able.llm is not None:
-                    self._run_llm(able, able.llm)
-                else:
-                    pool = WorkerPool(self.jobs, self.commit, self.keep, self.watch, self.stop)
-                    pool.run(able)
+            self.watch.begins(queue)
+            able = []
+            for task in queue.tasks:
+                if task.arm.data not in absent:
+                    able.append(task)
+                    continue
+                for query in task.queries:
+                    why = absent[task.arm.data]
+                    self.keep(task, failure(task.arm, task.llm, query, why))
+            if able and queue.llm is not None:
+                self._run_llm(replace(queue, tasks=able), queue.llm)
+            elif able:
+                pool = WorkerPool(
+                    self.jobs, self.commit, self.keep, self.watch, self.stop, self.folder
+                )
+                pool.run(replace(queue, tasks=able))
 
-    def keep(self, todo: Todo, outcome: Outcome) -> None:
-        """Put the end of a search on file, and tell of it."""
+    def keep(self, task: Task, outcome: Outcome) -> None:
+        """Put the outcome of a search on file, and report it."""
         if isinstance(outcome, Failure):
             self.results.add_failure(outcome)
         else:
             self.results.add(outcome)
         self.summary.add(outcome)
-        self.watch.searched(todo, outcome)
+        self.watch.searched(task, outcome)
+
+    @property
+    def _arms(self) -> list[Arm]:
+        return [task.arm for queue in self.backlog.queues for task in queue.tasks]
 
     def _check_oracles(self) -> dict[str, str]:
-        """Refuse to add to searches of another oracle; returns why a data set has none today."""
+        """Refuse to add to searches of another oracle; return why a data set has none today."""
         absent: dict[str, str] = {}
         on_file = self.results.oracles()
-        for data in dict.fromkeys(t.arm.data for lane in self.work.lanes for t in lane.todos):
+        for data in dict.fromkeys(arm.data for arm in self._arms):
             try:
                 today = oracle_sha256(data)
             except WaysoutError as error:
@@ -120,18 +139,18 @@ class _Run:
         return absent
 
     def _check_made_of(self, absent: Collection[str]) -> None:
-        """Refuse to add to an arm's searches what would be asked otherwise than they were."""
+        """Refuse to add searches to an arm whose searches on file were made of something else."""
         on_file: dict[str, set[str]] = defaultdict(set)
         for cell in self.results.cells():
             if cell.made_of:
                 on_file[cell.arm].add(cell.made_of)
-        for arm in (todo.arm for lane in self.work.lanes for todo in lane.todos):
+        for arm in self._arms:
             if arm.id not in on_file or arm.data in absent:
                 continue
             try:
-                today = made_of(arm, world(arm.data))
+                today = made_of(arm, environment(arm.data))
             except WaysoutError:
-                continue  # its searches will say so
+                continue  # its searches will report it
             if others := on_file[arm.id] - {today}:
                 raise IntegrityError(
                     f"the searches of {arm.name} on {arm.data} in {self.results.path} were made "
@@ -140,32 +159,20 @@ class _Run:
                     "compared: take another folder (--results), or those of then"
                 )
 
-    def _able(self, lane: Lane, absent: dict[str, str]) -> Lane:
-        """Return the lane without the data sets that are not here, whose searches fail."""
-        for todo in lane.todos:
-            if todo.arm.data in absent:
-                measure = CellMeasurement(todo.arm, todo.llm, "", self.commit)
-                for query in todo.people:
-                    self.keep(todo, measure.failure(query, absent[todo.arm.data]))
-        able = [todo for todo in lane.todos if todo.arm.data not in absent]
-        return Lane(lane.llm, lane.in_flight, lane.alone, able)
-
-    def _run_llm(self, lane: Lane, llm: Llm) -> None:
-        for data in dict.fromkeys(todo.arm.data for todo in lane.todos):
+    def _run_llm(self, queue: Queue, llm: Llm) -> None:
+        for data in dict.fromkeys(task.arm.data for task in queue.tasks):
             self.watch.prepares(f"loading {data}")
-            try:
-                world(data)  # once, and not in the midst of the searches
-            except WaysoutError:
-                continue  # its searches will say so
-        asyncio.run(self._ask_llm(lane, llm))
+            with suppress(WaysoutError):  # its searches will report it
+                environment(data)  # once, before the searches
+        asyncio.run(self._ask_llm(queue, llm))
 
-    async def _ask_llm(self, lane: Lane, llm: Llm) -> None:
+    async def _ask_llm(self, queue: Queue, llm: Llm) -> None:
         async with AsyncExitStack() as stack:
             backend = llm.reached
             if isinstance(backend, str):
                 backend = await stack.enter_async_context(connect(backend))
-            replies = SharedReplies(backend, self.results, in_flight=lane.in_flight or 0)
-            running = LlmLane(lane, replies, self.commit, self.keep, self.stop)
+            replies = SharedReplies(backend, self.results, in_flight=queue.in_flight or 0)
+            running = LlmQueueRun(queue, replies, self.commit, self.keep, self.stop, self.folder)
             try:
                 await running.run()
             finally:

@@ -10,7 +10,6 @@ from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import Cells
 from waysout.bench.results import Failure
 from waysout.bench.tasks import NO_LLM, Llm
-from waysout.datasets.queries import queries as stored_queries
 from waysout.errors import WaysoutError
 from waysout.llm.connect import is_simulated
 
@@ -64,7 +63,7 @@ def _asked(plan: ExperimentPlan, cells: Cells) -> list[str]:
 def _status(
     plan: ExperimentPlan, arm: Arm, llm: str, cells: Cells, failures: Sequence[Failure]
 ) -> ArmStatus:
-    wanted = stored_queries(arm.data)[: arm.queries]
+    wanted = arm.people
     of_arm = cells.of(arm, llm)
     done = [of_arm[query] for query in wanted if query in of_arm]
     failed = [f for f in failures if (f.arm, f.llm) == (arm.id, llm) and f.query in wanted]

@@ -127,7 +127,7 @@ class View:
 
     def of(self, arm: Arm) -> ArmSample:
         """Return the searches of an arm."""
-        wanted = stored(arm.data).rows[: min(self.plan.queries, arm.queries)]
+        wanted = arm.people[: self.plan.queries]
         there = self.cells.of(arm, self.llm)
         return ArmSample(arm, wanted, {q: there[q] for q in wanted if q in there})
 
@@ -183,7 +183,9 @@ class View:
         names = [llm_words(llm) for llm in self._llms() if llm and asked]
         yield f"LLM: {'; '.join(names) or 'none is asked'}"
         yield f"Oracles (LightGBM): {_oracles(used)}"
-        yield f"Queries: the first {self.plan.queries} stored queries of each data set"
+        listed = any(arm.rows_of for arm in self.plan.arms)
+        which = "rows that the plan lists" if listed else "stored queries"
+        yield f"Queries: the first {self.plan.queries} {which} of each data set"
         yield f"Code: {_code(used)}"
 
     def _used(self) -> list[Cell]:

@@ -1,13 +1,12 @@
-"""What plans ask for and is not on file: searches, in lanes that run one after the other."""
+"""Searches that plans ask for and that are not on file, in queues that run one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import Key
-from waysout.datasets.queries import queries as stored_queries
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect, is_simulated
 
@@ -16,122 +15,114 @@ NO_LLM = ""
 
 @dataclass(frozen=True)
 class Llm:
-    """An LLM by the name that its cells have, and how it is reached."""
+    """An LLM: the name in its cells, and a connection string or a backend."""
 
     name: str
     reached: str | Backend
 
     @classmethod
     def of(cls, given: str | Backend) -> Llm:
-        """Return it for a connection string or a backend; nothing is contacted."""
+        """Name a connection string or a backend, without contacting anything."""
         return cls((connect(given) if isinstance(given, str) else given).name, given)
 
     @property
     def is_simulated(self) -> bool:
-        """Whether it is no LLM at all: it costs nothing, and any process can have its own."""
+        """Whether it is a simulated LLM: it costs nothing, and each process can have its own."""
         return isinstance(self.reached, str) and is_simulated(self.reached)
 
 
 @dataclass(frozen=True)
-class Todo:
-    """The queries of an arm that are still to be searched, and the LLM's name, if one is asked."""
+class Task:
+    """The queries of an arm that are still to be searched, and the name of the LLM, if any."""
 
     arm: Arm
     llm: str
-    people: tuple[int, ...]
+    queries: tuple[int, ...]
 
     @property
     def weight_of_one(self) -> int:
-        """How long a search takes, roughly: calls take long, rows little."""
+        """Rough duration of one search: calls take long, oracle rows little."""
         return 1 + (self.arm.calls if self.arm.asks_llm else self.arm.rows // 100)
 
     @property
     def weight(self) -> int:
-        """How long all of it takes, in the same measure."""
-        return len(self.people) * self.weight_of_one
+        """Rough duration of all searches, in the same unit."""
+        return len(self.queries) * self.weight_of_one
 
     @property
     def most_calls(self) -> int:
-        """How many LLM calls that may take."""
-        return len(self.people) * self.arm.calls if self.llm else 0
+        """Maximum number of LLM calls."""
+        return len(self.queries) * self.arm.calls if self.llm else 0
 
 
 @dataclass(frozen=True)
-class Lane:
-    """Searches that run side by side: on one LLM or, where none is waited for, in processes.
+class Queue:
+    """Searches that run side by side.
 
-    The latter ask no LLM or a simulated one. ``alone`` has searches run one after the other, to see
-    what each costs.
+    With ``llm`` they share one connection to a real LLM; without it they run in processes and ask
+    no LLM or a simulated one. ``alone`` runs one search at a time, to measure its cost.
     """
 
     llm: Llm | None
     in_flight: int | None = None
     alone: bool = False
-    todos: list[Todo] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
 
     @property
     def searches(self) -> int:
-        """How many there are."""
-        return sum(len(todo.people) for todo in self.todos)
+        """Number of searches."""
+        return sum(len(task.queries) for task in self.tasks)
 
     @property
     def most_calls(self) -> int:
-        """How many calls of its LLM they may take."""
-        return sum(todo.most_calls for todo in self.todos) if self.llm else 0
+        """Maximum number of calls to the real LLM."""
+        return sum(task.most_calls for task in self.tasks) if self.llm else 0
 
 
 @dataclass(frozen=True)
-class Work:
-    """All that is to be done, the searches without an LLM first, and how much is on file."""
+class Backlog:
+    """All searches to run, those without an LLM first, and the number already on file."""
 
-    lanes: tuple[Lane, ...]
+    queues: tuple[Queue, ...]
     on_file: int
 
     @property
     def searches(self) -> int:
-        """How many searches are to be done."""
-        return sum(lane.searches for lane in self.lanes)
+        """Number of searches to run."""
+        return sum(queue.searches for queue in self.queues)
 
 
-def work_of(
+def backlog_of(
     plans: Iterable[ExperimentPlan],
     done: Collection[Key],
     *,
     llms: Sequence[str | Backend] = (),
     in_flight: int | None = None,
-) -> Work:
+) -> Backlog:
     """Return the searches of some plans that are not on file, each once.
 
-    ``llms`` and ``in_flight`` count in place of what the plans say.
+    ``llms`` and ``in_flight`` override what the plans say.
     """
-    lanes: dict[tuple[str, int | None, bool], Lane] = {}
+    queues: dict[tuple[str, int | None, bool], Queue] = {}
     seen: set[Key] = set()
     for plan in plans:
-        asked = [Llm.of(llm) for llm in llms or plan.llms] if _asks(plan) else []
-        width = in_flight or plan.in_flight
+        asks = any(arm.asks_llm for arm in plan.arms)
+        known = [Llm.of(llm) for llm in llms or plan.llms] if asks else []
         for arm in plan.arms:
-            for llm in asked if arm.asks_llm else [None]:
-                name, real = llm.name if llm else NO_LLM, llm and not llm.is_simulated
-                place = (name, width, arm.alone) if real else (NO_LLM, None, arm.alone)
-                new = Lane(llm if real else None, place[1], arm.alone)
-                _add(lanes.setdefault(place, new), arm, name, seen)
-    on_file = len(seen & set(done))
-    for lane in lanes.values():
-        lane.todos[:] = [left for todo in lane.todos if (left := _without(todo, done)).people]
-    ordered = sorted(lanes.values(), key=lambda lane: (lane.llm is not None, lane.alone))
-    return Work(tuple(lane for lane in ordered if lane.todos), on_file)
-
-
-def _asks(plan: ExperimentPlan) -> bool:
-    return any(arm.asks_llm for arm in plan.arms)
-
-
-def _add(lane: Lane, arm: Arm, llm: str, seen: set[Key]) -> None:
-    keys = [(arm.id, llm, query) for query in stored_queries(arm.data)[: arm.queries]]
-    lane.todos.append(Todo(arm, llm, tuple(key[2] for key in keys if key not in seen)))
-    seen.update(keys)
-
-
-def _without(todo: Todo, done: Collection[Key]) -> Todo:
-    left = tuple(q for q in todo.people if (todo.arm.id, todo.llm, q) not in done)
-    return Todo(todo.arm, todo.llm, left)
+            for llm in known if arm.asks_llm else [None]:
+                name = llm.name if llm else NO_LLM
+                real = llm if llm and not llm.is_simulated else None
+                width = (in_flight or plan.in_flight) if real else None
+                key = (name if real else NO_LLM, width, arm.alone)
+                queue = queues.setdefault(key, Queue(real, width, arm.alone))
+                new = tuple(q for q in arm.people if (arm.id, name, q) not in seen)
+                queue.tasks.append(Task(arm, name, new))
+                seen.update((arm.id, name, query) for query in new)
+    for queue in queues.values():
+        left = [
+            replace(t, queries=tuple(q for q in t.queries if (t.arm.id, t.llm, q) not in done))
+            for t in queue.tasks
+        ]
+        queue.tasks[:] = [task for task in left if task.queries]
+    ordered = sorted(queues.values(), key=lambda queue: (queue.llm is not None, queue.alone))
+    return Backlog(tuple(queue for queue in ordered if queue.tasks), len(seen & set(done)))

@@ -1,4 +1,4 @@
-"""Searches that wait for no LLM, in processes side by side; this process alone writes."""
+"""Searches that wait for no LLM, in processes side by side; only the parent process writes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from threading import Thread
 
-from waysout.bench.measure import CellMeasurement, FoundAt, options, world
+from waysout.bench.kinds import KINDS, Stopped
+from waysout.bench.measure import ArmSearches, environment, failure
 from waysout.bench.progress import Outcome, Watch
 from waysout.bench.replies import ReplyTally
-from waysout.bench.tasks import Lane, Todo
+from waysout.bench.tasks import Queue, Task
 from waysout.errors import WaysoutError
 from waysout.run.context import Stop
 from waysout.run.find import find
@@ -28,143 +30,132 @@ from waysout.search.base import Method
 DIED = "the process that searched died: killed, or out of memory (try fewer --jobs)"
 _LOOK_SECONDS = 0.2
 
-Keep = Callable[[Todo, Outcome], None]
+Keep = Callable[[Task, Outcome], None]
 
 
 def reason(error: BaseException) -> str:
-    """Say in a line why a search failed."""
+    """Describe in one line why a search failed."""
     text = str(error) if isinstance(error, WaysoutError) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())
 
 
 @dataclass(frozen=True)
 class WorkerPool:
-    """Runs lanes in processes. Each outcome goes to ``keep`` as its search ends."""
+    """Runs queues in processes. Each outcome goes to ``keep`` as its search ends."""
 
     jobs: int
     commit: str
     keep: Keep
     watch: Watch
     stop: Stop
+    folder: Path
 
-    def run(self, lane: Lane) -> None:
-        """Run a lane to its end, or until it is stopped."""
-        todos = self._learned(lane.todos)
-        for suspect in self._drain(_by_person(todos), 1 if lane.alone else self.jobs):
+    def run(self, queue: Queue) -> None:
+        """Run a queue until it is empty or the run is stopped."""
+        tasks = self._prepared(queue.tasks)
+        for suspect in self._drain(_by_query(tasks), 1 if queue.alone else self.jobs):
             # Once more and alone: it may have died because the others had taken the memory.
-            for todo in self._drain([[suspect]], 1):
-                self._fail(todo, DIED)
+            for task in self._drain([[suspect]], 1):
+                self._fail(task, DIED)
 
-    def _drain(self, people: Iterable[Sequence[Todo]], jobs: int) -> list[Todo]:
-        """Run all searches; returns those that were under way in processes that died."""
-        waiting, lost = deque(people), list[Todo]()
-        running: dict[Future[Outcome], tuple[_Worker, Todo]] = {}
+    def _drain(self, groups: Iterable[Sequence[Task]], jobs: int) -> list[Task]:
+        """Run all searches; return those whose process died."""
+        waiting, lost = deque(groups), list[Task]()
+        running: dict[Future[Outcome], tuple[_Worker, Task]] = {}
         with _workers(min(jobs, sum(map(len, waiting)))) as workers:
             idle = [*workers]
             while not self.stop.reason:
                 for worker in idle:
-                    if todo := _next(worker, workers, waiting):
-                        running[worker.begin(todo, self.commit)] = worker, todo
+                    if task := _next(worker, workers, waiting):
+                        running[worker.begin(task, self.commit, self.folder)] = worker, task
                 if not running:
                     break
-                idle = self._look(running, lost)
+                idle = []
+                for future in wait(running, _LOOK_SECONDS, FIRST_COMPLETED).done:
+                    worker, task = running.pop(future)
+                    try:
+                        self.keep(task, future.result())
+                    except BrokenProcessPool:
+                        lost.append(task)
+                        worker.start_again()
+                    idle.append(worker)
         return lost
 
-    def _look(
-        self, running: dict[Future[Outcome], tuple[_Worker, Todo]], lost: list[Todo]
-    ) -> list[_Worker]:
-        """Keep what has ended; returns those who have nothing to do now."""
-        ended, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
-        idle = []
-        for future in ended:
-            worker, todo = running.pop(future)
-            try:
-                outcome = future.result()
-            except BrokenProcessPool:
-                lost.append(todo)
-                worker.start_again()
-            else:
-                self.keep(todo, outcome)
-            idle.append(worker)
-        return idle
+    def _prepared(self, tasks: Sequence[Task]) -> list[Task]:
+        """Train models and build libraries before the searches, so that no two do it at once.
 
-    def _learned(self, todos: Sequence[Todo]) -> list[Todo]:
-        """Learn what has to be learned before the searches, so that no two of them do it at once.
-
-        Returns the searches whose methods could.
+        Return the tasks for which that worked.
         """
         able = []
-        for todo in todos:
+        for task in tasks:
             if self.stop.reason:
                 return []
             try:
-                self._learn(todo)
-            except _NotWanted:
+                self._prepare(task)
+            except Stopped:
                 return []
             except Exception as error:
-                self._fail(todo, reason(error))
+                self._fail(task, reason(error))
             else:
-                able.append(todo)
+                able.append(task)
         return able
 
-    def _learn(self, todo: Todo) -> None:
-        method = todo.arm.made
+    def _prepare(self, task: Task) -> None:
+        method = task.arm.made
+        if KINDS[task.arm.kind].memory:
+            place = environment(task.arm.data)
+            ArmSearches(task.arm, task.llm, place, self.folder, self.stop).options(task.llm or None)
         if type(method).learn is Method.learn:
             return
         method.prepare()
-        place = world(todo.arm.data)
+        place = environment(task.arm.data)
 
         def tell(what: str, share: float) -> None:
             if self.stop.reason:
-                raise _NotWanted
+                raise Stopped
             self.watch.prepares(what, share)
 
-        method.learn(place.problem(todo.arm.rules), place.data, tell)
+        method.learn(place.problem(task.arm.rules), place.data, tell)
 
-    def _fail(self, todo: Todo, why: str) -> None:
-        measure = CellMeasurement(todo.arm, todo.llm, "", self.commit)
-        for query in todo.people:
-            self.keep(todo, measure.failure(query, why))
-
-
-class _NotWanted(Exception):
-    """Nobody waits for what is being learned."""
+    def _fail(self, task: Task, why: str) -> None:
+        for query in task.queries:
+            self.keep(task, failure(task.arm, task.llm, query, why))
 
 
-def _by_person(todos: Iterable[Todo]) -> list[list[Todo]]:
-    """Return searches, those of each person together, and those that take long first.
+def _by_query(tasks: Iterable[Task]) -> list[list[Task]]:
+    """Return single searches, grouped by query, those that take long first.
 
-    The arms of a person encode the same texts and ask the oracle for the same rows, which a process
-    does once. What takes long would be waited for at the end.
+    The arms of a query encode the same texts and ask the oracle for the same rows, which a process
+    does once. Long searches at the end would be waited for.
     """
-    together: dict[tuple[int, str, int], list[Todo]] = defaultdict(list)
-    for todo in sorted(todos, key=lambda todo: -todo.weight_of_one):
-        for person in todo.people:
-            alike = together[todo.weight_of_one, todo.arm.data, person]
-            alike.append(Todo(todo.arm, todo.llm, (person,)))
+    together: dict[tuple[int, str, int], list[Task]] = defaultdict(list)
+    for task in sorted(tasks, key=lambda task: -task.weight_of_one):
+        for query in task.queries:
+            alike = together[task.weight_of_one, task.arm.data, query]
+            alike.append(Task(task.arm, task.llm, (query,)))
     return list(together.values())
 
 
 def _next(
-    worker: _Worker, workers: Sequence[_Worker], waiting: deque[Sequence[Todo]]
-) -> Todo | None:
-    """Return what a worker does next: the rest of its person, a new one, or help for the others."""
-    if not worker.todos and waiting:
-        worker.todos.extend(waiting.popleft())
-    if worker.todos:
-        return worker.todos.popleft()
-    busiest = max(workers, key=lambda other: len(other.todos))
-    return busiest.todos.pop() if busiest.todos else None
+    worker: _Worker, workers: Sequence[_Worker], waiting: deque[Sequence[Task]]
+) -> Task | None:
+    """Return a worker's next task: the rest of its query, a new query, or one of a busy worker."""
+    if not worker.tasks and waiting:
+        worker.tasks.extend(waiting.popleft())
+    if worker.tasks:
+        return worker.tasks.popleft()
+    busiest = max(workers, key=lambda other: len(other.tasks))
+    return busiest.tasks.pop() if busiest.tasks else None
 
 
 # Processes -------------------------------------------------------------------------------------
 
 
 class _Worker:
-    """A process, so that one that dies ends no other search, and what it has still to do."""
+    """One process, so that a crash ends no other search, and the tasks it has still to do."""
 
     def __init__(self, alive: Connection) -> None:
-        self.todos: deque[Todo] = deque()
+        self.tasks: deque[Task] = deque()
         self._alive = alive
         self._pool = self._start()
 
@@ -172,12 +163,12 @@ class _Worker:
         context = get_context("spawn")
         return ProcessPoolExecutor(1, context, initializer=_begin_worker, initargs=(self._alive,))
 
-    def begin(self, todo: Todo, commit: str) -> Future[Outcome]:
+    def begin(self, task: Task, commit: str, folder: Path) -> Future[Outcome]:
         """Begin a search."""
-        return self._pool.submit(search, todo, commit)
+        return self._pool.submit(search, task, commit, folder)
 
     def start_again(self) -> None:
-        """Have a new process in place of one that died."""
+        """Replace a process that died."""
         self.end()
         self._pool = self._start()
 
@@ -188,7 +179,7 @@ class _Worker:
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[list[_Worker]]:
-    """Have processes, which end with the block at the latest: also where this one is killed."""
+    """Start processes that end with the block, or when this process is killed."""
     alive, ours = get_context("spawn").Pipe(duplex=False)
     with one_thread_each():
         workers = [_Worker(alive) for _ in range(jobs)]
@@ -205,24 +196,23 @@ def _begin_worker(alive: Connection) -> None:
     """Leave Ctrl-C to the parent, print nothing to its stdout, and end when it does."""
     signal(SIGINT, SIG_IGN)
     sys.stdout = sys.stderr
-    Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
+
+    def end_with_parent() -> None:
+        with suppress(EOFError, OSError):
+            alive.recv_bytes()  # nothing is ever sent
+        os._exit(0)
+
+    Thread(target=end_with_parent, daemon=True).start()
 
 
-def _end_with_parent(alive: Connection) -> None:
-    with suppress(EOFError, OSError):
-        alive.recv_bytes()  # nothing is ever sent
-    os._exit(0)
-
-
-def search(todo: Todo, commit: str) -> Outcome:
-    """Search for the one person of a todo; whatever goes wrong is that search's failure alone."""
-    arm, (query,) = todo.arm, todo.people
+def search(task: Task, commit: str, folder: Path) -> Outcome:
+    """Run the only search of a task; an error becomes the failure of that search."""
+    arm, (query,) = task.arm, task.queries
     try:
-        place, found = world(arm.data), FoundAt()
-        problem = place.problem(arm.rules)
-        asked = options(arm, place.data, todo.llm or None, found, Stop())
-        result = find(problem, place.data.rows[query], **asked)
-        measure = CellMeasurement.of(arm, todo.llm, place, commit)
-        return measure.cell(query, result, found.of(problem, result), ReplyTally())
+        place = environment(arm.data)
+        searches = ArmSearches(arm, task.llm, place, folder, Stop())
+        asked = searches.options(task.llm or None)
+        result = find(place.problem(arm.rules), place.data.rows[query], **asked)
+        return searches.cell(query, result, asked.get("memory"), ReplyTally(), commit)
     except Exception as error:
-        return CellMeasurement(arm, todo.llm, "", commit).failure(query, reason(error))
+        return failure(arm, task.llm, query, reason(error))

@@ -30,7 +30,7 @@ from waysout.cli.output import JsonFlag, print_json, print_table, printable, say
 if TYPE_CHECKING:
     from waysout.bench.plan import ExperimentPlan
     from waysout.bench.progress import PlanSummary
-    from waysout.bench.tasks import Lane, Todo, Work
+    from waysout.bench.tasks import Backlog, Queue, Task
 
 app = typer.Typer(
     help="Experiments: many searches in a plan, resumable at any point, and the tables made of "
@@ -125,42 +125,42 @@ def run(
     """
     from waysout.bench.results import Results
     from waysout.bench.runner import run_plans
-    from waysout.bench.tasks import work_of
+    from waysout.bench.tasks import backlog_of
 
     wanted = load_plans(plan, queries, only, llm)
     with Results.open(results_folder(results)) as kept:
-        work = work_of(wanted, kept.done(), in_flight=in_flight)
-        _say_work(wanted, work)
+        backlog = backlog_of(wanted, kept.done(), in_flight=in_flight)
+        _say_work(wanted, backlog)
         with watched(json) as (watch, signals), redirect_stdout(sys.stderr):
             ended = run_plans(
-                wanted, work, kept, jobs=jobs, progress=watch, stop=signals.stop_all
+                wanted, backlog, kept, jobs=jobs, progress=watch, stop=signals.stop_all
             )  # fmt: skip
     look = ["waysout", "bench", "status", *plan, *(["--results", str(results)] if results else [])]
     _hand_over(wanted, ended, kept.path.parent, signals, shlex.join(look), json=json)
 
 
-def _say_work(wanted: Sequence[ExperimentPlan], work: Work) -> None:
+def _say_work(wanted: Sequence[ExperimentPlan], backlog: Backlog) -> None:
     """Say what there is to do, and what it may cost, before anything is paid."""
     from waysout.report.words import counted
 
     names = ", ".join(plan.name for plan in wanted)
-    todo = counted(work.searches, "search", "searches")
-    say(f"{names}: {todo} to do, {work.on_file:,} on file")
-    for lane in work.lanes:
-        for llm in dict.fromkeys(todo.llm for todo in lane.todos):
-            say(f"  {_words([todo for todo in lane.todos if todo.llm == llm], llm, lane)}")
+    todo = counted(backlog.searches, "search", "searches")
+    say(f"{names}: {todo} to do, {backlog.on_file:,} on file")
+    for queue in backlog.queues:
+        for llm in dict.fromkeys(task.llm for task in queue.tasks):
+            say(f"  {_words([task for task in queue.tasks if task.llm == llm], llm, queue)}")
 
 
-def _words(todos: Sequence[Todo], llm: str, lane: Lane) -> str:
+def _words(tasks: Sequence[Task], llm: str, queue: Queue) -> str:
     from waysout.report.words import counted
 
-    searches = counted(sum(len(todo.people) for todo in todos), "search", "searches")
-    one_by_one = ", one at a time" if lane.alone else ""
+    searches = counted(sum(len(task.queries) for task in tasks), "search", "searches")
+    one_by_one = ", one at a time" if queue.alone else ""
     if not llm:
         return f"{searches} without an LLM{one_by_one}"
-    if lane.llm is None:
+    if queue.llm is None:
         return f"{searches} with {llm}, a simulated LLM{one_by_one}"
-    return f"{searches} with {llm}: at most {counted(lane.most_calls, 'LLM call')}{one_by_one}"
+    return f"{searches} with {llm}: at most {counted(queue.most_calls, 'LLM call')}{one_by_one}"
 
 
 # The end of a run ------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from waysout.cli.signals import Signals
 
 if TYPE_CHECKING:
     from waysout.bench.progress import Outcome, PlanProgress, Watch
-    from waysout.bench.tasks import Lane, Todo
+    from waysout.bench.tasks import Queue, Task
 
 # Where nobody watches, a line so often.
 LINE_SECONDS = 30.0
@@ -49,12 +49,12 @@ def watched(json: bool) -> Iterator[tuple[Watch, PlanSignals]]:
         bar = bars.add_task("starting", total=None)
 
         class Shown(Watch):
-            def begins(self, lane: Lane) -> None:
-                self.pace, self.failed, self.said = PlanProgress(lane), 0, time.monotonic()
+            def begins(self, queue: Queue) -> None:
+                self.pace, self.failed, self.said = PlanProgress(queue), 0, time.monotonic()
                 bars.reset(bar, total=self.pace.total, description=_words(self.pace, 0))
 
-            def searched(self, todo: Todo, outcome: Outcome) -> None:
-                self.pace.add(todo)
+            def searched(self, task: Task, outcome: Outcome) -> None:
+                self.pace.add(task)
                 self.failed += isinstance(outcome, Failure)
                 words = _words(self.pace, self.failed)
                 bars.update(bar, completed=self.pace.done, description=words)

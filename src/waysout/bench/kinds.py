@@ -1,0 +1,353 @@
+"""Kinds of plans: what is measured besides the metrics of a search, for each query of an arm.
+
+Each kind runs one ordinary search for each arm and query, so that the runner, resuming, exports and
+tables are the same for all. A kind may give the search a memory, and measures what came of it: with
+proofs, with an enumeration, with further searches. Those ask no LLM.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations, product
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from waysout.bench.arms import FIND, Arm, digest
+from waysout.domain.edit import Edit
+from waysout.domain.memory import Memory, Past
+from waysout.domain.problem import Problem
+from waysout.domain.schema import Row
+
+if TYPE_CHECKING:
+    from waysout.batch.shared_edits import SharedLibrary
+    from waysout.bench.measure import Environment
+    from waysout.report.result import Result
+    from waysout.run.find import Options
+    from waysout.search.library import Combo, EditLibrary
+
+SHORTLIST = 10
+MOST_COMBINATIONS = 300_000
+_BATCH = 5_000
+
+Number = float | int | None
+
+
+class Stopped(Exception):
+    """The run was stopped while something was prepared."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished search: its arm, where it ran, what it found, and the memory it had."""
+
+    arm: Arm
+    environment: Environment
+    result: Result
+    memory: Memory | None = None
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem under the arm's rules."""
+        return self.environment.problem(self.arm.rules)
+
+    @cached_property
+    def query(self) -> Row:
+        """The row that was searched for."""
+        return tuple(self.result.query.values())
+
+    @cached_property
+    def found(self) -> dict[str, Row]:
+        """The options by key, without any that has the query's key."""
+        rows = {option.key: tuple(option.row.values()) for option in self.result.options}
+        rows.pop(self.problem.key(self.query), None)
+        return rows
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Figures of a search, and lists of figures: of each option, or of each shortlist length."""
+
+    metrics: Mapping[str, Number] = field(default_factory=dict)
+    columns: Mapping[str, Sequence[Number]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What measures a search, the settings it has with their defaults, and its searches' memory.
+
+    ``memory`` gets the arm, its environment, a folder to keep files in, and the options of a
+    search; it is called before the first search of an arm, and again in each process.
+    """
+
+    measure: Callable[[Finished], Measures]
+    settings: Mapping[str, float] = field(default_factory=dict)
+    memory: Callable[[Arm, Environment, Path, Options], Memory] | None = None
+
+
+def checked(run: Finished) -> Measures:
+    """Count the options that break a rule, or are refused when the oracle is asked once more."""
+    rows = [tuple(option.row.values()) for option in run.result.options]
+    broken = sum(bool(run.problem.violations(run.query, row)) for row in rows)
+    refused = int((~run.problem.oracle.ask(rows).decision).sum()) if rows else 0
+    return Measures({"violations": broken, "refused": refused})
+
+
+def each_option(run: Finished) -> Measures:
+    """Count irreducible options, and measure each option alone and each length of the shortlist."""
+    from waysout.domain.known import approved
+    from waysout.domain.metrics import irreducible, set_metrics
+
+    problem, query, result = run.problem, run.query, run.result
+    options = [option for option in result.options if option.key in run.found]
+    known = approved(run.environment.data, problem.schema).matrix
+    alone = [set_metrics(problem, query, [row], known) for row in run.found.values()]
+    first = [tuple(option.row.values()) for option in result.pick(SHORTLIST)]
+    short = [set_metrics(problem, query, first[: n + 1]) for n in range(len(first))]
+    return Measures(
+        # This asks the oracle about rows that no search paid for: it judges methods, and is no
+        # metric of a search.
+        {"irreducible": sum(irreducible(problem, query, list(run.found.values())))},
+        {
+            "proximity": [option.proximity for option in options],
+            "sparsity": [option.sparsity for option in options],
+            "plausibility": [metrics["plausibility"] for metrics in alone],
+            "shortlist_novelty": [metrics["novelty"] for metrics in short],
+            "shortlist_lever_sets": [metrics["lever_sets"] for metrics in short],
+        },
+    )
+
+
+def optimum(run: Finished) -> Measures:
+    """Prove the least cost of a way out, and compare the cheapest option found."""
+    from waysout.oracles.certify import certify
+    from waysout.oracles.moves import costs
+
+    problem, query, arm = run.problem, run.query, run.arm
+    seconds = arm.kind_settings["seconds"]
+    proof = run.environment.once(
+        ("certificate", arm.rules, query, seconds), lambda: certify(problem, query, seconds=seconds)
+    )
+    rows, best = list(run.found.values()), proof.option
+    return Measures(
+        {
+            "cost": float(costs(problem, query, rows).min()) if rows else None,
+            "nearest": max((option.proximity for option in run.result.options), default=None),
+            "infeasible": int(proof.kind == "infeasible"),
+            "optimal": int(proof.kind == "optimal"),
+            "least_cost": proof.cost,
+            "least_bound": proof.bound,
+            "least_proximity": None if best is None else best.proximity,
+            "least_changes": None if best is None else best.sparsity,
+            "proof_seconds": round(proof.seconds, 2),
+        }
+    )
+
+
+# Limits ----------------------------------------------------------------------------------------
+
+
+def limits(run: Finished) -> Measures:
+    """Enumerate the combinations of recombine's own edits, and count which of them were found.
+
+    Up to ``levers`` edits are combined, fewer where that is more than `MOST_COMBINATIONS`. The
+    search may combine more levers, so what it finds is also counted as a whole.
+    """
+    from waysout.domain.metrics import irreducible
+
+    problem, query = run.problem, run.query
+    levers = int(run.arm.kind_settings["levers"])
+
+    def needed(rows: Mapping[str, Row]) -> set[str]:
+        found = irreducible(problem, query, list(rows.values()))
+        return {key for key, firm in zip(rows, found, strict=True) if firm}
+
+    def enumerate_all() -> tuple[int, int, dict[str, Row], set[str]]:
+        combos, possible, there = _enumerated(problem, query, levers)
+        return combos, possible, there, needed(there)
+
+    key = ("enumerated", run.arm.rules, query, levers)
+    combos, possible, there, firm = run.environment.once(key, enumerate_all)
+    ours = needed(run.found)
+    return Measures(
+        {
+            "combinations": combos,
+            "possible": possible,
+            "ways_out": len(there),
+            "ways_irreducible": len(firm),
+            "among_ways": len(run.found.keys() & there.keys()),
+            "irreducible": len(ours),
+            "among_irreducible": len(ours & firm),
+        }
+    )
+
+
+def _enumerated(problem: Problem, query: Row, levers: int) -> tuple[int, int, dict[str, Row]]:
+    """Return how many combinations there are, how many keys break no rule, and the ways out."""
+    from waysout.search.base import Case
+    from waysout.search.library import EditLibrary
+
+    library = EditLibrary(problem, query)
+    library.add_own(Case(problem, query).generator())
+    sizes = [len(slot.choices) for slot in library.slots]
+
+    def count(most: int) -> int:
+        return sum(prod(sizes[s] for s in slots) for slots in _slots(library, most))
+
+    while levers > 1 and count(levers) > MOST_COMBINATIONS:
+        levers -= 1
+    possible: dict[str, Row] = {}
+    for combo in _combos(library, levers):
+        row = library.row(combo)
+        if row != query and not problem.violations(query, row):
+            possible.setdefault(problem.key(row), row)
+    possible.pop(problem.key(query), None)
+    goal = problem.goal.for_query(float(problem.oracle.ask([query]).probability[0]))
+    pairs, there = list(possible.items()), dict[str, Row]()
+    for start in range(0, len(pairs), _BATCH):
+        batch = pairs[start : start + _BATCH]
+        met = goal.met(problem.oracle.ask([row for _, row in batch])).tolist()
+        there |= {key: row for (key, row), yes in zip(batch, met, strict=True) if yes}
+    return count(levers), len(possible), there
+
+
+def _slots(library: EditLibrary, levers: int) -> Iterator[tuple[int, ...]]:
+    for count in range(1, levers + 1):
+        yield from combinations(range(len(library.slots)), count)
+
+
+def _combos(library: EditLibrary, levers: int) -> Iterator[Combo]:
+    for slots in _slots(library, levers):
+        for choices in product(*(range(1, len(library.slots[s])) for s in slots)):
+            chosen = dict(zip(slots, choices, strict=True))
+            yield tuple(chosen.get(s, 0) for s in range(len(library.slots)))
+
+
+# Going on after a lock -------------------------------------------------------------------------
+
+
+def going_on(run: Finished) -> Measures:
+    """Lock the feature that most options change, and search again for as many rows.
+
+    With the memory of the first search (``going_on``), without it (``anew``), and with the rows of
+    both searches and the lock known from the start (``with_lock``), which nobody could know.
+    """
+    from waysout.domain.rules import Immutable
+    from waysout.run.find import find
+
+    levers = Counter(name for option in run.result.options for name in option.changes)
+    if not levers:
+        return Measures()
+    ((locked, used),) = levers.most_common(1)
+    tighter, arm = run.problem.with_rules([Immutable(features=[locked])]), run.arm
+
+    def count(rows: int, memory: Memory | None = None) -> int:
+        found = find(
+            tighter, run.query, method=arm.method, settings=arm.settings, calls=0, oracle_rows=rows,
+            seed=arm.seed, memory=memory,
+        )  # fmt: skip
+        return len(found.options)
+
+    return Measures(
+        {
+            "kept": len(run.result.options) - used,
+            "going_on": count(arm.rows, run.memory),
+            "anew": count(arm.rows),
+            "with_lock": count(2 * arm.rows),
+        }
+    )
+
+
+# A library shared between similar people ---------------------------------------------------------
+
+
+class NamedEdits(Memory):
+    """Begins each search with the shared edits, and keeps what was named for each person."""
+
+    def __init__(self, library: SharedLibrary | None) -> None:
+        from waysout.batch.shared_edits import SharedEdits
+
+        super().__init__()
+        self.library = library
+        self.pasts: dict[Row, Past] = {}
+        self.shared: dict[Row, int] = {}
+        self._inner = SharedEdits(library) if library else None
+
+    def of(self, problem: Problem, query: Row) -> Past:
+        """Return what is shared with a person."""
+        past = Past() if self._inner is None else self._inner.of(problem, query)
+        self.pasts[query], self.shared[query] = past, len(past.edits)
+        return past
+
+
+def shared_memory(arm: Arm, environment: Environment, folder: Path, options: Options) -> NamedEdits:
+    """Return a memory with the library of an arm's pilots, which are searched where it is missing.
+
+    Pilots are searched as the arm is, but ask the LLM throughout.
+    """
+    from waysout.batch.shared_edits import library_in
+
+    pilots = int(arm.kind_settings["pilots"])
+    if not pilots:
+        return NamedEdits(None)
+    llm = options.get("llm")
+    name = llm if isinstance(llm, str) else getattr(llm, "name", "")
+    place = folder / "libraries" / f"{arm.id}-{digest(name)[:12]}"
+
+    def load() -> SharedLibrary:
+        place.mkdir(parents=True, exist_ok=True)
+        settings = {key: value for key, value in arm.settings.items() if key != "ask"}
+        asked: Options = {**options, "settings": settings}
+        asked.pop("progress", None)
+        rows = [environment.data.rows[number] for number in arm.people]
+        library = library_in(place, environment.problem(arm.rules), rows, asked, pilots)
+        if library is None:
+            raise Stopped
+        return library
+
+    return NamedEdits(environment.once(("library", str(place)), load))
+
+
+def shared(run: Finished) -> Measures:
+    """Measure which options are made of named edits alone, and what the pilots cost."""
+    memory, query = run.memory, run.query
+    assert isinstance(memory, NamedEdits)
+    rows, edits = list(run.found.values()), memory.pasts[query].edits
+    pilots = memory.library.pilots if memory.library else ()
+    return Measures(
+        {
+            "named": named_share(run.problem, query, rows, edits),
+            "own": named_share(run.problem, query, rows, edits[memory.shared[query] :]),
+            "pilot": int(any(pilot.row == query for pilot in pilots)),
+            "pilot_calls": memory.library.tally.llm_calls if memory.library else 0,
+        }
+    )
+
+
+def named_share(
+    problem: Problem, query: Row, rows: Sequence[Row], edits: Sequence[Edit]
+) -> float | None:
+    """Return the share of options that are made of such edits, and what follows from them."""
+    known = {(edit.feature, edit.value) for edit in edits}
+
+    def is_named(row: Row) -> bool:
+        changes = {name: new for name, (_, new) in problem.changes(query, row).items()}
+        named = {name: new for name, new in changes.items() if (name, new) in known}
+        return problem.rules.apply(query, named) == row
+
+    return statistics.fmean(map(is_named, rows)) if rows else None
+
+
+KINDS: Mapping[str, Kind] = {
+    FIND: Kind(lambda run: Measures()),
+    "checked": Kind(checked),
+    "options": Kind(each_option),
+    "optimum": Kind(optimum, {"seconds": 20.0}),
+    "limits": Kind(limits, {"levers": 3}),
+    "going-on": Kind(going_on, memory=lambda *_: Memory()),
+    "shared": Kind(shared, {"pilots": 0}, shared_memory),
+}

@@ -1,0 +1,165 @@
+"""Searches that ask a real LLM: many at once, in one event loop, on one backend."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from waysout.bench.arms import FIND
+from waysout.bench.kinds import KINDS, Stopped
+from waysout.bench.measure import ArmSearches, Environment, environment, failure
+from waysout.bench.progress import StopAll
+from waysout.bench.replies import TALLY, ReplyTally, SharedReplies
+from waysout.bench.tasks import Queue, Task
+from waysout.bench.workers import Keep, reason
+from waysout.domain.result import OutcomeKind
+from waysout.domain.schema import Row
+from waysout.errors import LLMError, LLMUnreachable
+from waysout.llm.base import Backend, Reply, Request
+from waysout.run.context import Stop
+from waysout.run.find import afind_many
+from waysout.run.many import FEWEST_AT_ONCE
+
+
+@dataclass
+class LlmQueueRun:
+    """Runs a queue. ``error`` is why its LLM could not be asked to the end, if that was so.
+
+    Arms find out one by one that it is gone. After one such failure, and until some search gets a
+    reply, no other arm begins.
+    """
+
+    queue: Queue
+    replies: SharedReplies
+    commit: str
+    keep: Keep
+    stop: StopAll
+    folder: Path
+    error: LLMError | None = None
+    _own: StopAll = field(default_factory=StopAll)
+    _active: int = 0
+    _failed_at: float = 0.0
+    _freed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Run all searches until the run is stopped or the LLM is gone."""
+        self.stop.add(self._own)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for task in self.queue.tasks:
+                    if not await self._room():
+                        break
+                    self._active += len(task.queries)
+                    group.create_task(self._arm(task))
+        except BaseExceptionGroup as group_error:
+            raise group_error.exceptions[0] from None
+        finally:
+            self.stop.remove(self._own)
+            self.error = self.error if self._doubtful else None
+
+    async def _room(self) -> bool:
+        """Wait until another arm may begin; return whether one may."""
+        wide = 1 if self.queue.alone else max(FEWEST_AT_ONCE, 2 * self.replies.parallel)
+        while self._active >= wide or (self._active and self._doubtful):
+            self._freed.clear()
+            await self._freed.wait()
+        return not (self._own.reason or self._doubtful)
+
+    @property
+    def _doubtful(self) -> bool:
+        """Whether the LLM may be gone: it failed an arm, and has not replied since."""
+        return self.error is not None and self.replies.last_reply <= self._failed_at
+
+    def _leave(self, searches: int) -> None:
+        self._active -= searches
+        self._freed.set()
+
+    async def _arm(self, task: Task) -> None:
+        """Run the searches of an arm; its errors do not affect other arms."""
+        left = set(task.queries)
+        why = ""
+        try:
+            place = await asyncio.to_thread(environment, task.arm.data)
+            groups = [(one,) for one in task.queries] if self.queue.alone else [task.queries]
+            for queries in groups:
+                if not self._own.reason:
+                    await self._search(task, queries, place, left)
+        except Stopped:
+            pass
+        except LLMError as error:
+            why = reason(error)
+            self.error, self._failed_at = error, time.monotonic()
+            if not isinstance(error, LLMUnreachable):
+                self._own(why)  # an LLM that is set up wrongly will not answer anyone
+        except Exception as error:
+            if error is self.replies.lost:  # without the file, going on is pointless
+                raise
+            why = reason(error)
+        finally:
+            self._leave(len(left))
+        if why and not self.stop.reason:
+            for query in task.queries:
+                if query in left:
+                    self.keep(task, failure(task.arm, task.llm, query, why))
+
+    async def _search(
+        self, task: Task, queries: Sequence[int], place: Environment, left: set[int]
+    ) -> None:
+        """Run some searches at once, and remove each from ``left`` as it ends."""
+        stop = Stop()
+        searches = ArmSearches(task.arm, task.llm, place, self.folder, stop)
+        tallies = [ReplyTally(task.arm.id if self.queue.alone else "") for _ in queries]
+        rows = _tallied([place.data.rows[query] for query in queries], tallies)
+        self._own.add(stop)
+        try:
+            if KINDS[task.arm.kind].memory:  # it may search, from another thread
+                other = _FromThreads(self.replies, asyncio.get_running_loop())
+                asked = await asyncio.to_thread(searches.options, other)
+                asked["llm"] = self.replies
+            else:
+                asked = searches.options(self.replies)
+            source = afind_many(place.problem(task.arm.rules), rows, **asked)
+            try:
+                async for result in source:
+                    query, tally = queries[result.index], tallies[result.index]
+                    interrupted = result.outcome.kind is OutcomeKind.INTERRUPTED
+                    if interrupted and (self._own.reason or self.replies.lost):
+                        continue  # it did not end by itself; the cause is reported once
+                    args = (query, result, asked.get("memory"), tally, self.commit)
+                    plain = task.arm.kind == FIND  # else measuring may take long
+                    outcome = (
+                        searches.cell(*args)
+                        if plain
+                        else await asyncio.to_thread(searches.cell, *args)
+                    )
+                    with self.replies.filing():
+                        self.keep(task, outcome)
+                    left.discard(query)
+                    self._leave(1)
+            finally:
+                await source.aclose()
+        finally:
+            self._own.remove(stop)
+
+
+class _FromThreads(Backend):
+    """Passes requests from other threads' event loops to the backend in its own loop."""
+
+    def __init__(self, backend: Backend, loop: asyncio.AbstractEventLoop) -> None:
+        self.name, self.form, self.parallel = backend.name, backend.form, backend.parallel
+        self._backend, self._loop = backend, loop
+
+    async def complete(self, request: Request) -> Reply:
+        """Return the reply of the backend."""
+        asked = asyncio.run_coroutine_threadsafe(self._backend.complete(request), self._loop)
+        return await asyncio.wrap_future(asked)
+
+
+def _tallied(rows: Sequence[Row], tallies: Sequence[ReplyTally]) -> Iterator[Row]:
+    """Yield rows; the search of each starts as it is taken, and finds its own tally."""
+    for row, tally in zip(rows, tallies, strict=True):
+        TALLY.set(tally)
+        yield row
