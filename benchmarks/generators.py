@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from paired import DATASETS
+from timing import DATASETS
 
 from waysout.bench.methods.learned.coding import Matrix
 from waysout.bench.methods.learned.diffusion import DiffusionRecipe

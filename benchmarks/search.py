@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from paired import DATASETS
+from timing import DATASETS
 
 from waysout.datasets.load import load_dataset
 from waysout.datasets.manifest import load_oracle

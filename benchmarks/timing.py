@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+DATASETS = ("loan", "adult", "credit", "heloc")
+
 
 def seconds(work: Callable[[], object], at_least: float = 0.2) -> float:
     """Return the seconds one call takes, the best of several rounds."""

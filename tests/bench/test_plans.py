@@ -25,10 +25,16 @@ LATS = tuple(
 
 # Arms of all data sets, searches, and the LLM calls they make at most.
 SIZES = {
+    "ablations": (76, 760, 21_600),
+    "baselines": (103, 3_090, 0),
     "compressors": (3, 90, 1_800),
     "cost": (12, 360, 10_800),
+    "going-on": (4, 120, 0),
+    "limits": (8, 24, 0),
     "llm-budget": (48, 1_440, 36_720),
     "llm-sizes": (8, 240, 7_200),
+    "methods": (44, 1_320, 25_920),
+    "optimum": (24, 720, 0),
     "oracle-budget": (64, 1_920, 0),
     "oracle-budget-large": (39, 1_170, 0),
     "prompts": (48, 1_440, 43_200),
@@ -36,8 +42,10 @@ SIZES = {
     "pruning-sweep": (100, 3_000, 90_000),
     "reward-weights": (24, 720, 21_600),
     "rules": (24, 720, 21_600),
+    "shared": (24, 7_200, 36_000),
     "yields": (48, 1_440, 18_000),
 }
+QUERIES = {"ablations": 10, "limits": 3, "shared": 300}
 NAMES: dict[str, set[str]] = {
     "compressors": {"gzip", "rlbwt", "repair"},
     "cost": {"compression", "none", "LATS K=1"},
@@ -99,7 +107,7 @@ def test_a_plan_has_its_size_and_no_search_twice(name: str) -> None:
     assert (len(arms), searches, calls) == SIZES[name]
     assert len({arm.id for arm in arms}) == len(arms)
     assert plan(name).title
-    assert {arm.queries for arm in arms} == {30}
+    assert {arm.queries for arm in arms} == {QUERIES.get(name, 30)}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -188,7 +196,7 @@ def test_what_costs_are_measured_of_runs_alone() -> None:
     assert cost["compression"].id != budget["Comp-MCTS"].id
 
 
-@pytest.mark.parametrize("name", sorted(set(SIZES) - {"prompts"}))
+@pytest.mark.parametrize("name", sorted(set(SIZES) - {"prompts", "methods"}))
 def test_the_papers_methods_get_the_papers_prompt_and_recombine_ours(name: str) -> None:
     for arm in (arm for arm in plan(name).arms if arm.asks_llm):
         style = arm.style.template, arm.style.constrain, arm.style.strict

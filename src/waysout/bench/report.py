@@ -145,7 +145,8 @@ class Report:
         """Say which oracles and which code."""
         plans = [known_plan(name) for name in plan_names()]
         arms = {arm.id: arm for plan in plans for arm in plan.arms}
-        every = replace(plans[0], arms=tuple(arms.values()))
+        most = max(plan.queries for plan in plans)
+        every = replace(plans[0], arms=tuple(arms.values()), queries=most)
         lines = View(every, self.cells, "", self.llms).header()
         yield from (
             escape_markdown(line) for line in lines if not line.startswith(("LLM:", "Queries:"))

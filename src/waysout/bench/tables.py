@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from waysout.bench import (
     tables_budget,
+    tables_kinds,
+    tables_methods,
     tables_other,
     tables_ours,
     tables_pruning,
@@ -46,6 +48,13 @@ TABLES: Mapping[str, TableEntry] = {
     "prompts": TableEntry("prompts", tables_ours.prompts),
     "rules": TableEntry("rules", tables_ours.rules),
     "llm-sizes": TableEntry("llm-sizes", tables_ours.llm_sizes, every_llm=True),
+    "methods": TableEntry("methods", tables_methods.methods),
+    "targets": TableEntry("methods", tables_methods.targets),
+    "baselines": TableEntry("baselines", tables_kinds.baselines),
+    "optimum": TableEntry("optimum", tables_kinds.optimum),
+    "limits": TableEntry("limits", tables_kinds.limits),
+    "going-on": TableEntry("going-on", tables_kinds.going_on),
+    "shared": TableEntry("shared", tables_kinds.shared),
 }
 
 

@@ -19,7 +19,7 @@ def table(
         typer.Argument(
             help="llm-budget, oracle-budget, reward-weights, reward-paired, pruning-sweep, "
             "pruning-best, pruning-heldout, pruning-paired, compressors, cost; yields, prompts, "
-            "rules, llm-sizes."
+            "rules, llm-sizes, methods, targets, baselines, optimum, limits, going-on, shared."
         ),
     ],
     results: Annotated[
