@@ -1,4 +1,4 @@
-"""Cells: finished searches, measured. All tables are made of them, without any data or LLM."""
+"""Cells: measured searches. All tables are made of them, without any data or LLM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,7 @@ class Cell:
         return self.arm, self.llm, self.query
 
     def value(self, name: str) -> float | None:
-        """Return a figure: what was found if there is such, else what was spent."""
+        """Return a figure by name, from the metrics or from what was spent."""
         known = self.metrics if name in self.metrics else self.spent
         value = known.get(name)
         return None if value is None else float(value)
@@ -91,7 +90,7 @@ _TEXTS = ("arm", "llm", "data", "oracle", "outcome", "reason", "version", "commi
 
 
 def _checked(table: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a cell, each of its type: an export may come from anybody."""
+    """Return the fields of a cell, checked: an export may come from anywhere."""
     table = {"made_of": "", "columns": {}} | table
     for name in _TEXTS:
         if not isinstance(table[name], str):
@@ -129,7 +128,7 @@ def _count(value: object) -> int:
 
 
 class Cells:
-    """Cells in memory, to be read; of two of the same search the later one counts."""
+    """Cells in memory; of two of the same search the later one counts."""
 
     def __init__(self, cells: Iterable[Cell] = ()) -> None:
         self._cells: dict[Key, Cell] = {}
@@ -164,7 +163,7 @@ class Cells:
         return dict(self._by_arm.get((arm.id, llm if arm.asks_llm else ""), {}))
 
     def __iter__(self) -> Iterator[Cell]:
-        """Go through them by arm, LLM and query."""
+        """Iterate by arm, LLM and query."""
         return (cell for of_arm in self._by_arm.values() for cell in of_arm.values())
 
     def __len__(self) -> int:
@@ -172,9 +171,9 @@ class Cells:
 
 
 def llm_meant(known: Sequence[str], wanted: str) -> str:
-    """Return the one of some LLMs that is meant, or raise `InputError`.
+    """Return the LLM that a name stands for, or raise `InputError`.
 
-    It may be named as it is, as one connects to it, or by the model alone, also by how that begins,
+    The name may be that of its cells, a connection string, or the model alone, also its beginning
     up to the end of a word: ``simulated:1`` is not ``simulated:12``.
 
     >>> llm_meant(["openai:gemma-3@http://localhost:80", "simulated:1"], "gemma")
@@ -197,7 +196,7 @@ def llm_meant(known: Sequence[str], wanted: str) -> str:
 
 
 def one_llm(known: Sequence[str], wanted: str = "") -> str:
-    """Return the LLM that is meant, or the only one there is; none where no LLM was asked."""
+    """Return the LLM of that name, or the only one there is; empty where no LLM was asked."""
     if wanted:
         return llm_meant(known, wanted)
     if len(known) > 1:
@@ -219,41 +218,33 @@ def _read(place: Path) -> Iterator[Cell]:
         with Results.read(place.parent if place.name == RESULTS_FILE else place) as results:
             yield from results.cells()
         return
-    for number, line in enumerate(_lines(place), 1):
+    parts, size = list[bytes](), 0
+    try:
+        with place.open("rb") as file:
+            packed = file.read(len(_GZIP)) == _GZIP
+        with gzip.open(place) if packed else place.open("rb") as file:
+            while part := file.read(_CHUNK):
+                parts.append(part)
+                size += len(part)
+                if size > LARGEST_EXPORT:  # a small packed file may not fit into memory
+                    raise InputError(
+                        f"{place} holds more than {LARGEST_EXPORT:,} bytes: export fewer searches "
+                        "at once"
+                    )
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            f"cannot read {place}: {reason}; give a folder of results or an export of one"
+        ) from None
+    for number, line in enumerate(b"".join(parts).splitlines(), 1):
         try:
             yield Cell.from_json(line)
         except InputError as error:
             raise InputError(f"{place}, line {number}: {error}") from None
 
 
-def _lines(place: Path) -> list[bytes]:
-    try:
-        with place.open("rb") as file:
-            packed = file.read(len(_GZIP)) == _GZIP
-        with gzip.open(place) if packed else place.open("rb") as file:
-            return _bounded(file, place).splitlines()
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(
-            f"cannot read {place}: {reason}; give a folder of results or an export of one"
-        ) from None
-
-
-def _bounded(file: BufferedIOBase, place: Path) -> bytes:
-    """Return what is in a file; a little one may hold more than there is memory for."""
-    parts, size = list[bytes](), 0
-    while part := file.read(_CHUNK):
-        parts.append(part)
-        size += len(part)
-        if size > LARGEST_EXPORT:
-            raise InputError(
-                f"{place} holds more than {LARGEST_EXPORT:,} bytes: export fewer searches at once"
-            )
-    return b"".join(parts)
-
-
 def write_cells(path: Path, cells: Iterable[Cell]) -> int:
-    """Write an export, the same bytes for the same cells; returns how many there are."""
+    """Write an export, the same bytes for the same cells; return the number of cells."""
     from waysout.files import write_atomically
 
     lines = [cell.to_json() for cell in sorted(cells, key=lambda cell: cell.key)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from waysout.bench.measure import Environment
     from waysout.report.result import Result
     from waysout.run.find import Options
-    from waysout.search.library import Combo, EditLibrary
 
 SHORTLIST = 10
 MOST_COMBINATIONS = 300_000
@@ -195,16 +194,22 @@ def _enumerated(problem: Problem, query: Row, levers: int) -> tuple[int, int, di
     library.add_own(Case(problem, query).generator())
     sizes = [len(slot.choices) for slot in library.slots]
 
+    def sets_of(most: int) -> list[tuple[int, ...]]:
+        places = range(len(sizes))
+        return [slots for n in range(1, most + 1) for slots in combinations(places, n)]
+
     def count(most: int) -> int:
-        return sum(prod(sizes[s] for s in slots) for slots in _slots(library, most))
+        return sum(prod(sizes[s] for s in slots) for slots in sets_of(most))
 
     while levers > 1 and count(levers) > MOST_COMBINATIONS:
         levers -= 1
     possible: dict[str, Row] = {}
-    for combo in _combos(library, levers):
-        row = library.row(combo)
-        if row != query and not problem.violations(query, row):
-            possible.setdefault(problem.key(row), row)
+    for slots in sets_of(levers):
+        for choices in product(*(range(1, len(library.slots[s])) for s in slots)):
+            chosen = dict(zip(slots, choices, strict=True))
+            row = library.row(tuple(chosen.get(s, 0) for s in range(len(sizes))))
+            if row != query and not problem.violations(query, row):
+                possible.setdefault(problem.key(row), row)
     possible.pop(problem.key(query), None)
     goal = problem.goal.for_query(float(problem.oracle.ask([query]).probability[0]))
     pairs, there = list(possible.items()), dict[str, Row]()
@@ -213,18 +218,6 @@ def _enumerated(problem: Problem, query: Row, levers: int) -> tuple[int, int, di
         met = goal.met(problem.oracle.ask([row for _, row in batch])).tolist()
         there |= {key: row for (key, row), yes in zip(batch, met, strict=True) if yes}
     return count(levers), len(possible), there
-
-
-def _slots(library: EditLibrary, levers: int) -> Iterator[tuple[int, ...]]:
-    for count in range(1, levers + 1):
-        yield from combinations(range(len(library.slots)), count)
-
-
-def _combos(library: EditLibrary, levers: int) -> Iterator[Combo]:
-    for slots in _slots(library, levers):
-        for choices in product(*(range(1, len(library.slots[s])) for s in slots)):
-            chosen = dict(zip(slots, choices, strict=True))
-            yield tuple(chosen.get(s, 0) for s in range(len(library.slots)))
 
 
 # Going on after a lock -------------------------------------------------------------------------

@@ -49,8 +49,12 @@ class LlmQueueRun:
         self.stop.add(self._own)
         try:
             async with asyncio.TaskGroup() as group:
+                wide = 1 if self.queue.alone else max(FEWEST_AT_ONCE, 2 * self.replies.parallel)
                 for task in self.queue.tasks:
-                    if not await self._room():
+                    while self._active >= wide or (self._active and self._doubtful):
+                        self._freed.clear()
+                        await self._freed.wait()
+                    if self._own.reason or self._doubtful:
                         break
                     self._active += len(task.queries)
                     group.create_task(self._arm(task))
@@ -59,14 +63,6 @@ class LlmQueueRun:
         finally:
             self.stop.remove(self._own)
             self.error = self.error if self._doubtful else None
-
-    async def _room(self) -> bool:
-        """Wait until another arm may begin; return whether one may."""
-        wide = 1 if self.queue.alone else max(FEWEST_AT_ONCE, 2 * self.replies.parallel)
-        while self._active >= wide or (self._active and self._doubtful):
-            self._freed.clear()
-            await self._freed.wait()
-        return not (self._own.reason or self._doubtful)
 
     @property
     def _doubtful(self) -> bool:
@@ -112,7 +108,13 @@ class LlmQueueRun:
         stop = Stop()
         searches = ArmSearches(task.arm, task.llm, place, self.folder, stop)
         tallies = [ReplyTally(task.arm.id if self.queue.alone else "") for _ in queries]
-        rows = _tallied([place.data.rows[query] for query in queries], tallies)
+
+        def rows() -> Iterator[Row]:
+            """Yield rows; the search of each starts as it is taken, and finds its own tally."""
+            for query, tally in zip(queries, tallies, strict=True):
+                TALLY.set(tally)
+                yield place.data.rows[query]
+
         self._own.add(stop)
         try:
             if KINDS[task.arm.kind].memory:  # it may search, from another thread
@@ -121,7 +123,7 @@ class LlmQueueRun:
                 asked["llm"] = self.replies
             else:
                 asked = searches.options(self.replies)
-            source = afind_many(place.problem(task.arm.rules), rows, **asked)
+            source = afind_many(place.problem(task.arm.rules), rows(), **asked)
             try:
                 async for result in source:
                     query, tally = queries[result.index], tallies[result.index]
@@ -156,10 +158,3 @@ class _FromThreads(Backend):
         """Return the reply of the backend."""
         asked = asyncio.run_coroutine_threadsafe(self._backend.complete(request), self._loop)
         return await asyncio.wrap_future(asked)
-
-
-def _tallied(rows: Sequence[Row], tallies: Sequence[ReplyTally]) -> Iterator[Row]:
-    """Yield rows; the search of each starts as it is taken, and finds its own tally."""
-    for row, tally in zip(rows, tallies, strict=True):
-        TALLY.set(tally)
-        yield row

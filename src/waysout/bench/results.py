@@ -1,8 +1,8 @@
 """The results of experiments on disk: cells, failures, LLM replies, and the plans that were run.
 
 One SQLite file in a folder of its own; one process writes it, others may read meanwhile. A reply is
-on file before its search is told, a cell as soon as its search has ended: a process that dies loses
-neither.
+on file before its search continues, a cell as soon as its search has ended: a process that dies
+loses neither.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import RESULTS_FILE, Cell, Cells, Key
@@ -41,7 +41,7 @@ _TABLES = (
 
 @dataclass(frozen=True)
 class Failure:
-    """A search that came to no end, and why; it is tried again next time."""
+    """A search that did not finish, and why; it is tried again next time."""
 
     arm: str
     llm: str
@@ -52,17 +52,17 @@ class Failure:
 
     @property
     def key(self) -> Key:
-        """The key of the cell that there is not."""
+        """The key of the missing cell."""
         return self.arm, self.llm, self.query
 
 
 def results_dir() -> Path:
-    """Return the usual folder of results, beside that of the runs."""
+    """Return the default folder of results, beside that of the runs."""
     return runs_dir().parent / "bench"
 
 
 def now() -> str:
-    """Return the time as it stands in results."""
+    """Return the current time as results write it."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -78,13 +78,26 @@ class Results:
 
     @classmethod
     def open(cls, folder: str | Path) -> Results:
-        """Open the results in a folder to add to them; made where there are none yet."""
+        """Open the results in a folder for writing, and create them if needed."""
         path = Path(folder) / RESULTS_FILE
         lock = WriterLock.take(path)
         try:
             with _faults(path):
-                db = _opened(path)
-                write_ahead(db)
+                # Replies are about people: other users must not read them.
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+                db = connect(path)
+                try:
+                    with transaction(db):
+                        if not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                            db.execute(f"PRAGMA application_id = {APPLICATION}")
+                            db.execute(f"PRAGMA user_version = {VERSION}")
+                            for table in _TABLES:
+                                db.execute(table)
+                    _check(db, path)
+                    write_ahead(db)
+                except BaseException:
+                    db.close()
+                    raise
         except BaseException:
             lock.release()
             raise
@@ -92,7 +105,7 @@ class Results:
 
     @classmethod
     def read(cls, folder: str | Path) -> Results:
-        """Open the results in a folder to read them, also while they are being added to."""
+        """Open the results in a folder for reading, also while another process writes them."""
         path = Path(folder) / RESULTS_FILE
         if not path.is_file():
             raise InputError(f"there are no results in {folder}: waysout bench run makes them")
@@ -102,7 +115,7 @@ class Results:
         return cls(path, db)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._lock is not None:
             settle(self._db)
         self._db.close()
@@ -118,14 +131,14 @@ class Results:
     # Cells and failures ------------------------------------------------------------------------
 
     def add(self, cell: Cell) -> None:
-        """Keep a cell; what failed before has not, after all."""
+        """Store a cell, and delete an earlier failure of the same search."""
         body, key = as_cell(cell.to_json()), cell.key
         with _faults(self.path), transaction(self._db):
             self._put("cells", (*key, cell.at, cell.data, cell.oracle, body))
             self._db.execute("DELETE FROM failures WHERE arm = ? AND llm = ? AND query = ?", key)
 
     def add_failure(self, failure: Failure) -> None:
-        """Keep why a search came to no end."""
+        """Store why a search did not finish."""
         reason = as_cell(failure.reason)
         with _faults(self.path):
             self._put("failures", (*failure.key, failure.at or now(), failure.data, reason))
@@ -141,13 +154,13 @@ class Results:
         return {(r[0], r[1], r[2]) for r in self._rows("SELECT arm, llm, query FROM cells")}
 
     def failures(self) -> list[Failure]:
-        """Return the searches that failed when they were last tried."""
+        """Return the searches whose last attempt failed."""
         rows = self._rows("SELECT * FROM failures ORDER BY data, arm, llm, query")
         with _intact(self.path, "a failure"):
             return [Failure(**{**r, "reason": as_text(r["reason"])}) for r in map(dict, rows)]
 
     def oracles(self) -> dict[str, set[str]]:
-        """Return of which oracles the cells of each data set are, by sha256."""
+        """Return the oracles of the cells of each data set, by sha256."""
         found: dict[str, set[str]] = {}
         for data, oracle in self._rows("SELECT DISTINCT data, oracle FROM cells"):
             found.setdefault(data, set()).add(oracle)
@@ -162,28 +175,36 @@ class Results:
             return unpack_reply(found[0]["body"]) if found else None
 
     def keep_reply(self, key: str, llm: str, reply: Reply) -> None:
-        """Keep a reply; when this returns, no kill can lose it."""
+        """Store a reply; once this returns, a kill cannot lose it."""
         with _faults(self.path):
             self._put("replies", (key, llm, pack_reply(reply)))
 
     def replies(self) -> dict[str, int]:
-        """Return how many replies of each LLM are on file."""
+        """Return the number of replies of each LLM."""
         return dict(map(tuple, self._rows("SELECT llm, count(*) FROM replies GROUP BY llm")))
 
     # Plans -------------------------------------------------------------------------------------
 
     def note_plan(self, plan: ExperimentPlan) -> None:
-        """Note that a plan, or a part of one, was run."""
+        """Record that a plan, or a part of one, was run."""
         body = as_cell(json.dumps(asdict(plan), ensure_ascii=False))
         with _faults(self.path):
             self._put("plans", (plan.hash, plan.name, now(), body))
 
     def plans(self) -> list[ExperimentPlan]:
-        """Return the plans that were run, of each name what was asked for last."""
+        """Return the plans that were run, the latest of each name."""
         rows = self._rows("SELECT name, body FROM plans ORDER BY at")
         latest: dict[str, str | bytes] = {row["name"]: row["body"] for row in rows}
+        plans = []
         with _intact(self.path, "a plan"):
-            return [_plan(json.loads(as_text(body))) for body in latest.values()]
+            for body in latest.values():
+                table = json.loads(as_text(body))
+                for arm in table["arms"]:
+                    arm |= {"style": Style(**arm["style"]), "rows_of": (*arm.get("rows_of", ()),)}
+                table["arms"] = [Arm(**arm) for arm in table["arms"]]
+                lists = {name: tuple(table[name]) for name in ("llms", "datasets", "arms")}
+                plans.append(ExperimentPlan(**{**table, **lists}))
+        return plans
 
     # SQLite ------------------------------------------------------------------------------------
 
@@ -194,25 +215,6 @@ class Results:
     def _rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
         with _faults(self.path):
             return self._db.execute(sql, values).fetchall()
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    """Return the file, with its tables."""
-    # Replies are about people: they are for nobody else to read.
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    db = connect(path)
-    try:
-        with transaction(db):
-            if not db.execute("SELECT 1 FROM sqlite_master").fetchone():
-                db.execute(f"PRAGMA application_id = {APPLICATION}")
-                db.execute(f"PRAGMA user_version = {VERSION}")
-                for table in _TABLES:
-                    db.execute(table)
-        _check(db, path)
-    except BaseException:
-        db.close()
-        raise
-    return db
 
 
 def _check(db: sqlite3.Connection, path: Path) -> None:
@@ -226,7 +228,7 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def _faults(path: Path) -> Iterator[None]:
-    """Turn what SQLite complains of into our errors; it is not a run that is damaged."""
+    """Turn errors of SQLite into ours; `faults` would speak of a damaged run."""
     try:
         with faults(path):
             yield
@@ -238,7 +240,7 @@ def _faults(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _intact(path: Path, what: str) -> Iterator[None]:
-    """Say of what cannot be read that it is damaged."""
+    """Report what cannot be read as damaged."""
     try:
         yield
     except (InputError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as bad:
@@ -251,13 +253,3 @@ def _damaged(path: Path, why: str) -> str:
         f"{path} is damaged ({why}); move it away: waysout bench run makes a new one, and exports "
         "of it can be read as before"
     )
-
-
-def _plan(table: Mapping[str, Any]) -> ExperimentPlan:
-    """Read what `note_plan` wrote."""
-    arms = tuple(
-        Arm(**{**arm, "style": Style(**arm["style"]), "rows_of": tuple(arm.get("rows_of", ()))})
-        for arm in table["arms"]
-    )
-    lists = {name: tuple(table[name]) for name in ("llms", "datasets")}
-    return ExperimentPlan(**{**table, **lists, "arms": arms})

@@ -164,18 +164,21 @@ class _Run:
             self.watch.prepares(f"loading {data}")
             with suppress(WaysoutError):  # its searches will report it
                 environment(data)  # once, before the searches
-        asyncio.run(self._ask_llm(queue, llm))
 
-    async def _ask_llm(self, queue: Queue, llm: Llm) -> None:
-        async with AsyncExitStack() as stack:
-            backend = llm.reached
-            if isinstance(backend, str):
-                backend = await stack.enter_async_context(connect(backend))
-            replies = SharedReplies(backend, self.results, in_flight=queue.in_flight or 0)
-            running = LlmQueueRun(queue, replies, self.commit, self.keep, self.stop, self.folder)
-            try:
-                await running.run()
-            finally:
-                await replies.settle()
-                self.summary.paid += replies.paid
-                self.summary.error = self.summary.error or running.error
+        async def ask() -> None:
+            async with AsyncExitStack() as stack:
+                backend = llm.reached
+                if isinstance(backend, str):
+                    backend = await stack.enter_async_context(connect(backend))
+                replies = SharedReplies(backend, self.results, in_flight=queue.in_flight or 0)
+                running = LlmQueueRun(
+                    queue, replies, self.commit, self.keep, self.stop, self.folder
+                )
+                try:
+                    await running.run()
+                finally:
+                    await replies.settle()
+                    self.summary.paid += replies.paid
+                    self.summary.error = self.summary.error or running.error
+
+        asyncio.run(ask())

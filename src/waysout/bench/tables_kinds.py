@@ -53,11 +53,18 @@ _QUALITY = (
 
 def baselines(view: View) -> list[ResultTable]:
     """Return what methods without an LLM find for the same oracle rows."""
+
+    def find(arm: Arm) -> paper.PaperRow:
+        where = {"dataset": title_of(arm.data), "n_oracle": str(arm.rows)}
+        return paper.find("oracle_budget", method=arm.paper, **where)
+
     lines = []
     for data in view.plan.datasets:
         for sample in sorted(view.samples(data), key=lambda sample: sample.arm.rows):
             arm, cells = sample.arm, list(sample.cells.values())
-            row = view.row(arm, _oracle_row)
+            row = view.row(arm, find)
+            asked = [cell.found[0][1] if cell.found else math.inf for cell in cells]
+            first = statistics.median(asked) if asked else math.inf
             unique, theirs = sample.mean("unique_valid"), paper.number(row, "unique_valid")
             solved = {q: c for q, c in sample.cells.items() if c.value("unique_valid")}
             strong = None
@@ -68,7 +75,7 @@ def baselines(view: View) -> list[ResultTable]:
                 *mean_figures(sample, [_UNIQUE], row),
                 *mean_figures(replace(sample, cells=solved), _QUALITY, row),
                 sample.empty(),
-                Figure(_first_after(cells, arm.rows)),
+                Figure(f"{first:g}" if first < math.inf else f"> {arm.rows:,}"),
                 _number(sample.mean("rows"), 0),
                 _number(sum(_values(cells, "violations") + _values(cells, "refused")), 0),
                 _number(sample.mean("seconds"), 1),
@@ -86,18 +93,6 @@ def baselines(view: View) -> list[ResultTable]:
     )
     labels, title = ("data set", "rows", "arm"), "Methods without an LLM, every option checked"
     return [view.table("baselines", title, labels, columns, lines, about)]
-
-
-def _oracle_row(arm: Arm) -> paper.PaperRow:
-    where = {"dataset": title_of(arm.data), "n_oracle": str(arm.rows)}
-    return paper.find("oracle_budget", method=arm.paper, **where)
-
-
-def _first_after(cells: Sequence[Cell], rows: int) -> str:
-    if not cells:
-        return ""
-    first = statistics.median(cell.found[0][1] if cell.found else math.inf for cell in cells)
-    return f"{first:g}" if first < math.inf else f"> {rows:,}"
 
 
 # Optimum ---------------------------------------------------------------------------------------

@@ -186,7 +186,15 @@ def _targets(data: str, samples: Samples) -> Iterator[Target]:
         yield "unique valid at least 100 (an aim)", f"{ours:.1f}", ours >= 100
     if BASE in samples:
         yield from _comparisons(subject, samples[BASE])
-        yield from _few_calls(samples)
+    if {BASE, FEW} <= samples.keys():
+        sides = samples[FEW], samples[BASE]
+        few, base = (_mean(side, "unique_valid") for side in sides)
+        tokens = [sum(_mean(side, name) for name in ("tokens_in", "tokens_out")) for side in sides]
+        measured = f"{few:.1f} to {base:.1f}; {tokens[0]:,.0f} and {tokens[1]:,.0f} tokens"
+        yield f"{FEW}: unique valid no fewer than {BASE}", measured, few >= base
+        blank, base_blank = map(_empty, sides)
+        what = f"{FEW}: no more queries empty than {BASE}"
+        yield what, f"{blank} to {base_blank}", blank <= base_blank
     asking = [arm for arm in others if samples[arm].arm.asks_llm]
     for some, whom in ((asking, "other that asks an LLM"), (others, "other")):
         if some:
@@ -223,19 +231,6 @@ def said(found: Paired) -> str:
         f"{found.delta:+.3f} [{found.low:+.3f}, {found.high:+.3f}], p = {found.p:.2g}, "
         f"d_z = {found.dz:+.2f}, n = {found.n}"
     )
-
-
-def _few_calls(samples: Samples) -> Iterator[Target]:
-    if FEW not in samples:
-        return
-    sides = samples[FEW], samples[BASE]
-    few, base = (_mean(side, "unique_valid") for side in sides)
-    tokens = [sum(_mean(side, name) for name in ("tokens_in", "tokens_out")) for side in sides]
-    measured = f"{few:.1f} to {base:.1f}; {tokens[0]:,.0f} and {tokens[1]:,.0f} tokens"
-    yield f"{FEW}: unique valid no fewer than {BASE}", measured, few >= base
-    blank, base_blank = map(_empty, sides)
-    what = f"{FEW}: no more queries empty than {BASE}"
-    yield what, f"{blank} to {base_blank}", blank <= base_blank
 
 
 def _leads(samples: Samples, rivals: Sequence[str], whom: str) -> Iterator[Target]:

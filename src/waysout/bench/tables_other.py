@@ -57,7 +57,13 @@ _PAPER_LOAN = {"compression": "Loan with compression pruning", "none": "Loan wit
 
 def cost(view: View) -> list[ResultTable]:
     """Return the seconds of a search and of a call, and what pruning adds."""
-    timed = {data: [_timed(sample) for sample in view.samples(data)] for data in view.plan.datasets}
+    timed = {}
+    for data in view.plan.datasets:  # only searches whose LLM was asked while the clock ran
+        live = [
+            replace(s, cells={q: c for q, c in s.cells.items() if not c.value("from_file")})
+            for s in view.samples(data)
+        ]
+        timed[data] = live
     lines = [_cost_line(view, sample) for samples in timed.values() for sample in samples]
     about = (
         "Medians over the queries, on the machine that the searches ran on: times of other "
@@ -67,22 +73,14 @@ def cost(view: View) -> list[ResultTable]:
         "Searches with calls answered from a file tell no times and are left out.",
     )
     columns = ("n", "seconds per query", "seconds per call", "LLM share %", "calls")
-    labels, notes = ("data set", "arm"), view.unlike(_cost_row)
+    labels = ("data set", "arm")
+    seconds = {**_PAPER_LOAN, **_PAPER_SECONDS}
+    notes = view.unlike(lambda arm: _paper_row(seconds.get(arm.name, "")))
     means = view.table("cost", "Seconds of a search", labels, columns, lines, about, notes)
     ratios = [_ratio_line(view, data, samples) for data, samples in timed.items()]
     title = "What compression pruning costs: median seconds per query against none"
     heads = ("n", "compression", "none", "ratio")
     return [means, view.table("cost-ratio", title, ("data set",), heads, ratios, about[:2])]
-
-
-def _cost_row(arm: Arm) -> paper.PaperRow:
-    return _paper_row({**_PAPER_LOAN, **_PAPER_SECONDS}.get(arm.name, ""))
-
-
-def _timed(sample: ArmSample) -> ArmSample:
-    """Return the searches whose LLM was asked while the clock ran."""
-    live = {query: cell for query, cell in sample.cells.items() if not cell.value("from_file")}
-    return ArmSample(sample.arm, sample.wanted, live)
 
 
 def _cost_line(view: View, sample: ArmSample) -> TableLine:
@@ -91,11 +89,12 @@ def _cost_line(view: View, sample: ArmSample) -> TableLine:
     per_call = [seconds / calls for cell in cells
                 if (seconds := cell.value("seconds")) is not None
                 and (calls := cell.value("calls"))]  # fmt: skip
+    whole, llm = (sum(v or 0.0 for v in sample.values(n)) for n in ("seconds", "llm_seconds"))
     figures = (
         sample.count(),
         Figure(_median(sample.values("seconds")), _paper_seconds(arm.data, theirs), 2),
         Figure(_median(per_call), _paper_value(_PAPER_PER_CALL.get(theirs, "")), 3),
-        Figure(_llm_share(sample), None, 1),
+        Figure(100 * llm / whole if whole else None, None, 1),
         Figure(sample.mean("calls"), None, 1),
     )
     return TableLine((title_of(arm.data), arm.name), figures, arm.id)
@@ -104,12 +103,6 @@ def _cost_line(view: View, sample: ArmSample) -> TableLine:
 def _median(values: Iterable[float | None]) -> float | None:
     there = [value for value in values if value is not None]
     return statistics.median(there) if there else None
-
-
-def _llm_share(sample: ArmSample) -> float | None:
-    told = [(cell.value("llm_seconds"), cell.value("seconds")) for cell in sample.cells.values()]
-    whole = sum(seconds or 0.0 for _, seconds in told)
-    return 100 * sum(llm or 0.0 for llm, _ in told) / whole if whole else None
 
 
 def _papers_name(view: View, arm: Arm) -> str:
@@ -123,7 +116,7 @@ def _paper_row(what: str) -> paper.PaperRow:
 
 
 def _paper_value(what: str) -> Number:
-    """Return what the paper says, a range as it is written."""
+    """Return the paper's figure, a range as it is written."""
     return paper.number(_paper_row(what), "value")
 
 
@@ -133,25 +126,20 @@ def _paper_seconds(data: str, arm: str) -> Number:
 
 
 def _ratio_line(view: View, data: str, samples: list[ArmSample]) -> TableLine:
+    """Compare two arms on the queries both have timed: medians of others compare nothing."""
     named = {sample.arm.name: sample for sample in samples}
-    sides = _common([named.get(name) for name in ("compression", "none")])
-    found = [_median(side.values("seconds")) if side else None for side in sides]
-    both = [side for side in sides if side]
+    both = [named[name] for name in _PAPER_LOAN if name in named]
+    shared = set.intersection(*(set(side.cells) for side in both)) if both else set()
+    both = [replace(s, cells={q: c for q, c in s.cells.items() if q in shared}) for s in both]
+    medians = {side.arm.name: _median(side.values("seconds")) for side in both}
     papers = data == "loan" and all(_papers_name(view, s.arm) == s.arm.name for s in both)
+    found = [medians.get(name) for name in _PAPER_LOAN]
     theirs = [_paper_seconds(data, name) if papers else None for name in _PAPER_LOAN]
     fewest = min(both, key=lambda side: side.n).count() if len(both) == 2 else Figure(NOT_RUN)
     figures = [Figure(ours, paper_, 2) for ours, paper_ in zip(found, theirs, strict=True)]
     figures.append(Figure(_ratio(*found), _ratio(*theirs), 3))
-    runs = " ".join(side.arm.id for side in sides if side and side.n)
+    runs = " ".join(side.arm.id for side in both if side.n)
     return TableLine((title_of(data),), (fewest, *figures), runs)
-
-
-def _common(sides: list[ArmSample | None]) -> list[ArmSample | None]:
-    """Leave the queries that all have timed: medians of other queries compare nothing."""
-    there = [side for side in sides if side]
-    shared = set.intersection(*(set(side.cells) for side in there)) if there else set()
-    return [side and replace(side, cells={q: side.cells[q] for q in side.cells if q in shared})
-            for side in sides]  # fmt: skip
 
 
 def _ratio(a: Number, b: Number) -> float | None:

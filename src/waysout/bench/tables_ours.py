@@ -32,10 +32,8 @@ _MEASURES = (UNIQUE, PROXIMITY, SPARSITY, NOVELTY, VALIDITY, ROWS, CALLS)
 
 
 def yields(view: View) -> list[ResultTable]:
-    """Return how many options each method has after so many calls, and after so many rows."""
-    calls = _yields(view, 0, AT_CALLS, "calls")
-    rows = _yields(view, 1, AT_ROWS, "rows")
-    return [calls, rows]
+    """Return the options that each method has after some numbers of calls and of rows."""
+    return [_yields(view, 0, AT_CALLS, "calls"), _yields(view, 1, AT_ROWS, "rows")]
 
 
 def _yields(view: View, spent: int, limits: Sequence[int], unit: str) -> ResultTable:
@@ -66,7 +64,7 @@ def _yields(view: View, spent: int, limits: Sequence[int], unit: str) -> ResultT
 
 
 def with_curve(sample: ArmSample) -> ArmSample:
-    """Return the searches that tell when each option was found: not all that were imported do."""
+    """Return the searches that record when each option was found: imported ones may not."""
     known = {
         q: c for q, c in sample.cells.items() if len(c.found) == (c.value("unique_valid") or 0)
     }
@@ -74,7 +72,7 @@ def with_curve(sample: ArmSample) -> ArmSample:
 
 
 def had(cell: Cell, spent: int, limit: int) -> float:
-    """Count the options found with no more than so much spent: calls (0) or rows (1)."""
+    """Count the options found within a limit of calls (``spent`` 0) or of rows (1)."""
     return float(sum(found[spent] <= limit for found in cell.found))
 
 
