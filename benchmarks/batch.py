@@ -107,7 +107,7 @@ def equal(given: argparse.Namespace, work: Path) -> None:
 
 
 def compare(one: Path, other: Path, rows: int, *but: str) -> None:
-    """Say whether two batches have found the same for everybody, and hold so many rows."""
+    """Return whether two batches found the same for everybody and hold that number of rows."""
     for name, read in (("people", people_of), ("options", options_of)):
         first, second = [*_lines(read, one, but)], [*_lines(read, other, but)]
         differ = sum(a != b for a, b in zip(first, second, strict=False))
@@ -168,7 +168,7 @@ def _killed_twice(batch: Batch, servers: Servers, calls: int) -> Ran:
 
 
 def _answered(servers: Servers, replies: int, batch: Batch) -> None:
-    """Wait until there were so many replies."""
+    """Wait until there were that many replies."""
     until = time.monotonic() + _PATIENCE
     while servers.stats().replies < replies:
         if batch.process.poll() is not None or time.monotonic() > until:
@@ -268,7 +268,7 @@ class Kept(Backend):
 
 @dataclass
 class Size:
-    """What was seen with so many trees: of people who were done, and of the LLM."""
+    """Figures of a number of trees: people done, and LLM calls."""
 
     people: int = 0
     seconds: float = 0.0

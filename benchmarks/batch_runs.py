@@ -46,7 +46,7 @@ Record = Mapping[str, Any]
 
 
 class Formula:
-    """Decides about the synthetic table where nobody has trained a model: an easy formula."""
+    """Decides about the synthetic table by a formula, where no model is trained."""
 
     FEATURES = ("credit_score", "savings", "card_use")
 
@@ -75,7 +75,7 @@ class People:
 
 
 def rejected(name: str, rows: int, folder: Path) -> People:
-    """Write a table of so many people of a data set whom its model rejects.
+    """Write a table of people of a data set whom its model rejects.
 
     Where the data set has too few of them they come again, with their numbers changed a little.
     """

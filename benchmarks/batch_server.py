@@ -181,7 +181,7 @@ def _stats(port: int) -> Stats:
 
 @contextmanager
 def serving(replies: Path, ms: float, servers: int = 1) -> Iterator[Servers]:
-    """Run so many servers, each in a process of its own."""
+    """Run servers, each in a process of its own."""
     command = [sys.executable, __file__, str(replies), "--ms", str(ms)]
     with ExitStack() as stack:
         ports = []

@@ -29,7 +29,7 @@ def some_value(feature: Feature, rng: random.Random) -> Value:
 
 
 def loan_keys(count: int) -> list[str]:
-    """Return the keys of so many rows along chains of single edits."""
+    """Return keys of rows along chains of single edits."""
     card, rng = registry.card("loan"), random.Random(0)
     key, features = Key(card.schema, card.bins), list(card.schema)
     query: Row = tuple(some_value(feature, rng) for feature in features)

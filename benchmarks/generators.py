@@ -4,10 +4,10 @@
     python benchmarks/generators.py adult --device cuda
 
 A model learns from the rows the oracle was trained on, and draws as many rows as were held out, in
-the same shares of both outcomes. Told of it are: how well a classifier tells them from the rows
-held out (AUC, 0.5 means not at all), with other real rows and with rows of independent features to
-set it beside; how near they are to the rows learned from, and how many of them are copies; and what
-it took. The figures hold counts only, and no row of the data. Needs scikit-learn, torch, and for
+the same shares of both outcomes. Printed are how well a classifier tells them from the rows held
+out (AUC, 0.5 means not at all), beside other real rows and rows of independent features; how near
+they are to the training rows, and how many are copies; and how long training and drawing took. The
+figures hold counts only, and no row of the data. Needs scikit-learn, torch, and for
 figures matplotlib.
 """
 
@@ -38,7 +38,7 @@ SEED = 0
 MOST_COMPARED = 1000  # rows whose nearest neighbour is looked for
 
 Sample = Callable[[int, bool, np.random.Generator], Matrix]
-"""Draws so many rows of an outcome, encoded by `Schema.encode`."""
+"""Draws a number of rows of an outcome, encoded by `Schema.encode`."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _tell(what: str, share: float) -> None:
 
 
 def measure(found: Compared, recipe: Recipe[Any]) -> dict[str, Any]:
-    """Return what can be told in numbers."""
+    """Return the measures of a model."""
     rng = np.random.default_rng(SEED)
     learned_from = found.table.matrix
     numbers = rng.choice(len(learned_from), min(len(found.real), len(learned_from)), replace=False)
@@ -225,7 +225,7 @@ def _word(feature: Feature, edge: float) -> str:
 
 
 def main() -> None:
-    """Learn, draw, and tell."""
+    """Train, draw, and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("datasets", nargs="+", choices=DATASETS)
     parser.add_argument("--generator", choices=GENERATORS, default="tabular-diffusion")

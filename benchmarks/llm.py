@@ -36,7 +36,7 @@ MALFORMED = {Cause.UNPARSABLE, Cause.TRUNCATED, Cause.UNKNOWN_FEATURE, Cause.BAD
 
 @dataclass
 class Walk:
-    """A stand-in for a search: breadth first, every edit becomes a node, nobody judges.
+    """A stand-in for a search: breadth first, every edit becomes a node, and no oracle is asked.
 
     What was tried is remembered either along the path, as the paper has it, or in one log that only
     grows.
@@ -114,7 +114,7 @@ async def walk(
     caller: Caller, data: Dataset, row: int, calls: int, style: Style, *, grow: bool = False,
     rules: str | None = None, seed: int = 0,
 ) -> Tally:  # fmt: skip
-    """Run one walk of so many calls."""
+    """Run one walk of a number of calls."""
     topic = Topic.of_card(data.card, rules)
     proposer = Proposer(topic, caller.backend.form, style)
     query = data.rows[row]

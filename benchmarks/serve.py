@@ -94,7 +94,7 @@ class Client:
 
 
 def searches(port: int, rows: list[Any], at_once: int) -> list[float]:
-    """Return the waits for first cards when so many search at once."""
+    """Return the waits for first cards when several search at once."""
     with ThreadPoolExecutor(at_once) as pool:
         client = Client(port)
         running = [pool.submit(client.first_card, rows[i % len(rows)]) for i in range(at_once)]

@@ -201,7 +201,7 @@ def test_several_llms_must_be_told_apart(plan: ExperimentPlan, file: Path) -> No
         return figures_of(1)
 
     cells = cells_of(plan, figures, llms=[LLM, "openai:big@http://localhost"])
-    with pytest.raises(InputError, match=r"--llm openai:big@http://localhost\n.*simulated:1"):
+    with pytest.raises(InputError, match=r"  openai:big@http://localhost\n.*simulated:1"):
         build("llm-budget", cells, plan=str(file))
     with pytest.raises(InputError, match=r"did you mean 'simulated:1'"):
         build("llm-budget", cells, plan=str(file), llm="simulated:2")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -31,10 +30,11 @@ Key = tuple[str, str, int]
 class Cell:
     """One finished search of an arm for a query, asked of an LLM; no row of the data is in it.
 
-    ``llm`` is empty where none is asked; ``query`` is the number of a row. ``oracle`` is the sha256
-    of the trained model. ``found`` has, for each option in order, the LLM calls and the oracle rows
+    ``arm`` is a digest of all that decides the search, so that plans share searches. ``llm`` is
+    empty where none is asked; ``query`` is the number of a row. ``oracle`` is the sha256 of the
+    trained model. ``found`` has, for each option in order, the LLM calls and the oracle rows
     spent when it was found. ``columns`` are lists of figures, such as one for each option, where
-    the kind of the arm measures them. ``spec`` is what ``arm``, the arm's id, is a digest of;
+    the kind of the arm measures them. ``spec`` is what ``arm`` is a digest of;
     ``made_of`` is a digest of what else decided the search, unknown in older cells. ``commit`` is
     that of the source, where it was known, and ``at`` the time, UTC.
     """
@@ -200,8 +200,8 @@ def one_llm(known: Sequence[str], wanted: str = "") -> str:
     if wanted:
         return llm_meant(known, wanted)
     if len(known) > 1:
-        each = "".join(f"\n  --llm {shlex.quote(llm)}" for llm in known)
-        raise InputError(f"the results are of several LLMs, say of which one:{each}")
+        each = "".join(f"\n  {llm}" for llm in known)
+        raise InputError(f"the results are of several LLMs; name one of them:{each}")
     return next(iter(known), "")
 
 

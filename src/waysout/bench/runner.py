@@ -1,4 +1,9 @@
-"""Runs plans: searches on file are not repeated, and each search is on file when it ends."""
+"""Runs plans: searches on file are not repeated, and each search is on file when it ends.
+
+Replies of an LLM are filed by request, not searches by their steps: searches and oracles are
+deterministic, so a search that was cut off is run again from the beginning with the replies on
+file. The same file lets arms share replies, so that paired arms start from the same words.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +139,7 @@ class _Run:
                 raise IntegrityError(
                     f"the searches on {data} in {self.results.path} are of another oracle "
                     f"({others.pop()[:12]}; today's is {today[:12]}), which cannot be compared: "
-                    "take another folder (--results), or train the oracle of then again"
+                    "use another folder of results, or train the earlier oracle again"
                 )
         return absent
 
@@ -156,7 +161,7 @@ class _Run:
                     f"the searches of {arm.name} on {arm.data} in {self.results.path} were made "
                     f"of something else ({others.pop()}; today's is {today}): the card's words or "
                     "rules, the training rows or the encoder have changed, and they cannot be "
-                    "compared: take another folder (--results), or those of then"
+                    "compared: use another folder of results, or restore them"
                 )
 
     def _run_llm(self, queue: Queue, llm: Llm) -> None:

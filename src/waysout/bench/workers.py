@@ -27,7 +27,7 @@ from waysout.run.find import find
 from waysout.run.machine import one_thread_each
 from waysout.search.base import Method
 
-DIED = "the process that searched died: killed, or out of memory (try fewer --jobs)"
+DIED = "the process that searched died: killed, or out of memory (try fewer processes)"
 _LOOK_SECONDS = 0.2
 
 Keep = Callable[[Task, Outcome], None]
