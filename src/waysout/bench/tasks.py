@@ -51,8 +51,9 @@ class Task:
 
     @property
     def most_calls(self) -> int:
-        """Maximum number of LLM calls."""
-        return len(self.queries) * self.arm.calls if self.llm else 0
+        """Maximum number of LLM calls, those for the pilots of a shared library included."""
+        pilots = int(self.arm.kind_settings.get("pilots", 0))
+        return (len(self.queries) + pilots) * self.arm.calls if self.llm else 0
 
 
 @dataclass(frozen=True)

@@ -90,8 +90,17 @@ class WorkerPool:
         for task in tasks:
             if self.stop.reason:
                 return []
+            arm, method = task.arm, task.arm.made
             try:
-                self._prepare(task)
+                if KINDS[arm.kind].memory:
+                    searches = ArmSearches(
+                        arm, task.llm, environment(arm.data), self.folder, self.stop
+                    )
+                    searches.options(task.llm or None)
+                if type(method).learn is not Method.learn:
+                    method.prepare()
+                    place = environment(arm.data)
+                    method.learn(place.problem(arm.rules), place.data, self._tell)
             except Stopped:
                 return []
             except Exception as error:
@@ -100,22 +109,10 @@ class WorkerPool:
                 able.append(task)
         return able
 
-    def _prepare(self, task: Task) -> None:
-        method = task.arm.made
-        if KINDS[task.arm.kind].memory:
-            place = environment(task.arm.data)
-            ArmSearches(task.arm, task.llm, place, self.folder, self.stop).options(task.llm or None)
-        if type(method).learn is Method.learn:
-            return
-        method.prepare()
-        place = environment(task.arm.data)
-
-        def tell(what: str, share: float) -> None:
-            if self.stop.reason:
-                raise Stopped
-            self.watch.prepares(what, share)
-
-        method.learn(place.problem(task.arm.rules), place.data, tell)
+    def _tell(self, what: str, share: float) -> None:
+        if self.stop.reason:
+            raise Stopped
+        self.watch.prepares(what, share)
 
     def _fail(self, task: Task, why: str) -> None:
         for query in task.queries:
