@@ -15,6 +15,7 @@ from waysout.bench.plan import ExperimentPlan, load_plan
 from waysout.bench.results import Results
 from waysout.bench.runner import run_plan
 from waysout.bench.tables import build
+from waysout.datasets.queries import queries
 from waysout.domain.metrics import irreducible
 from waysout.errors import InputError
 from waysout.run.find import find
@@ -95,6 +96,8 @@ def test_after_a_lock_what_is_known_helps(results: Results, tmp_path: Path) -> N
 
 SHARED = """
 rows = 40
+rows_of = { synthetic = ROWS }
+
 [[arms]]
 name = "throughout"
 method = "recombine"
@@ -111,7 +114,8 @@ grid = { own_edits = [false] }
 
 @pytest.mark.parametrize("real", [True, False])
 def test_a_library_is_shared_with_all_people(results: Results, tmp_path: Path, real: bool) -> None:
-    made = plan(tmp_path, SHARED, head=f'{HEAD}kind = "shared"\n', name="shared")
+    listed = SHARED.replace("ROWS", str(queries("synthetic")[:3]))
+    made = plan(tmp_path, listed, head=f'{HEAD}kind = "shared"\n', name="shared")
     llm = Watched() if real else "simulated:7"
     ended = run_plan(made, results, llms=[llm], jobs=1)
     assert [failure.reason for failure in ended.failures] == []
@@ -122,6 +126,8 @@ def test_a_library_is_shared_with_all_people(results: Results, tmp_path: Path, r
         assert cell.metrics["pilot_calls"] > 0  # type: ignore[operator]
         assert cell.metrics["named"] in (None, 1.0)
         assert (cell.value("calls") or 0) <= (base[query].value("calls") or 0)
+    cut = made.cut(queries=1).arms
+    assert [arm.id for arm in cut] == [arm.id for arm in made.arms]
     levels, paired = build("shared", results.cells(), plan=str(tmp_path / "shared.toml"))
     assert [line.labels[1] for line in levels.lines] == ["throughout", "2 pilots"]
     assert [line.figures[0].ours for line in paired.lines] == [1.0]

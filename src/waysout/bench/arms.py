@@ -62,7 +62,12 @@ class Arm:
     @cached_property
     def people(self) -> tuple[int, ...]:
         """The queries, as row numbers of the data set."""
-        return tuple(self.rows_of or stored_queries(self.data))[: self.queries]
+        return self.everybody[: self.queries]
+
+    @property
+    def everybody(self) -> tuple[int, ...]:
+        """The queries of which it gets the first."""
+        return tuple(self.rows_of or stored_queries(self.data))
 
     @cached_property
     def spec(self) -> dict[str, Any]:
@@ -83,6 +88,8 @@ class Arm:
             spec["alone"] = True
         if self.kind != FIND:
             spec["kind"] = {"name": self.kind, **self.kind_settings}
+            if self.kind_settings.get("pilots"):  # chosen among all people, whoever is searched
+                spec["kind"]["people"] = digest(self.everybody)[:ID_LENGTH]
         return spec
 
     @cached_property
@@ -121,7 +128,16 @@ class ExperimentPlan:
             {
                 "title": self.title,
                 "llms": self.llms,
-                "arms": [[arm.name, arm.paper, arm.queries, arm.spec] for arm in self.arms],
+                "arms": [
+                    [
+                        arm.name,
+                        arm.paper,
+                        arm.queries,
+                        arm.spec,
+                        *([arm.rows_of] * bool(arm.rows_of)),
+                    ]
+                    for arm in self.arms
+                ],
                 "queries": self.queries,
                 "in_flight": self.in_flight,
                 "one_by_one": self.one_by_one,

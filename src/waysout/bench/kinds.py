@@ -296,7 +296,7 @@ def shared_memory(arm: Arm, environment: Environment, folder: Path, options: Opt
         settings = {key: value for key, value in arm.settings.items() if key != "ask"}
         asked: Options = {**options, "settings": settings}
         asked.pop("progress", None)
-        rows = [environment.data.rows[number] for number in arm.people]
+        rows = [environment.data.rows[number] for number in arm.everybody]
         library = library_in(place, environment.problem(arm.rules), rows, asked, pilots)
         if library is None:
             raise Stopped
