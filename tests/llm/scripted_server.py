@@ -163,13 +163,11 @@ def delta(text: str, index: int = 0, finish: str | None = None, **more: object) 
 
 
 def events(
-    *texts: str, finish: str = "stop", usage: object = USAGE, done: bool = True
+    text: str, finish: str = "stop", usage: object = USAGE, done: bool = True
 ) -> list[bytes]:
-    """Return a well-formed stream, with the choices taking turns."""
-    sent = []
-    for start in range(0, max(map(len, texts), default=0), 5):
-        sent += [delta(text[start : start + 5], i) for i, text in enumerate(texts)]
-    sent += [delta("", i, finish) for i in range(len(texts))]
+    """Return a well-formed stream."""
+    sent = [delta(text[start : start + 5]) for start in range(0, len(text), 5)]
+    sent.append(delta("", 0, finish))
     if usage is not None:
         sent.append(event({"choices": [], "usage": usage, "model": "scripted-1"}))
     return [*sent, event(b"[DONE]")] if done else sent
@@ -187,14 +185,13 @@ def stream(*parts: bytes) -> Answer:
     return answer
 
 
-def ok(*texts: str, finish: str = "stop", usage: object = USAGE) -> Answer:
-    return stream(*events(*texts, finish=finish, usage=usage))
+def ok(text: str, finish: str = "stop", usage: object = USAGE) -> Answer:
+    return stream(*events(text, finish=finish, usage=usage))
 
 
 async def echo(exchange: Exchange) -> None:
-    """Answer with what was asked, as many choices as were asked for."""
-    wanted = exchange.body.get("n", 1)
-    await ok(*(f"reply {i} to {exchange.prompt}" for i in range(wanted)))(exchange)
+    """Answer with what was asked."""
+    await ok(f"reply 0 to {exchange.prompt}")(exchange)
 
 
 async def refuse(exchange: Exchange) -> None:
@@ -255,12 +252,10 @@ def raw(body: bytes, kind: str = "application/json", code: int = 200, **headers:
     return answer
 
 
-def plain(*texts: str, usage: object = USAGE, finish: str = "stop") -> Answer:
+def plain(text: str, usage: object = USAGE, finish: str = "stop") -> Answer:
     """Answer in one JSON object, though asked to stream."""
-    choices = [
-        {"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
-        for i, text in enumerate(texts)
-    ]
+    said = {"role": "assistant", "content": text}
+    choices = [{"index": 0, "message": said, "finish_reason": finish}]
     return raw(json.dumps({"choices": choices, "usage": usage, "model": "scripted-1"}).encode())
 
 

@@ -368,7 +368,7 @@ def test_after_the_last_patience_a_server_may_still_return() -> None:
             await one.die()
             with pytest.raises(LLMFailure):
                 await pool.complete(question(0))
-            with pytest.raises(LLMUnreachable, match=r"from http://127.*0\.1 s .*refused"):
+            with pytest.raises(LLMUnreachable, match=r"from http://127.*0\.1 s: .*refused"):
                 await pool.complete(question(1))
             await one.come_back()
             await looked_at(one)
@@ -424,7 +424,7 @@ def test_one_that_no_longer_lets_us_in_leaves_with_a_note(code: int) -> None:
                 answers = await by_turns(lambda i: caller.call(question(i), ledger), 1)
             return ledger, answers, len(one.seen)
 
-    with pytest.warns(UserWarning, match=f"go on alone: .*{code}") as noted:
+    with pytest.warns(UserWarning, match=f"the other servers: .*{code}") as noted:
         ledger, answers, asked = run(go())
     assert len(noted) == 1
     assert (len(answers[0]), ledger.spent.attempts, asked) == (CALLS, CALLS + 1, 2)
@@ -517,8 +517,7 @@ def test_who_is_cancelled_leaves_no_trace() -> None:
             await asyncio.sleep(0.05)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            (board,) = pool._boards.values()
-            return [seat.under_way for seat in board.seats]
+            return [server.in_flight for server in pool._loops.get().servers]
 
     assert run(go()) == [0]
 

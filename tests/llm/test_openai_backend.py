@@ -43,8 +43,9 @@ from scripted_server import (
 from waysout.errors import InputError, LLMError, LLMFailure, LLMRefused, MissingExtra
 from waysout.llm.base import Constraint, Limits, Message, Reply, Request, Usage
 from waysout.llm.check import check_backend
-from waysout.llm.openai.backend import OpenAIBackend, connect
-from waysout.llm.openai.replies import Reading
+from waysout.llm.openai.backend import OpenAIBackend
+from waysout.llm.openai.pool import connect
+from waysout.llm.openai.replies import ReplyReader
 
 SECRET = "sk-very-secret-0123456789"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -306,13 +307,12 @@ def test_nobody_listens() -> None:
 
 @given(body=st.binary(max_size=300), pieces=st.integers(1, 40), streamed=st.booleans())
 def test_any_bytes_can_be_read(body: bytes, pieces: int, streamed: bool) -> None:
-    reading = Reading(REQUEST, 1, 100)
-    reading.begin(streamed=streamed)
+    reader = ReplyReader(REQUEST, 100)
+    reader.begin(streamed=streamed)
     for start in range(0, len(body), pieces):
-        reading.feed(body[start : start + pieces])
-    reading.end()
-    (reply,) = reading.replies(0.0, "m")
-    assert len(reply.text.encode()) <= 100
+        reader.feed(body[start : start + pieces])
+    reader.end()
+    assert len(reader.reply(0.0, "m").text.encode()) <= 100
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(
@@ -321,11 +321,11 @@ def test_any_bytes_can_be_read(body: bytes, pieces: int, streamed: bool) -> None
          "completion_tokens", "prompt_tokens_details", "finish_reason", "error", "refusal"]),
     inner, max_size=4)))  # fmt: skip
 def test_any_event_can_be_read(told: object) -> None:
-    reading = Reading(REQUEST, 2, 100)
-    reading.begin(streamed=True)
-    reading.feed(event(told) + event({"choices": [told]}) + event({"usage": told}))
-    reading.end()
-    assert all(len(reply.text.encode()) <= 100 for reply in reading.replies(0.0, "m"))
+    reader = ReplyReader(REQUEST, 100)
+    reader.begin(streamed=True)
+    reader.feed(event(told) + event({"choices": [told]}) + event({"usage": told}))
+    reader.end()
+    assert len(reader.reply(0.0, "m").text.encode()) <= 100
 
 
 # Status codes
@@ -401,7 +401,7 @@ def test_what_would_meet_every_request_is_no_refusal(code: int) -> None:
         pytest.param(status(429, kind="insufficient_quota"), "no quota left", id="quota"),
         pytest.param(
             raw(b"", code=307, location="http://other.example/v1"),
-            "sends us on to http://other.example/v1",
+            "redirects to http://other.example/v1",
             id="307",
         ),
         pytest.param(raw(b"<b>no</b>", "text/html", code=400), "400: <b>no</b>", id="html-400"),
@@ -576,104 +576,30 @@ def test_capabilities_are_unknown_at_first_and_filled_in() -> None:
     known = backend.capabilities
     assert known.json_schema is known.seed is known.stream is known.stream_usage is True
     assert known.cached_tokens is True
-    assert known.n is None
     _, backend = asked(plain("x"), REQUEST)
     assert backend.capabilities.stream is False
     assert backend.capabilities.cached_tokens is False
 
 
-# Several draws in one request
+# Requests side by side
 
 
-def draws(count: int) -> list[Request]:
-    return [replace(REQUEST, draw=draw) for draw in range(count)]
-
-
-def together(answer: Answer, requests: list[Request]) -> tuple[list[Any], list[Exchange], Any]:
-    async def go() -> tuple[list[Any], list[Exchange], Any]:
-        async with serving(answer) as server:
-            backend = OpenAIBackend("m", server.url, limits=replace(QUICK, seconds=5.0))
-            work = map(backend.complete, requests)
-            outcomes = await asyncio.gather(*work, return_exceptions=True)
-            return list(outcomes), server.seen, backend.capabilities
-
-    return run(go())
-
-
-def test_draws_that_wait_together_share_a_request() -> None:
-    two, *others = draws(3)[::-1]
-    replies, seen, known = together(echo, [two, *others])
-    assert [r.text for r in replies] == [f"reply {i} to hi" for i in (2, 1, 0)]
-    assert [r.usage for r in replies] == [Usage(3, 2), Usage(4, 2), Usage(4, 3)]
-    assert [e.body["n"] for e in seen] == [3]
-    assert seen[0].body["seed"] == REQUEST.sampling_seed
-    assert known.n is True
-
-
-def test_the_same_request_twice_gets_two_choices() -> None:
-    replies, seen, _ = together(echo, [REQUEST, REQUEST])
-    assert [r.text for r in replies] == ["reply 0 to hi", "reply 1 to hi"]
-    assert len(seen) == 1
-
-
-def test_other_questions_do_not_share() -> None:
-    other = replace(REQUEST, messages=(Message("user", "else"),), draw=1)
-    replies, seen, _ = together(echo, [REQUEST, other])
-    assert [r.text for r in replies] == ["reply 0 to hi", "reply 0 to else"]
-    assert all("n" not in e.body for e in seen)
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_a_server_that_refuses_n_is_asked_singly(named: bool) -> None:
-    replies, seen, known = together(refusing("n", named=named), draws(3))
-    assert [r.text for r in replies] == ["reply 0 to hi"] * 3
-    assert [e.body.get("n") for e in seen] == [3, None, None, None]
-    assert {e.body["seed"] for e in seen[1:]} == {r.sampling_seed for r in draws(3)}
-    assert known.n is False
-    assert known.seed is True
-
-
-def test_a_server_that_ignores_n_is_asked_singly_for_the_rest() -> None:
-    replies, seen, known = together(ok("only one"), draws(3))
-    assert [r.text for r in replies] == ["only one"] * 3
-    assert [e.body.get("n") for e in seen] == [3, None, None]
-    assert known.n is False
-    assert [r.usage for r in replies] == [Usage(11, 7)] * 3
-
-
-def test_the_likeliest_reply_is_not_asked_for_several_times_at_once() -> None:
-    cold = [replace(request, temperature=0.0) for request in draws(2)]
-    _, seen, known = together(echo, cold)
-    assert len(seen) == 2
-    assert known.n is None
-
-
-def test_a_failure_fails_the_group_alike() -> None:
-    outcomes, seen, _ = together(status(503), draws(3))
-    assert [type(outcome) for outcome in outcomes] == [LLMFailure] * 3
-    assert len(seen) == 1
-
-
-def test_each_choice_has_its_own_cap() -> None:
-    long = [delta("x" * 600, 1), delta("short", 0), delta("x" * 600, 1), delta("", 0, "length")]
-    replies, _, _ = together(stream(*long, event(b"[DONE]")), draws(2))
-    assert [(len(r.text), r.finish) for r in replies] == [(5, "length"), (1000, "bytes")]
-
-
-def test_who_is_cancelled_leaves_the_others_be() -> None:
-    async def go() -> list[Any]:
+def test_draws_of_one_prompt_are_separate_requests() -> None:
+    async def go() -> tuple[list[Reply], list[Exchange]]:
         async with serving(echo) as server, OpenAIBackend("m", server.url) as backend:
-            tasks = [asyncio.create_task(backend.complete(request)) for request in draws(3)]
-            await asyncio.sleep(0)
-            tasks[0].cancel()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-            return [*outcomes, await backend.complete(REQUEST), server.requests]
+            replies = await asyncio.gather(*map(backend.complete, draws))
+            return replies, server.seen
 
-    first, *others, again, requests = run(go())
-    assert isinstance(first, asyncio.CancelledError)
-    assert [r.text for r in others] == ["reply 1 to hi", "reply 2 to hi"]
-    assert again.text == "reply 0 to hi"
-    assert requests == 2
+    draws = [replace(REQUEST, draw=draw) for draw in range(3)]
+    replies, seen = run(go())
+    assert [r.usage for r in replies] == [Usage(11, 7)] * 3
+    assert {e.body["seed"] for e in seen} == {r.sampling_seed for r in draws}
+    assert not any("n" in e.body for e in seen)
+
+
+def test_only_the_first_choice_is_read() -> None:
+    told = stream(delta("other", 1), delta("mine", 0, "stop"), event(b"[DONE]"))
+    assert ask(told).text == "mine"
 
 
 def test_a_cancelled_request_is_not_sent_and_can_be_asked_again() -> None:
@@ -742,7 +668,7 @@ def test_a_redirect_is_not_followed() -> None:
         async with serving(echo) as other:
             away = raw(b"", code=307, location=f"{other.url}/chat/completions")
             async with serving(away) as server:
-                with pytest.raises(LLMError, match="sends us on"):
+                with pytest.raises(LLMError, match="redirects"):
                     await OpenAIBackend("m", server.url, key=SECRET).complete(REQUEST)
             return other.connections
 
@@ -767,7 +693,8 @@ def test_what_cannot_work_is_said_before_anything_is_sent(
 
 
 def test_openai_is_asked_in_its_own_words() -> None:
-    body = OpenAIBackend("m")._spoken.body("m", REQUEST)
+    dialect = OpenAIBackend("m")._dialect
+    body = dialect.body("m", REQUEST, dialect.parts(REQUEST))
     assert body["max_completion_tokens"] == 50
     assert "max_tokens" not in body
 
@@ -786,16 +713,14 @@ def test_a_backend_outlives_an_event_loop() -> None:
     assert [run(once()), run(once())] == ["reply 0 to hi"] * 2
 
 
-@pytest.mark.parametrize("shares", [True, False])
-def test_it_keeps_the_protocol(shares: bool) -> None:
-    held = {"response_format": ok('{"answer": "yes"}')}
-    answer = unless(held if shares else {**held, "n": status(400)}, echo)
-    with serving_apart(answer) as server:
+def test_it_keeps_the_protocol() -> None:
+    with serving_apart(unless({"response_format": ok('{"answer": "yes"}')}, echo)) as server:
         check_backend(OpenAIBackend("m", server.url))
 
 
 def test_a_connection_string_makes_a_backend() -> None:
     backend = connect("m:7b@http://localhost:8000", parallel=3, seconds=9)
+    assert isinstance(backend, OpenAIBackend)
     assert backend.name == "openai:m:7b@http://localhost:8000/v1"
     assert (backend.parallel, backend.limits) == (3, Limits(seconds=9.0))
     assert backend.form == "json_schema"
@@ -809,7 +734,7 @@ def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_making_a_backend_loads_nothing() -> None:
     code = (
-        "import sys; from waysout.llm.openai.backend import connect; connect('m@http://localhost:1');"
+        "import sys; from waysout.llm.openai.pool import connect; connect('m@http://localhost:1');"
         "assert not {'openai', 'httpx2', 'keyring'} & set(sys.modules)"
     )
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scripted_server import dead_url, run
 
 from waysout.llm.base import Limits
-from waysout.llm.openai import http1 as openai_direct
-from waysout.llm.openai.http1 import Direct, _Chunks
-from waysout.llm.openai.wire import Silence, Wire, WireError
+from waysout.llm.openai import http1
+from waysout.llm.openai.http1 import Http1Transport, _ChunkedBody
+from waysout.llm.openai.transport import ReadTimeout, Transport, TransportError
 
 QUICK = Limits(connect=1.0, silence=0.4, seconds=2.0)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -44,15 +44,15 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def wired(handler: Handler, most: int = 1000) -> AsyncIterator[tuple[Server, Wire]]:
+async def wired(handler: Handler, most: int = 1000) -> AsyncIterator[tuple[Server, Transport]]:
     server = Server(handler)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    wire = Direct(f"http://127.0.0.1:{port}/v1", {"User-Agent": "us"}, QUICK, most)
+    transport = Http1Transport(f"http://127.0.0.1:{port}/v1", {"User-Agent": "us"}, QUICK, most)
     try:
-        yield server, wire
+        yield server, transport
     finally:
-        await wire.aclose()
+        await transport.aclose()
         listening.close()
 
 
@@ -64,18 +64,18 @@ def saying(data: bytes, *, stay: bool = True) -> Handler:
     return handler
 
 
-async def ask(wire: Wire, path: str = "/x") -> tuple[int, bytes, bool]:
-    async with wire.ask(path, b"body") as answer:
+async def ask(transport: Transport, path: str = "/x") -> tuple[int, bytes, bool]:
+    async with transport.send(path, b"body") as answer:
         body = b""
-        while piece := await answer.more():
+        while piece := await answer.read():
             body += piece
-        return answer.status, body, answer.cut
+        return answer.status, body, answer.truncated
 
 
 def asked(handler: Handler, times: int = 1, most: int = 1000) -> tuple[list[object], Server]:
     async def go() -> tuple[list[object], Server]:
-        async with wired(handler, most) as (server, wire):
-            return [await ask(wire) for _ in range(times)], server
+        async with wired(handler, most) as (server, transport):
+            return [await ask(transport) for _ in range(times)], server
 
     return run(go())
 
@@ -129,12 +129,12 @@ def test_a_server_that_goes_on_without_being_asked_is_left() -> None:
                 writer.write(OK.replace(b"hello", b"other"))
             return True
 
-        async with wired(flood) as (server, wire):
-            first = await ask(wire)
-            assert isinstance(wire, Direct)
-            while wire._lines:
+        async with wired(flood) as (server, transport):
+            first = await ask(transport)
+            assert isinstance(transport, Http1Transport)
+            while transport._connections:
                 await asyncio.sleep(0.01)
-            return [first, await ask(wire)], server.connections
+            return [first, await ask(transport)], server.connections
 
     assert run(go()) == ([(200, b"hello", False)] * 2, 2)
 
@@ -150,10 +150,10 @@ def test_a_request_that_was_not_sent_in_full_keeps_no_connection() -> None:
 
         listening = await asyncio.start_server(early, "127.0.0.1", 0, limit=1024)
         port = listening.sockets[0].getsockname()[1]
-        wire = Direct(f"http://127.0.0.1:{port}/v1", {}, QUICK, 1000)
-        async with wire.ask("/x", b"x" * 20_000_000) as answer:
-            assert (await answer.more(), await answer.more()) == (b"hello", b"")
-        assert not wire._idle
+        transport = Http1Transport(f"http://127.0.0.1:{port}/v1", {}, QUICK, 1000)
+        async with transport.send("/x", b"x" * 20_000_000) as answer:
+            assert (await answer.read(), await answer.read()) == (b"hello", b"")
+        assert not transport._idle
         asked.set()
         listening.close()
 
@@ -191,7 +191,7 @@ def test_what_meets_a_closing_connection_goes_out_once_more() -> None:
 def test_what_the_server_may_have_worked_on_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch, sign: bytes
 ) -> None:
-    monkeypatch.setattr(openai_direct, "_AT_ONCE", 1.0 if sign else 0.05)
+    monkeypatch.setattr(http1, "_AT_ONCE", 1.0 if sign else 0.05)
 
     async def go() -> Server:
         async def drop_second(writer: asyncio.StreamWriter, number: int) -> bool:
@@ -199,10 +199,10 @@ def test_what_the_server_may_have_worked_on_is_not_asked_again(
             await asyncio.sleep(0.1 if number == 2 else 0.0)
             return number != 2
 
-        async with wired(drop_second) as (server, wire):
-            await ask(wire)
-            with pytest.raises(WireError, match="without an answer"):
-                await ask(wire)
+        async with wired(drop_second) as (server, transport):
+            await ask(transport)
+            with pytest.raises(TransportError, match="without an answer"):
+                await ask(transport)
             return server
 
     assert len(run(go()).requests) == 2
@@ -216,25 +216,25 @@ def test_nothing_is_sent_again_after_the_end() -> None:
             writer.write(OK)
             return True
 
-        async with wired(hang_second) as (server, wire):
-            await ask(wire)
-            under_way = asyncio.create_task(ask(wire))
+        async with wired(hang_second) as (server, transport):
+            await ask(transport)
+            under_way = asyncio.create_task(ask(transport))
             while len(server.requests) < 2:
                 await asyncio.sleep(0.01)
-            await wire.aclose()
-            with pytest.raises(WireError):
+            await transport.aclose()
+            with pytest.raises(TransportError):
                 await under_way
-            assert isinstance(wire, Direct)
-            return len(server.requests), len(wire._lines)
+            assert isinstance(transport, Http1Transport)
+            return len(server.requests), len(transport._connections)
 
     assert run(go()) == (2, 0)
 
 
 def test_a_new_connection_that_is_closed_is_a_failure() -> None:
     async def go() -> Server:
-        async with wired(saying(b"", stay=False)) as (server, wire):
-            with pytest.raises(WireError, match="without an answer"):
-                await ask(wire)
+        async with wired(saying(b"", stay=False)) as (server, transport):
+            with pytest.raises(TransportError, match="without an answer"):
+                await ask(transport)
             return server
 
     assert len(run(go()).requests) == 1
@@ -246,10 +246,10 @@ def test_what_was_half_answered_is_not_asked_again() -> None:
             writer.write(OK if number == 1 else b"HTTP/1.1 200 OK\r\nX-")
             return number == 1
 
-        async with wired(half) as (server, wire):
-            await ask(wire)
-            with pytest.raises(WireError):
-                await ask(wire)
+        async with wired(half) as (server, transport):
+            await ask(transport)
+            with pytest.raises(TransportError):
+                await ask(transport)
             return server
 
     assert len(run(go()).requests) == 2
@@ -285,7 +285,7 @@ def test_what_was_half_answered_is_not_asked_again() -> None:
     ],
 )
 def test_what_is_no_answer_is_a_failure(told: bytes) -> None:
-    with pytest.raises(WireError):
+    with pytest.raises(TransportError):
         asked(saying(told, stay=False), most=5000)
 
 
@@ -300,7 +300,7 @@ def test_silence_is_a_failure_and_slowness_is_none() -> None:
 
     answers, _ = asked(slow)
     assert answers == [(200, b"x" * 6, False)]
-    with pytest.raises(Silence):
+    with pytest.raises(ReadTimeout):
         asked(saying(STREAM + b"5\r\nhel"))
 
 
@@ -312,33 +312,33 @@ def test_no_more_is_read_than_may_be() -> None:
 
 
 def test_nobody_there() -> None:
-    wire = Direct(dead_url(), {}, QUICK, 10)
-    with pytest.raises(WireError, match="refused"):
-        run(ask(wire))
+    transport = Http1Transport(dead_url(), {}, QUICK, 10)
+    with pytest.raises(TransportError, match="refused"):
+        run(ask(transport))
 
 
 def test_a_name_that_no_host_can_have() -> None:
-    with pytest.raises(WireError, match="label"):
-        run(ask(Direct("http://a..b/v1", {}, QUICK, 10)))
+    with pytest.raises(TransportError, match="label"):
+        run(ask(Http1Transport("http://a..b/v1", {}, QUICK, 10)))
 
 
 def test_who_is_cancelled_leaves_no_connection() -> None:
     async def go() -> int:
-        async with wired(saying(STREAM)) as (_, wire):
-            task = asyncio.create_task(ask(wire))
+        async with wired(saying(STREAM)) as (_, transport):
+            task = asyncio.create_task(ask(transport))
             await asyncio.sleep(0.1)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await asyncio.sleep(0)
-            assert isinstance(wire, Direct)
-            return len(wire._lines)
+            assert isinstance(transport, Http1Transport)
+            return len(transport._connections)
 
     assert run(go()) == 0
 
 
 @given(st.lists(st.binary(min_size=1, max_size=30), max_size=8), st.integers(1, 40))
 def test_chunks_may_come_in_any_pieces(chunks: list[bytes], size: int) -> None:
-    body, told, read = _Chunks(), chunked(*chunks), b""
+    body, told, read = _ChunkedBody(), chunked(*chunks), b""
     for start in range(0, len(told), size):
         assert not body.over
         read += body.take(told[start : start + size])
@@ -349,7 +349,7 @@ def test_chunks_may_come_in_any_pieces(chunks: list[bytes], size: int) -> None:
 
 @given(st.lists(st.sampled_from([b"5", b"0", b"\r\n", b"\r", b"\n", b"a", b";", b"\xff"])))
 def test_any_bytes_end_somehow(pieces: list[bytes]) -> None:
-    body, told = _Chunks(), b"".join(pieces)
-    with contextlib.suppress(WireError):
+    body, told = _ChunkedBody(), b"".join(pieces)
+    with contextlib.suppress(TransportError):
         for piece in pieces:
             assert len(body.take(piece)) <= len(told)

@@ -1,6 +1,6 @@
-"""Any server that speaks OpenAI's chat completions: vLLM, SGLang, llama.cpp, Ollama, a cloud.
+"""One server that speaks OpenAI's chat completions.
 
-Replies are streamed, so that silence is told from slowness and the caps hold while a reply runs.
+Replies are streamed, so that silence is told from slowness and the limits hold while a reply runs.
 What a server cannot do is found out on the first real requests and remembered; nothing is asked
 only to find out.
 """
@@ -11,51 +11,31 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from waysout.errors import InputError, LLMError, LLMFailure, LLMRefused, shown
-from waysout.llm.base import Backend, Constraint, Form, Limits, Reply, Request
-from waysout.llm.keys import (
-    OPENAI_URL,
-    check_key,
-    check_url,
-    find_key,
-    is_openai,
-    key_variable,
-    parse_target,
+from waysout.errors import LLMError, LLMFailure, LLMRefused
+from waysout.llm.base import Backend, Form, Limits, Reply, Request
+from waysout.llm.keys import OPENAI_URL, check_key, check_url, find_key, is_openai, key_variable
+from waysout.llm.openai.dialect import Capabilities, Dialect
+from waysout.llm.openai.replies import ReplyReader, error_details, retry_after
+from waysout.llm.openai.transport import (
+    ConnectTimeout,
+    HttpResponse,
+    PerLoop,
+    ReadTimeout,
+    Transport,
+    TransportError,
+    open_transport,
 )
-from waysout.llm.openai.dialect import Capabilities, Dialect, first_dialect
-from waysout.llm.openai.replies import Reading, retry_after, says
-from waysout.llm.openai.wire import HttpAnswer, NoConnection, Silence, Wire, WireError, new_wire
 
-__all__ = ["Capabilities", "OpenAIBackend", "connect"]
-
-_USUAL = Limits()
+DEFAULT_LIMITS = Limits()
 _WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
 _NEGOTIABLE = frozenset({400, 404, 422, 501})
 _TOO_LONG = re.compile(r"context.?(?:length|size|window)|maximum context|reduce the length", re.I)
-_LONGEST_COMPLAINT = 64 * 1024
+_LONGEST_ERROR = 64 * 1024
 _DRAIN_SECONDS = 0.1
-_HEAR_SECONDS = 5.0
-
-
-def connect(
-    target: str,
-    *,
-    parallel: int = 16,
-    seconds: float = _USUAL.seconds,
-    silence: float = _USUAL.silence,
-    stream: str = "yes",
-) -> OpenAIBackend:
-    """Return the backend for ``MODEL@URL``; nothing is contacted yet."""
-    model, url = parse_target(target)
-    if stream not in ("yes", "no"):
-        raise InputError(f"stream is yes or no, not {shown(stream)}")
-    limits = replace(_USUAL, seconds=float(seconds), silence=float(silence))
-    streamed = stream == "yes"
-    return OpenAIBackend(model, url, limits=limits, parallel=parallel, stream=streamed)
+_FIRST_SECONDS = 5.0
 
 
 class OpenAIBackend(Backend):
@@ -64,9 +44,8 @@ class OpenAIBackend(Backend):
     ``key``: ``None`` looks for one in the environment and the keyring, ``""`` sends none.
     ``stream``: whether replies are asked for piece by piece; all at once costs both sides far less
     time, and then all of a reply must come within ``limits.silence``.
-    Requests that wait at the same moment and differ in nothing but their draw share one HTTP
-    request where the server can do that. One backend may be used in several event loops; `aclose`
-    closes the connections of the running one.
+    One backend may be used in several event loops; `aclose` closes the connections of the running
+    one.
     """
 
     def __init__(
@@ -74,7 +53,7 @@ class OpenAIBackend(Backend):
         model: str,
         url: str = OPENAI_URL,
         *,
-        limits: Limits = _USUAL,
+        limits: Limits = DEFAULT_LIMITS,
         key: str | None = None,
         parallel: int = 16,
         stream: bool = True,
@@ -84,12 +63,11 @@ class OpenAIBackend(Backend):
         self.name = f"openai:{model}@{self.url}"
         self.limits = limits
         self.parallel = parallel
-        self.stream = stream
         self._given_key = key
         self._key = key or ""
-        self._dialect: Dialect | None = None
+        self._dialect = Dialect.first(is_openai(self.url), stream=stream)
         self._seen: dict[str, bool] = {}
-        self._wires: dict[asyncio.AbstractEventLoop, _Wire] = {}
+        self._loops = PerLoop(self._connect)
 
     def __repr__(self) -> str:
         return f"OpenAIBackend({self.model!r}, {self.url!r})"
@@ -97,201 +75,169 @@ class OpenAIBackend(Backend):
     @property
     def form(self) -> Form:  # type: ignore[override]
         """A JSON schema, until the server has refused one."""
-        return "none" if "json_schema" in self._spoken.refused else "json_schema"
+        return "none" if "json_schema" in self._dialect.refused else "json_schema"
 
     @property
     def capabilities(self) -> Capabilities:
         """What the server has shown so far that it takes."""
-        return self._spoken.capabilities(self._seen)
-
-    @property
-    def _spoken(self) -> Dialect:
-        if self._dialect is None:
-            self._dialect = first_dialect(is_openai(self.url), stream=self.stream)
-        return self._dialect
+        return self._dialect.capabilities(self._seen)
 
     async def complete(self, request: Request) -> Reply:
-        """Answer one request; see `Backend.complete`."""
-        wire = self._wire()
-        group = wire.group_of(request)
-        if group.task is None:
-            group.task = asyncio.create_task(self._answer(wire, group))
-        return await group.reply_to(request)
+        """Answer one request; see `Backend.complete`.
 
-    async def is_there(self, seconds: float) -> bool:
+        The first request with a constraint, and the first without, find out what works; the others
+        wait until those have been accepted.
+        """
+        state = self._loops.get()
+        constrained = request.constraint is not None
+        accepted = state.accepted.get(constrained)
+        if accepted is not None:
+            with suppress(TimeoutError):  # a silent server must not make them wait one by one
+                async with asyncio.timeout(_FIRST_SECONDS):
+                    await accepted.wait()
+            return await self._negotiate(state.transport, request, accepted)
+        accepted = state.accepted[constrained] = asyncio.Event()
+        try:
+            return await self._negotiate(state.transport, request, accepted)
+        finally:
+            accepted.set()
+
+    async def is_up(self, seconds: float) -> bool:
         """Whether a server answers, if only to say that it does not know what we ask.
 
-        A proxy that stands in front of nobody says so with a status of its own.
+        A proxy without a server behind it says so with a status of its own.
         """
+        transport = self._loops.get().transport
         try:
-            async with asyncio.timeout(seconds), self._wire().to.ask("/models", None) as answer:
-                return answer.status not in (502, 503, 504)
-        except (TimeoutError, WireError, LLMError):
+            async with asyncio.timeout(seconds), transport.send("/models", None) as response:
+                return response.status not in (502, 503, 504)
+        except (TimeoutError, TransportError, LLMError):
             return False
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
-        wire = self._wires.pop(asyncio.get_running_loop(), None)
-        if wire is not None:
-            await wire.to.aclose()
+        state = self._loops.pop()
+        if state is not None:
+            await state.transport.aclose()
 
-    def _wire(self) -> _Wire:
-        loop = asyncio.get_running_loop()
-        for old in [*self._wires]:  # a copy: another thread may have its own loop here
-            if old.is_closed():
-                self._wires.pop(old, None)
-        if loop not in self._wires:
-            self._wires[loop] = self._connect()
-        return self._wires[loop]
-
-    def _connect(self) -> _Wire:
+    def _connect(self) -> _LoopState:
         if self._given_key is None:
             self._key = find_key(self.url) or ""
         elif self._key:
             check_key(self._key, self.url)
-        return _Wire(new_wire(self.url, self._key, self.limits))
-
-    async def _answer(self, wire: _Wire, group: _Group) -> list[Reply | BaseException]:
-        """Answer all who ask the same: together where the server can, the rest one by one."""
-        await asyncio.sleep(0)  # whoever asks the same at this moment joins
-        wire.close(group)
-        if len(group.members) == 1:
-            return [(await self._ask(wire, group.members[0], 1))[0]]
-        order = sorted(range(len(group.members)), key=lambda i: group.members[i].draw)
-        asked = [group.members[i] for i in order]
-        together: list[Reply] = []
-        # The likeliest reply several times over is something that servers refuse to give.
-        if asked[0].temperature > 0 and "n" not in self._spoken.refused:
-            together = await self._ask(wire, asked[0], len(asked))
-        alone = (self._ask(wire, request, 1) for request in asked[len(together) :])
-        singly = await asyncio.gather(*alone, return_exceptions=True)
-        answers = [*together, *(a if isinstance(a, BaseException) else a[0] for a in singly)]
-        return [answers[order.index(i)] for i in range(len(order))]
-
-    async def _ask(self, wire: _Wire, request: Request, n: int) -> list[Reply]:
-        """Ask once the first request of this shape was heard: that one finds out what works."""
-        shape = (request.constraint is not None, n > 1)
-        if shape in wire.heard:
-            with suppress(TimeoutError):  # a silent server must not make them wait one by one
-                async with asyncio.timeout(_HEAR_SECONDS):
-                    await wire.heard[shape].wait()
-            return await self._negotiate(wire, request, n)
-        heard = wire.heard[shape] = asyncio.Event()
-        try:
-            return await self._negotiate(wire, request, n, heard)
-        finally:
-            heard.set()
+        return _LoopState(open_transport(self.url, self._key, self.limits))
 
     async def _negotiate(
-        self, wire: _Wire, request: Request, n: int, heard: asyncio.Event | None = None
-    ) -> list[Reply]:
-        """Ask, and leave out what the server refuses; fewer than ``n`` replies: it cannot do that.
+        self, transport: Transport, request: Request, accepted: asyncio.Event
+    ) -> Reply:
+        """Ask, and leave out what the server refuses: for good only once that has helped.
 
-        A part is left out for good only once that has helped.
+        These few extra requests, at most 8, are not attempts in the ledger.
         """
-        dialect, first = self._spoken, None
+        dialect, first = self._dialect, None
         while True:
-            asked = _Asked(request, n, dialect, dialect.parts(request, n), heard)
             try:
-                return await self._exchange(wire, asked)
-            except _Refusal as error:
-                refusal = error
-            first = first or refusal
-            part = refusal.part
-            if part is None:
-                raise first.error
-            if part == "n":
-                self._dialect = self._spoken.without("n")
-                return []
-            dialect = dialect.without(part)
+                return await self._exchange(transport, request, dialect, accepted)
+            except _Refusal as refusal:
+                first = first or refusal.error
+                if refusal.part is None:
+                    raise first from None
+                dialect = dialect.without(refusal.part)
 
-    async def _exchange(self, wire: _Wire, asked: _Asked) -> list[Reply]:
-        """Send one HTTP request and read the answer, within the limits."""
+    async def _exchange(
+        self, transport: Transport, request: Request, dialect: Dialect, accepted: asyncio.Event
+    ) -> Reply:
+        """Send one HTTP request and read the response, within the limits."""
         started = time.monotonic()
-        reading = Reading(asked.request, asked.n, self.limits.bytes)
+        reader = ReplyReader(request, self.limits.bytes)
         problem: Exception | None = None
-        body = asked.dialect.body(self.model, asked.request, asked.n, asked.parts)
+        parts = dialect.parts(request)
+        body = json.dumps(dialect.body(self.model, request, parts)).encode()
         try:
             async with (
                 asyncio.timeout(self.limits.seconds),
-                wire.to.ask("/chat/completions", json.dumps(body).encode()) as answer,
+                transport.send("/chat/completions", body) as response,
             ):
-                await self._check_status(answer, asked)
-                self._heard(asked)
-                await self._read(answer, reading)
+                await self._check_status(response, dialect, parts)
+                self._dialect = self._dialect.learn(dialect, parts)
+                accepted.set()
+                await self._read(response, reader)
         except TimeoutError:
             problem = LLMFailure(f"no answer in {self.limits.seconds:g} s")
-            reading.stop("time")
-        except WireError as error:
-            problem = self._explained(error)
-        if problem is not None and not reading.complete:
+            reader.stop("time")
+        except ConnectTimeout:
+            problem = LLMFailure(f"no connection to {self.url} in {self.limits.connect:g} s")
+        except ReadTimeout:
+            problem = LLMFailure(f"no sign of life for {self.limits.silence:g} s")
+        except TransportError as error:
+            said = self._quoted(str(error))
+            problem = LLMFailure(f"the connection to {self.url} failed ({said})")
+        # A reply that we cut is a reply, and is charged; a stream that breaks is a failure.
+        if problem is not None and not reader.complete:
             raise problem
-        self._note(asked, reading)
-        replies = reading.replies(time.monotonic() - started, self.model)
-        return [self._without_key(reply) for reply in replies]
+        if not reader.cut:
+            self._seen["stream"] = reader.streamed
+            self._seen["stream_usage"] = reader.streamed and bool(reader.usage)
+            self._seen["cached_tokens"] = reader.cached_tokens is not None
+        reply = reader.reply(time.monotonic() - started, self.model)
+        if not self._key:
+            return reply
+        return replace(reply, text=self._hidden(reply.text), model=self._hidden(reply.model))
 
-    async def _read(self, answer: HttpAnswer, reading: Reading) -> None:
-        kind = answer.headers.get("content-type", "").lower()
+    async def _read(self, response: HttpResponse, reader: ReplyReader) -> None:
+        kind = response.headers.get("content-type", "").lower()
         if "text/html" in kind:
             raise LLMError(
                 f"{self.url} answers with a web page: is it the address of the API (…/v1)?"
             )
-        reading.begin(streamed="text/event-stream" in kind)
-        while not reading.enough and (piece := await answer.more()):
-            reading.feed(piece)
-        if reading.done:
-            await _let_end(answer)
-        if answer.cut:
-            reading.stop("bytes")
-        reading.end()
-        if reading.error is not None:
-            said = self._quiet(says(reading.error)[0])
+        reader.begin(streamed="text/event-stream" in kind)
+        while not reader.enough and (piece := await response.read()):
+            reader.feed(piece)
+        if reader.done:
+            # Read what little follows the last event, so that the connection can be used again.
+            with suppress(TimeoutError, TransportError):
+                async with asyncio.timeout(_DRAIN_SECONDS):
+                    while await response.read():
+                        pass
+        if response.truncated:
+            reader.stop("bytes")
+        reader.end()
+        if reader.error is not None:
+            said = self._quoted(error_details(reader.error)[0])
             raise LLMFailure(f"the server broke off: {said}", alive=True)
-        if not reading.complete:
+        if not reader.complete:
             raise LLMFailure("the connection was cut in the middle of the reply", alive=True)
 
-    def _heard(self, asked: _Asked) -> None:
-        spoken = self._spoken
-        if not (spoken.taken.issuperset(asked.parts) and asked.dialect is spoken):
-            self._dialect = spoken.learn(asked.dialect, asked.parts)
-        if asked.heard is not None:
-            asked.heard.set()
-
-    def _note(self, asked: _Asked, reading: Reading) -> None:
-        if reading.cut:
-            return
-        self._seen["stream"] = reading.streamed
-        self._seen["stream_usage"] = reading.streamed and bool(reading.usage)
-        self._seen["cached_tokens"] = reading.cached is not None
-        if len(reading.choices) < asked.n:
-            self._dialect = self._spoken.without("n")
-
-    def _explained(self, error: WireError) -> LLMFailure:
-        if isinstance(error, NoConnection):
-            return LLMFailure(f"no connection to {self.url} in {self.limits.connect:g} s")
-        if isinstance(error, Silence):
-            return LLMFailure(f"no sign of life for {self.limits.silence:g} s")
-        return LLMFailure(f"the connection to {self.url} failed ({self._quiet(str(error))})")
-
-    async def _check_status(self, answer: HttpAnswer, asked: _Asked) -> None:
-        """Raise what a server's answer means that is no reply."""
-        if answer.headers.get("content-encoding", "identity") != "identity":
+    async def _check_status(
+        self, response: HttpResponse, dialect: Dialect, parts: tuple[str, ...]
+    ) -> None:
+        """Raise the error that a response stands for, if it is no reply."""
+        status, headers = response.status, response.headers
+        if headers.get("content-encoding", "identity") != "identity":
             # It could unfold to any size.
-            raise WireError("it compresses its answers, though asked not to")
-        if 200 <= answer.status < 300:
+            raise TransportError("it compresses its answers, though asked not to")
+        if 200 <= status < 300:
             return
-        reason, param, code = says(await _complaint(answer))
-        problem = self._problem(answer.status, code, self._quiet(reason), answer.headers)
-        if answer.status not in _NEGOTIABLE or _TOO_LONG.search(reason):
+        text = b""
+        while len(text) < _LONGEST_ERROR and (piece := await response.read()):
+            text += piece
+        try:
+            told = json.loads(text)
+        except (ValueError, RecursionError):
+            told = text.decode(errors="replace").strip()
+        reason, param, code = error_details(told)
+        quoted = self._quoted(reason)
+        problem = self._problem(response, code, f"{status}: {quoted}" if quoted else str(status))
+        if status not in _NEGOTIABLE or _TOO_LONG.search(reason):
             raise problem
         # An unknown model or address is a 404 as well, and far more often.
-        guess = answer.status != 404
-        raise _Refusal(problem, asked.dialect.blame(asked.parts, param, reason, guess=guess))
+        part = dialect.blame(parts, param, reason, guess=status != 404)
+        raise _Refusal(problem, part)
 
-    def _problem(self, status: int, code: str, reason: str, headers: Mapping[str, str]) -> LLMError:
-        said = f"{status}: {reason}" if reason else str(status)
-        variable = key_variable(self.url)
+    def _problem(self, response: HttpResponse, code: str, said: str) -> LLMError:
+        status, headers = response.status, response.headers
         if status in (401, 403):
+            variable = key_variable(self.url)
             remedy = f"check the key in {variable}" if self._key else f"set {variable}"
             return LLMError(f"{self.url} does not let us in ({said}): {remedy}")
         if status == 404:
@@ -305,88 +251,28 @@ class OpenAIBackend(Backend):
             later = retry_after(headers)
             return LLMFailure(f"the server answers {said}", alive=True, retry_after=later)
         if status < 400:
-            to = self._quiet(headers.get("location", ""))
-            return LLMError(f"{self.url} sends us on to {to or 'nowhere'}: give that address")
+            # Not followed: a redirect must not decide where a key goes.
+            to = self._quoted(headers.get("location", "")) or "nowhere"
+            return LLMError(f"{self.url} redirects to {to}: give that address")
         return LLMRefused(f"{self.name} refuses the request ({said})")
 
     def _hidden(self, text: str) -> str:
         """Take the key out of what a server says: some repeat the request."""
         return text.replace(self._key, "***") if self._key else text
 
-    def _without_key(self, reply: Reply) -> Reply:
-        if not self._key:
-            return reply
-        return replace(reply, text=self._hidden(reply.text), model=self._hidden(reply.model))
-
-    def _quiet(self, text: str) -> str:
+    def _quoted(self, text: str) -> str:
         """Return what a server said, fit for a message: without the key, in one short line."""
         text = self._hidden(text)
         line = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
         return line if len(line) <= 200 else f"{line[:199]}…"
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """One HTTP request: what is asked, how often, how, and who waits to learn that it works."""
-
-    request: Request
-    n: int
-    dialect: Dialect
-    parts: tuple[str, ...]
-    heard: asyncio.Event | None
-
-
 @dataclass(eq=False)
-class _Group:
-    """Requests that differ in nothing but their draw, and the task that answers them all."""
+class _LoopState:
+    """What belongs to one event loop; `accepted` is set once the server took such a request."""
 
-    alike: Hashable
-    holds: Constraint | None
-    members: list[Request] = field(default_factory=list)
-    waiting: int = 0
-    abandoned: bool = False
-    task: asyncio.Task[list[Reply | BaseException]] | None = None
-
-    async def reply_to(self, request: Request) -> Reply:
-        """Join, and wait; who is cancelled leaves the others be, and the last one ends the work."""
-        assert self.task is not None
-        place = len(self.members)
-        self.members.append(request)
-        self.waiting += 1
-        try:
-            answer = (await asyncio.shield(self.task))[place]
-        finally:
-            self.waiting -= 1
-            if not self.waiting and not self.task.done():
-                self.abandoned = True
-                self.task.cancel()
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-
-@dataclass(eq=False)
-class _Wire:
-    """What belongs to one event loop: the connections, and who waits for what."""
-
-    to: Wire
-    groups: dict[Hashable, _Group] = field(default_factory=dict)
-    heard: dict[tuple[bool, bool], asyncio.Event] = field(default_factory=dict)
-
-    def group_of(self, request: Request) -> _Group:
-        """Return those who ask the same at this moment, or a new group."""
-        # A digest of everything would cost more than sending the request.
-        alike = (request.messages, request.k, request.temperature, request.seed, request.max_tokens)
-        group = self.groups.get(alike)
-        joins = group and not group.abandoned and group.holds == request.constraint
-        if group is None or not joins:
-            group = self.groups[alike] = _Group(alike, request.constraint)
-        return group
-
-    def close(self, group: _Group) -> None:
-        """Let nobody join any more."""
-        if self.groups.get(group.alike) is group:
-            del self.groups[group.alike]
+    transport: Transport
+    accepted: dict[bool, asyncio.Event] = field(default_factory=dict)
 
 
 class _Refusal(Exception):
@@ -396,22 +282,3 @@ class _Refusal(Exception):
         super().__init__(str(error))
         self.error = error
         self.part = part
-
-
-async def _let_end(answer: HttpAnswer) -> None:
-    """Read what little follows the last event, so that the connection can be used again."""
-    with suppress(TimeoutError, WireError):
-        async with asyncio.timeout(_DRAIN_SECONDS):
-            while await answer.more():
-                pass
-
-
-async def _complaint(answer: HttpAnswer) -> object:
-    """Return the body of an answer that is no reply, as JSON where it is."""
-    text = b""
-    while len(text) < _LONGEST_COMPLAINT and (piece := await answer.more()):
-        text += piece
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text.decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""What an OpenAI-style server is asked, and how to ask for less when it refuses a part.
+"""The body of a request to an OpenAI-style server, and what to leave out when it refuses a part.
 
 Servers agree on the messages and differ in the rest. We send every part, leave out the one that a
 server refuses, and remember that.
@@ -15,16 +15,14 @@ from waysout.llm.base import Request
 
 # Without a hint which part was meant they are left out in this order: those that cost the least to
 # lose, and that servers refuse most, first.
-PARTS = ("n", "max_length", "json_schema", "json_object", "stream_options", "seed", "max_tokens",
+PARTS = ("max_length", "json_schema", "json_object", "stream_options", "seed", "max_tokens",
          "max_completion_tokens", "temperature", "stream")  # fmt: skip
 
 _LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
-_FORMATS = frozenset({"json_schema", "json_object"})
-
 _FORMAT = "response_format|json_schema|json_object|guided|grammar|structured.?output"
 _LIMIT = "max_(?:completion_)?tokens"
+# How servers name a part that they refuse.
 _NAMES = {
-    "n": r"['\"`]n['\"`]|\bn\s*[=<>!]|\bn must\b|(?:only|just|exactly) one (?:choice|completion)",
     "max_length": "maxLength",
     "json_schema": _FORMAT,
     "json_object": _FORMAT,
@@ -49,7 +47,6 @@ class Capabilities:
     json_object: bool | None = None
     seed: bool | None = None
     temperature: bool | None = None
-    n: bool | None = None
     stream: bool | None = None
     stream_usage: bool | None = None
     cached_tokens: bool | None = None
@@ -63,31 +60,54 @@ class Dialect:
     refused: frozenset[str] = frozenset()
     taken: frozenset[str] = frozenset()
 
-    def parts(self, request: Request, n: int = 1) -> tuple[str, ...]:
+    @classmethod
+    def first(cls, openai: bool, *, stream: bool = True) -> Dialect:
+        """Return what to begin with.
+
+        Small servers ignore ``max_completion_tokens`` in silence, and then nothing bounds a reply;
+        OpenAI's own models refuse ``max_tokens``, and some of them the length of a text in a
+        schema.
+        """
+        refused = {"max_tokens", "max_length"} if openai else set()
+        return cls(frozenset(refused if stream else refused | {"stream"}))
+
+    def parts(self, request: Request) -> tuple[str, ...]:
         """Return the optional parts of a request that this server gets."""
-        schema = _schema(request)
-        left_out = set(self.refused) | (set() if n > 1 else {"n"})
+        schema = request.constraint.json_schema if request.constraint else None
+        left_out = set(self.refused)
         if schema is None:
-            left_out |= _FORMATS
+            left_out |= {"json_schema", "json_object"}
         for rivals in (("json_schema", "json_object"), ("max_tokens", "max_completion_tokens")):
             if rivals[0] not in left_out:
                 left_out.add(rivals[1])
-        if "json_schema" in left_out or ("max_length" not in left_out and not _has_length(schema)):
+        if "json_schema" in left_out or schema == _without_lengths(schema):
             left_out.add("max_length")
         if "stream" in left_out:
             left_out.add("stream_options")
         return tuple(part for part in PARTS if part not in left_out)
 
-    def body(
-        self, model: str, request: Request, n: int = 1, parts: tuple[str, ...] | None = None
-    ) -> dict[str, Any]:
-        """Return the body of a request, as JSON has it."""
-        messages = [{"role": m.role, "content": m.content} for m in request.messages]
-        body: dict[str, Any] = {"model": model, "messages": messages}
-        parts = self.parts(request, n) if parts is None else parts
-        for part in parts:
-            body |= _fragment(part, request, n, parts)
-        return body
+    def body(self, model: str, request: Request, parts: tuple[str, ...]) -> dict[str, Any]:
+        """Return the body of a request with these parts, as JSON has it."""
+        body: dict[str, Any] = {
+            "model": model,
+            "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+        }
+        if "json_schema" in parts and request.constraint:
+            schema: Any = request.constraint.json_schema
+            schema = schema if "max_length" in parts else _without_lengths(schema)
+            named = {"name": "candidates", "strict": True, "schema": schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
+        elif "json_object" in parts:
+            body["response_format"] = {"type": "json_object"}
+        values = {
+            "stream_options": {"include_usage": True},
+            "seed": request.sampling_seed,
+            "max_tokens": request.max_tokens,
+            "max_completion_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "stream": True,
+        }
+        return body | {part: value for part, value in values.items() if part in parts}
 
     def without(self, part: str) -> Dialect:
         """Return the dialect that leaves a part out."""
@@ -95,6 +115,8 @@ class Dialect:
 
     def learn(self, tried: Dialect, parts: tuple[str, ...]) -> Dialect:
         """Take over what a request showed that was answered with these parts."""
+        if tried is self and self.taken.issuperset(parts):
+            return self
         refused = self.refused | tried.refused
         return Dialect(refused, (self.taken | set(parts)) - refused)
 
@@ -114,7 +136,7 @@ class Dialect:
         return untried[0] if guess and untried else None
 
     def capabilities(self, seen: Mapping[str, bool]) -> Capabilities:
-        """Sum up; ``seen`` is what replies showed."""
+        """Return what is known of the server; ``seen`` is what its replies showed."""
         names = {f.name for f in fields(Capabilities)}
         told = {p: p in self.taken for p in (self.taken | self.refused) & names}
         limits = [p for p in ("max_tokens", "max_completion_tokens") if p in self.taken]
@@ -122,57 +144,7 @@ class Dialect:
         return Capabilities(**known, max_tokens_name=limits[0] if limits else None)
 
 
-def first_dialect(openai: bool, *, stream: bool = True) -> Dialect:
-    """Return what to begin with.
-
-    Small servers ignore ``max_completion_tokens`` in silence, and then nothing bounds a reply;
-    OpenAI's own models refuse ``max_tokens``, and some of them the length of a text in a schema.
-    """
-    refused = {"max_tokens", "max_length"} if openai else set()
-    return Dialect(frozenset(refused if stream else refused | {"stream"}))
-
-
-def _schema(request: Request) -> Mapping[str, Any] | None:
-    return request.constraint.json_schema if request.constraint else None
-
-
-def _has_length(schema: Any) -> bool:
-    if isinstance(schema, dict):
-        return "maxLength" in schema or any(map(_has_length, schema.values()))
-    if isinstance(schema, list):
-        return any(map(_has_length, schema))
-    return isinstance(schema, Mapping) and _has_length(dict(schema))
-
-
 def _without_lengths(schema: Any) -> Any:
     if isinstance(schema, Mapping):
         return {k: _without_lengths(v) for k, v in schema.items() if k != "maxLength"}
     return [_without_lengths(item) for item in schema] if isinstance(schema, list) else schema
-
-
-def _fragment(part: str, request: Request, n: int, parts: tuple[str, ...]) -> dict[str, Any]:
-    match part:
-        case "max_length":
-            return {}  # within the schema
-        case "json_schema":
-            return {"response_format": {"type": part, part: _named_schema(request, parts)}}
-        case "json_object":
-            return {"response_format": {"type": part}}
-        case "stream_options":
-            return {part: {"include_usage": True}}
-        case "max_tokens" | "max_completion_tokens":
-            return {part: request.max_tokens}
-    values = {
-        "n": n,
-        "seed": request.sampling_seed,
-        "temperature": request.temperature,
-        "stream": True,
-    }
-    return {part: values[part]}
-
-
-def _named_schema(request: Request, parts: tuple[str, ...]) -> dict[str, Any]:
-    schema = _schema(request)
-    if "max_length" not in parts and _has_length(schema):
-        schema = _without_lengths(schema)
-    return {"name": "candidates", "strict": True, "schema": schema}

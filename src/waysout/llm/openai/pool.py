@@ -1,8 +1,8 @@
-"""Several servers of one model, asked as if they were one.
+"""Several servers of one model, used as one backend.
 
-Each request goes to the server with the fewest under way. One that gives no sign of life leaves, is
-looked at from time to time, and comes back. The pool tries nothing again by itself: a request that
-fails is an attempt, and `waysout.llm.call` puts it again, to a server that is still there.
+Each request goes to the server with the fewest in flight. One that gives no sign of life is left
+out, looked at from time to time, and taken back. The pool retries nothing itself, so that attempts
+are counted exactly: `waysout.llm.call` sends a failed request again, to a server that is up.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import asyncio
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from waysout.errors import InputError, LLMError, LLMFailure, LLMRefused, LLMUnreachable
-from waysout.llm import connect as connecting
-from waysout.llm.base import Backend, Form, Reply, Request
-from waysout.llm.keys import check_url, parse_target
-from waysout.llm.openai import backend as openai
-from waysout.llm.openai.backend import OpenAIBackend
+from waysout.errors import InputError, LLMError, LLMFailure, LLMRefused, LLMUnreachable, shown
+from waysout.llm.base import Backend, Form, Limits, Reply, Request
+from waysout.llm.connect import connect as connect_any
+from waysout.llm.keys import parse_target
+from waysout.llm.openai.backend import DEFAULT_LIMITS, OpenAIBackend
+from waysout.llm.openai.transport import PerLoop
 
 _PATIENCE = 40.0
 """Seconds without a sign of any server until we give up: the circuit must open within a minute."""
@@ -26,12 +26,25 @@ _SHORTEST_REST, _LONGEST_REST = 1.0, 30.0
 _LOOK_SECONDS = 3.0
 
 
-def connect(target: str, *, patience: float | None = None, **options: float | str) -> Backend:
+def connect(
+    target: str,
+    *,
+    patience: float | None = None,
+    parallel: int = 16,
+    seconds: float = DEFAULT_LIMITS.seconds,
+    silence: float = DEFAULT_LIMITS.silence,
+    stream: str = "yes",
+) -> Backend:
     """Return the backend for ``MODEL@URL`` or ``MODEL@URL,URL,…``; nothing is contacted yet."""
     first, *others = target.split(",")
-    model, _ = parse_target(first)
-    targets = [first, *(f"{model}@{check_url(url.strip())}" for url in others)]
-    servers = [openai.connect(server, **options) for server in targets]  # type: ignore[arg-type]
+    model, url = parse_target(first)
+    if stream not in ("yes", "no"):
+        raise InputError(f"stream is yes or no, not {shown(stream)}")
+    limits = Limits(seconds=float(seconds), silence=float(silence))
+    servers = [
+        OpenAIBackend(model, each.strip(), limits=limits, parallel=parallel, stream=stream == "yes")
+        for each in (url, *others)
+    ]
     if len(servers) == 1 and patience is None:
         return servers[0]
     return ServerPool(servers, patience=_PATIENCE if patience is None else float(patience))
@@ -40,9 +53,9 @@ def connect(target: str, *, patience: float | None = None, **options: float | st
 def pooled(llm: str) -> Backend:
     """Return the backend that a connection string names; a server alone is a pool of one.
 
-    A pool outlives a restart of its server, and its runs may go on with another one.
+    A pool survives a restart of its server, and a run can be resumed with another one.
     """
-    backend = connecting.connect(llm)
+    backend = connect_any(llm)
     return ServerPool([backend]) if isinstance(backend, OpenAIBackend) else backend
 
 
@@ -63,7 +76,7 @@ class ServerPool(Backend):
         # A run may be resumed with other servers: who answered is no part of its identity.
         self.name = f"openai:{models.pop()}@*"
         self.parallel = sum(server.parallel for server in servers)
-        self._boards: dict[asyncio.AbstractEventLoop, _Board] = {}
+        self._loops = PerLoop(lambda: _PoolState(self.servers, self.patience))
 
     def __repr__(self) -> str:
         return f"ServerPool({self.name!r}, {[server.url for server in self.servers]})"
@@ -78,186 +91,164 @@ class ServerPool(Backend):
 
     async def complete(self, request: Request) -> Reply:
         """Answer one request; see `Backend.complete`."""
-        board = self._board()
-        handed_in = board.now
-        seat = await board.free_seat()
-        sent = board.now
-        seat.under_way += 1
+        state = self._loops.get()
+        asked = state.now
+        server = await state.least_busy()
+        sent = state.now
+        server.in_flight += 1
         try:
-            reply = await seat.server.complete(request)
+            reply = await server.backend.complete(request)
         except LLMRefused:
-            board.heard(seat)
+            state.answered(server)
             raise
         except LLMFailure as failure:
-            raise board.failed(seat, failure, handed_in, sent) from None
+            raise state.failed(server, failure, asked, sent) from None
         except LLMError as error:
-            raise board.set_up_wrongly(seat, error) from None
+            raise state.misconfigured(server, error) from None
         finally:
-            seat.under_way -= 1
-        board.heard(seat)
+            server.in_flight -= 1
+        state.answered(server)
         return reply
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop, and look at nobody any more."""
-        board = self._boards.pop(asyncio.get_running_loop(), None)
-        if board is not None:
-            await board.aclose()
+        """Close the connections of the running event loop, and watch no server any more."""
+        state = self._loops.pop()
+        tasks = [s.watcher for s in state.servers if s.watcher is not None] if state else []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for server in self.servers:
             await server.aclose()
 
-    def _board(self) -> _Board:
-        loop = asyncio.get_running_loop()
-        for old in [*self._boards]:  # a copy: another thread may have its own loop here
-            if old.is_closed():
-                self._boards.pop(old, None)
-        if loop not in self._boards:
-            seats = [_Seat(server) for server in self.servers]
-            self._boards[loop] = _Board(seats, self.patience, loop)
-        return self._boards[loop]
-
 
 @dataclass(eq=False)
-class _Seat:
-    """One server, as it stands with one event loop."""
+class _Server:
+    """One server, as seen from one event loop."""
 
-    server: OpenAIBackend
-    under_way: int = 0
-    turn: int = 0
-    troubles: int = 0
-    """How often it let us down since its last reply."""
+    backend: OpenAIBackend
+    in_flight: int = 0
+    last_turn: int = 0
+    failures: int = 0
+    """Since its last reply."""
     rests_until: float = float("-inf")
     back_since: float = float("-inf")
-    look_out: asyncio.Task[None] | None = None
-    """Looks whether it is back; there is one while it is out."""
-    barred: bool = False
+    watcher: asyncio.Task[None] | None = None
+    """Looks whether it is back; there is one while it is left out."""
+    is_misconfigured: bool = False
     """Whether it said last that it cannot answer as it is set up."""
 
     @property
     def rest(self) -> float:
-        """How long to leave it alone."""
-        growth: int = 2 ** min(self.troubles - 1, 10)
+        """How long to leave it alone, in seconds."""
+        growth: int = 2 ** min(self.failures - 1, 10)
         return min(_LONGEST_REST, _SHORTEST_REST * growth)
 
 
-@dataclass(eq=False)
-class _Board:
-    """Who is there, as seen from one event loop."""
+class _PoolState:
+    """Which servers are up, as seen from one event loop."""
 
-    seats: Sequence[_Seat]
-    patience: float
-    loop: asyncio.AbstractEventLoop
-    answered: bool = False
-    last_heard: float = float("-inf")
-    silent_since: float = float("-inf")
-    """Since when nobody was heard though asked; of no meaning while anybody is there."""
-    last_failure: str = ""
-    somebody_back: asyncio.Event = field(default_factory=asyncio.Event)
-    turns: int = 0
+    def __init__(self, backends: Sequence[OpenAIBackend], patience: float) -> None:
+        self.servers = [_Server(backend) for backend in backends]
+        self.patience = patience
+        self.loop = asyncio.get_running_loop()
+        self.last_heard = float("-inf")
+        self.silent_since = float("-inf")
+        """Since when no server answered though asked; without meaning while one is up."""
+        self.last_failure = ""
+        self.one_is_back = asyncio.Event()
+        self.turns = 0
+        self.has_answered = False
 
     @property
     def now(self) -> float:
         return self.loop.time()
 
     @property
-    def there(self) -> list[_Seat]:
-        return [seat for seat in self.seats if seat.look_out is None]
+    def up(self) -> list[_Server]:
+        return [server for server in self.servers if server.watcher is None]
 
-    async def free_seat(self) -> _Seat:
-        """Return the least busy server; where all are out, wait for the first to come back."""
-        while not (there := self.there):
-            await self._wait()
-        rested = [seat for seat in there if seat.rests_until <= self.now]
-        seat = min(rested or there, key=lambda seat: (seat.under_way, seat.turn))
+    async def least_busy(self) -> _Server:
+        """Return the least busy server; where none is up, wait for the first to come back."""
+        while not (up := self.up):
+            if self._patience_left <= 0:
+                raise self._unreachable()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience_left):
+                    await self.one_is_back.wait()
+        rested = [server for server in up if server.rests_until <= self.now]
+        server = min(rested or up, key=lambda server: (server.in_flight, server.last_turn))
         self.turns += 1
-        seat.turn = self.turns
-        return seat
-
-    async def _wait(self) -> None:
-        left = self._patience_left
-        if left <= 0:
-            raise self._unreachable()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(left):
-                await self.somebody_back.wait()
+        server.last_turn = self.turns
+        return server
 
     @property
     def _patience_left(self) -> float:
         return self.silent_since + self.patience - self.now
 
     def _unreachable(self) -> LLMUnreachable:
-        who = self.seats[0].server.url if len(self.seats) == 1 else f"{len(self.seats)} servers"
+        count = len(self.servers)
+        who = self.servers[0].backend.url if count == 1 else f"{count} servers"
         return LLMUnreachable(
-            f"no sign of life from {who}, and {self.patience:g} s are enough: {self.last_failure}"
+            f"no sign of life from {who} for {self.patience:g} s: {self.last_failure}"
         )
 
-    def heard(self, seat: _Seat) -> None:
+    def answered(self, server: _Server) -> None:
         """Note that a server has answered a request."""
-        self.answered = True
+        self.has_answered = True
         self._sign_of_life()
-        seat.troubles, seat.barred = 0, False
+        server.failures, server.is_misconfigured = 0, False
 
-    def failed(self, seat: _Seat, failure: LLMFailure, handed_in: float, sent: float) -> LLMError:
-        """Note a failure, and return what the one who asked is told."""
+    def failed(self, server: _Server, failure: LLMFailure, asked: float, sent: float) -> LLMError:
+        """Note a failure, and return the error to raise."""
         if failure.alive:
             self._sign_of_life()
-            self._let_rest(seat, failure.retry_after)
-        elif sent >= seat.back_since:  # else it hung on a connection from before it came back
+            if server.rests_until <= self.now:  # others that are in flight there fail alike
+                server.failures += 1
+                asks = failure.retry_after
+                server.rests_until = self.now + (server.rest if asks is None else asks)
+        elif sent >= server.back_since:  # else it hung on a connection from before it came back
             self.last_failure = str(failure)
-            self._lost(seat, sent)
-        if not self.there and self._patience_left <= 0:
+            if server.watcher is None:
+                server.failures += 1
+                self._leave_out(server, server.rest)
+                if not self.up:
+                    self.silent_since = max(sent, self.last_heard)
+        if not self.up and self._patience_left <= 0:
             return self._unreachable()
-        others = [other for other in self.there if other is not seat]
-        alive = failure.alive or bool(others) or self.last_heard >= handed_in
-        # With somebody else to ask there is nothing to wait for.
+        others = [other for other in self.up if other is not server]
+        alive = failure.alive or bool(others) or self.last_heard >= asked
+        # With another server to ask there is nothing to wait for.
         ready = any(other.rests_until <= self.now for other in others)
         later = None if ready else failure.retry_after
         return LLMFailure(str(failure), alive=alive, retry_after=later)
 
-    def set_up_wrongly(self, seat: _Seat, error: LLMError) -> LLMError:
-        """Let a server go that cannot answer as it is set up, if there are others that do."""
+    def misconfigured(self, server: _Server, error: LLMError) -> LLMError:
+        """Leave out a server that cannot answer as it is set up, if there are others that do."""
         self._sign_of_life()
-        if not self.answered or all(other is seat or other.barred for other in self.seats):
+        others = [other for other in self.servers if other is not server]
+        if not self.has_answered or all(other.is_misconfigured for other in others):
             return error
-        if not seat.barred:
-            seat.barred = True
-            warnings.warn(f"the other servers go on alone: {error}", stacklevel=2)
-        self._let_go(seat, _LONGEST_REST)
+        if not server.is_misconfigured:
+            server.is_misconfigured = True
+            warnings.warn(f"continuing with the other servers: {error}", stacklevel=2)
+        self._leave_out(server, _LONGEST_REST)
         return LLMFailure(str(error), alive=True)
-
-    def _let_rest(self, seat: _Seat, asked: float | None) -> None:
-        if seat.rests_until <= self.now:  # those that were under way with it fail alike
-            seat.troubles += 1
-            seat.rests_until = self.now + (seat.rest if asked is None else asked)
-
-    def _lost(self, seat: _Seat, sent: float) -> None:
-        if seat.look_out is None:
-            seat.troubles += 1
-            self._let_go(seat, seat.rest)
-            if not self.there:
-                self.silent_since = max(sent, self.last_heard)
 
     def _sign_of_life(self) -> None:
         self.last_heard = self.silent_since = self.now
 
-    def _let_go(self, seat: _Seat, rest: float) -> None:
-        if seat.look_out is None:
-            self.somebody_back.clear()
-            seat.look_out = self.loop.create_task(self._look_out_for(seat, rest))
+    def _leave_out(self, server: _Server, rest: float) -> None:
+        async def watch(rest: float) -> None:
+            while True:
+                await asyncio.sleep(rest)
+                if await server.backend.is_up(_LOOK_SECONDS):
+                    break
+                rest = min(_LONGEST_REST, 2 * rest)
+            self._sign_of_life()
+            server.back_since = self.now
+            server.watcher = None
+            self.one_is_back.set()
 
-    async def _look_out_for(self, seat: _Seat, rest: float) -> None:
-        while True:
-            await asyncio.sleep(rest)
-            if await seat.server.is_there(_LOOK_SECONDS):
-                break
-            rest = min(_LONGEST_REST, 2 * rest)
-        self._sign_of_life()
-        seat.back_since = self.now
-        seat.look_out = None
-        self.somebody_back.set()
-
-    async def aclose(self) -> None:
-        """Look at nobody any more."""
-        tasks = [seat.look_out for seat in self.seats if seat.look_out is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if server.watcher is None:
+            self.one_is_back.clear()
+            server.watcher = self.loop.create_task(watch(rest))

@@ -1,7 +1,7 @@
-"""What an OpenAI-style server answers, read as it comes: a stream of events, or one JSON object.
+"""Read what an OpenAI-style server answers: a stream of events, or one JSON object.
 
 Nothing here trusts the server: every field may be missing or of another type, and text beyond the
-cap is dropped as it arrives.
+limit is dropped as it arrives.
 """
 
 from __future__ import annotations
@@ -20,65 +20,34 @@ from waysout.llm.base import Finish, Reply, Request, Usage
 _FINISHES: Mapping[str, Finish] = {"length": "length", "content_filter": "filtered"}
 
 
-@dataclass(slots=True)
-class Choice:
-    """One of the replies to a request, as far as it has come."""
-
-    room: int
-    pieces: list[str] = field(default_factory=list)
-    unseen: int = 0  # bytes of reasoning, which cost tokens but are no part of the reply
-    finish: str = ""
-    cut: Finish | None = None
-
-    def add(self, delta: Mapping[str, Any]) -> None:
-        """Take in the next piece; what does not fit is dropped, and nothing is kept after it."""
-        thought = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
-        self.unseen += _size(thought)
-        self._keep(_text(delta.get("content")) or _text(delta.get("refusal")))
-
-    def _keep(self, piece: str) -> None:
-        if self.cut is None:
-            size = _size(piece)
-            self.pieces.append(_within(piece, self.room))
-            self.cut = "bytes" if size > self.room else None
-            self.room -= size
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more of this one is to come."""
-        return self.cut is not None or self.finish != ""
-
-    @property
-    def text(self) -> str:
-        """What was said; a refusal is a reply like any other."""
-        return _repaired("".join(self.pieces))
-
-
 @dataclass
-class Reading:
-    """One answer of a server to a request for ``n`` choices, taken in piece by piece."""
+class ReplyReader:
+    """Collects the reply to a request from the pieces of a response, up to ``max_bytes``."""
 
     request: Request
-    n: int
-    cap: int
+    max_bytes: int
     streamed: bool = False
-    choices: dict[int, Choice] = field(default_factory=dict)
     usage: Mapping[str, Any] = field(default_factory=dict)
-    model: str = ""
     error: object = None
     done: bool = False
+    cut: Finish | None = None
+    """Why we did not read it to its end."""
 
     def __post_init__(self) -> None:
         self._rest = bytearray()
-        self._begun = False
+        self._begun = self._has_choice = False
+        self._pieces: list[str] = []
+        self._unseen = 0  # bytes of reasoning, which cost tokens but are no part of the reply
+        self._finish = self._model = ""
+        self._room = self.max_bytes
 
     def begin(self, *, streamed: bool) -> None:
-        """Take note that an answer has begun, and in which form."""
+        """Note that a response has begun, and in which form."""
         self._begun = True
         self.streamed = streamed
 
     def feed(self, chunk: bytes) -> None:
-        """Take in what has arrived."""
+        """Take the next piece of the response."""
         self._rest += chunk
         if self.streamed and b"\n" in chunk:
             *lines, self._rest = self._rest.split(b"\n")
@@ -86,7 +55,7 @@ class Reading:
                 self._line(bytes(line))
 
     def end(self) -> None:
-        """Take note that no more will arrive."""
+        """Note that the response has ended."""
         if self.done:
             return
         body = bytes(self._rest)
@@ -98,66 +67,51 @@ class Reading:
             return
         self.done = True
         self._event(_json(body))
-        if not self.choices and self.error is None:
-            self._choice(0).add({"content": body.decode(errors="replace")})
+        if not self._has_choice and self.error is None:
+            self._add({"content": body.decode(errors="replace")})
 
     def stop(self, why: Finish) -> None:
-        """Cut the answer here: what has come so far is the reply, if an answer has begun at all."""
+        """Cut the response here: the text so far is the reply, if a response has begun at all."""
         if self.done or not self._begun:
             return
         self.done = True
         if not self.streamed:
-            self._choice(0).add({"content": bytes(self._rest).decode(errors="replace")})
-        for choice in [self._choice(0), *self.choices.values()]:
-            choice.cut = choice.cut or (None if choice.over else why)
-
-    @property
-    def cut(self) -> bool:
-        """Whether we did not let it end."""
-        return any(choice.cut for choice in self.choices.values())
+            self._add({"content": bytes(self._rest).decode(errors="replace")})
+        self.cut = self.cut or (None if self._finish else why)
 
     @property
     def enough(self) -> bool:
         """Whether reading on would bring nothing that is kept."""
-        return self.error is not None or self.done or (self.cut and self._all_over)
+        return self.error is not None or self.done or self.cut is not None
 
     @property
     def complete(self) -> bool:
-        """Whether there is a reply: the answer came to its end, or was cut by us."""
-        return self.error is None and (self.done or self._all_over)
+        """Whether there is a reply: the response came to its end, or was cut by us."""
+        over = self.done or self.cut is not None or self._finish != ""
+        return self.error is None and over
 
     @property
-    def _all_over(self) -> bool:
-        return len(self.choices) == self.n and all(c.over for c in self.choices.values())
-
-    def replies(self, latency: float, model: str) -> list[Reply]:
-        """Return the replies that came, in the order of their choices: at least one."""
-        self._choice(0)
-        choices = [self.choices[index] for index in sorted(self.choices)]
-        name = _printable(self.model, 200) or model
-        return [
-            Reply(c.text, usage, latency, c.cut or _FINISHES.get(c.finish, "stop"), name)
-            for c, usage in zip(choices, self._usages(choices), strict=True)
-        ]
-
-    def _usages(self, choices: list[Choice]) -> list[Usage]:
-        """Share out what the server counted for all choices together."""
-        tokens_in = _count(self.usage.get("prompt_tokens"))
-        tokens_out = _count(self.usage.get("completion_tokens"))
-        wrote = any(c.text or c.unseen for c in choices)
-        if not tokens_in or tokens_out is None or (wrote and not tokens_out):
-            return [self.request.most_usage(c.text, c.unseen) for c in choices]
-        counts = (tokens_in, tokens_out, min(self.cached or 0, tokens_in))
-        shares = zip(*(_shared(count, len(choices)) for count in counts), strict=True)
-        return [Usage(*share) for share in shares]
-
-    @property
-    def cached(self) -> int | None:
+    def cached_tokens(self) -> int | None:
         """How much of the prompt the server had in its cache; ``None``: it does not tell."""
         details = self.usage.get("prompt_tokens_details")
         told = details.get("cached_tokens") if isinstance(details, dict) else None
-        told = self.usage.get("prompt_cache_hit_tokens") if told is None else told
-        return _count(told)
+        return _count(self.usage.get("prompt_cache_hit_tokens") if told is None else told)
+
+    def reply(self, latency: float, model: str) -> Reply:
+        """Return the reply; a refusal is a reply like any other."""
+        # Join the halves of characters that came in two pieces; replace those that stayed alone.
+        halves = "".join(self._pieces).encode("utf-16", "surrogatepass")
+        text = halves.decode("utf-16", "replace")
+        tokens_in = _count(self.usage.get("prompt_tokens"))
+        tokens_out = _count(self.usage.get("completion_tokens"))
+        wrote = bool(text or self._unseen)
+        if not tokens_in or tokens_out is None or (wrote and not tokens_out):
+            usage = self.request.most_usage(text, self._unseen)
+        else:
+            usage = Usage(tokens_in, tokens_out, min(self.cached_tokens or 0, tokens_in))
+        name = "".join(c for c in self._model[:200] if c.isprintable())
+        finish = self.cut or _FINISHES.get(self._finish, "stop")
+        return Reply(text, usage, latency, finish, name or model)
 
     def _line(self, line: bytes) -> None:
         line = line.strip()
@@ -173,36 +127,37 @@ class Reading:
             return
         if event.get("error"):
             self.error = event["error"]
-        self.model = _text(event.get("model")) or self.model
+        self._model = _text(event.get("model")) or self._model
         self.usage = event["usage"] if isinstance(event.get("usage"), dict) else self.usage
         choices = event.get("choices")
-        for part in choices if isinstance(choices, list) else ():
-            if isinstance(part, dict):
-                self._take(part)
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and choice.get("index", 0) == 0:
+                said = choice.get("delta") or choice.get("message")
+                self._add(said if isinstance(said, dict) else {})
+                self._finish = _text(choice.get("finish_reason")) or self._finish
 
-    def _take(self, part: Mapping[str, Any]) -> None:
-        index = _count(part.get("index", 0))
-        if index is None or index >= self.n:
-            return
-        choice = self._choice(index)
-        said = part.get("delta") or part.get("message")
-        choice.add(said if isinstance(said, dict) else {})
-        choice.finish = _text(part.get("finish_reason")) or choice.finish
+    def _add(self, delta: Mapping[str, Any]) -> None:
+        """Take the next piece of text; what does not fit is dropped, and nothing kept after it."""
+        self._has_choice = True
+        thought = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
+        self._unseen += len(_bytes(thought))
+        if self.cut is None:
+            piece = _text(delta.get("content")) or _text(delta.get("refusal"))
+            data = _bytes(piece)
+            fits = len(data) <= self._room
+            self._pieces.append(piece if fits else data[: self._room].decode("utf-8", "ignore"))
+            self.cut = None if fits else "bytes"
+            self._room -= len(data)
 
-    def _choice(self, index: int) -> Choice:
-        if index not in self.choices:
-            self.choices[index] = Choice(self.cap)
-        return self.choices[index]
 
-
-def says(body: object) -> tuple[str, str, str]:
+def error_details(body: object) -> tuple[str, str, str]:
     """Return the message, the parameter and the code in an error, whatever its form."""
     if isinstance(body, list) and len(body) == 1:
-        return says(body[0])
+        return error_details(body[0])
     if not isinstance(body, dict):
         return (body if isinstance(body, str) else json.dumps(body)), "", ""
     if isinstance(body.get("error"), dict):
-        return says(body["error"])
+        return error_details(body["error"])
     message = body.get("message") or body.get("detail") or body.get("error") or body
     text = message if isinstance(message, str) else json.dumps(message)
     code = f"{body.get('code', '')} {body.get('type', '')}"
@@ -233,11 +188,6 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _shared(total: int, among: int) -> list[int]:
-    each, left = divmod(total, among)
-    return [each + (i < left) for i in range(among)]
-
-
 def _count(value: object) -> int | None:
     sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
     return value if isinstance(value, int) and sound else None
@@ -245,29 +195,3 @@ def _count(value: object) -> int | None:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(_bytes(text))
-
-
-def _within(text: str, most: int) -> str:
-    """Return as much of the beginning of a text as fits into so many bytes.
-
-    >>> _within("añb", 2), _within("añb", 3)
-    ('a', 'añ')
-    """
-    return text if _size(text) <= most else _bytes(text)[:most].decode("utf-8", "ignore")
-
-
-def _repaired(text: str) -> str:
-    """Join the halves of characters that came in two pieces; replace those that stayed alone.
-
-    >>> _repaired("\\ud83d\\ude42 \\ud83d")
-    '🙂 �'
-    """
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _printable(text: str, most: int) -> str:
-    return "".join(c for c in text[:most] if c.isprintable())

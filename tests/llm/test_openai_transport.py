@@ -31,10 +31,10 @@ from scripted_server import (
 from waysout.errors import LLMError, LLMFailure, LLMRefused
 from waysout.llm.base import Limits, Message, Reply, Request
 from waysout.llm.check import check_backend
-from waysout.llm.openai import wire as openai_wire
+from waysout.llm.openai import transport
 from waysout.llm.openai.backend import OpenAIBackend
-from waysout.llm.openai.http1 import Direct
-from waysout.llm.openai.wire import _headers, new_wire
+from waysout.llm.openai.http1 import Http1Transport
+from waysout.llm.openai.transport import _headers, open_transport
 
 SECRET = "sk-very-secret-0123456789"
 REQUEST = Request((Message("user", "hi"),), max_tokens=50)
@@ -53,7 +53,7 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def by_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask servers of this machine as if they were behind a proxy."""
-    monkeypatch.setattr(openai_wire, "_has_proxy", lambda url: True)
+    monkeypatch.setattr(transport, "_has_proxy", lambda url: True)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_proxy_and_certificates_need_the_client(
     if proxy:
         monkeypatch.setenv("http_proxy", proxy)
         monkeypatch.setenv("no_proxy", spared)
-    assert isinstance(new_wire(url, "", QUICK), Direct) == direct
+    assert isinstance(open_transport(url, "", QUICK), Http1Transport) == direct
 
 
 def test_openai_alone_is_told_the_organization(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_the_client_brings_a_reply(answer: Answer) -> None:
         (status(429), "429: scripted", LLMFailure),
         (status(404), "no model", LLMError),
         (raw(b"x" * 5_000_000, "text/plain", code=400), "refuses", LLMRefused),
-        (raw(b"", code=307, location="http://other.example/v1"), "sends us on", LLMError),
+        (raw(b"", code=307, location="http://other.example/v1"), "redirects", LLMError),
     ],
     ids=["hang", "reset", "cut", "compressed", "429", "404", "long-400", "redirect"],
 )
