@@ -20,7 +20,7 @@ from waysout.errors import (
 )
 from waysout.llm.base import Backend, Constraint, Editable, Form, Message, Reply, Request, Usage
 from waysout.llm.check import check_backend
-from waysout.llm.shared import BackendClient, BackendServer, Raised, pipes
+from waysout.llm.shared import BackendClient, BackendServer, RemoteError, pipe_pair
 from waysout.llm.simulated import Simulated
 
 LONGEST = 20.0
@@ -32,11 +32,11 @@ def question(text: str, **more: object) -> Request:
 
 @contextmanager
 def workers(backend: Backend, count: int = 1) -> Iterator[list[BackendClient]]:
-    hub = BackendServer(backend)
+    server = BackendServer(backend)
     try:
-        yield [BackendClient(hub.open()) for _ in range(count)]
+        yield [BackendClient(server.open()) for _ in range(count)]
     finally:
-        hub.close()
+        server.close()
 
 
 def until(met: Callable[[], object]) -> None:
@@ -81,7 +81,7 @@ class Scripted(Backend):
         self.closed += 1
 
 
-def test_a_backend_through_the_hub_keeps_the_protocol_and_answers_alike() -> None:
+def test_a_backend_through_the_server_keeps_the_protocol_and_answers_alike() -> None:
     direct = Simulated(7)
     asked = question(
         "Edit this.",
@@ -180,12 +180,12 @@ def test_errors_keep_their_class_their_words_and_what_they_know() -> None:
 
 def test_an_error_that_was_taken_apart_can_be_raised_again_as_it_was() -> None:
     error = CardError("a wrong range", source="card.toml", line=3)
-    again = Raised.of(error, LLMError).again()
+    again = RemoteError.of(error, LLMError).restore()
     assert (type(again), str(again)) == (CardError, "card.toml, line 3: a wrong range")
     assert again.exit_code == error.exit_code
 
 
-def test_what_is_cancelled_in_a_worker_is_cancelled_in_the_hub_and_nothing_else_is() -> None:
+def test_what_is_cancelled_in_a_worker_is_cancelled_in_the_server_and_nothing_else_is() -> None:
     scripted = Scripted()
 
     async def ask(backend: BackendClient) -> str:
@@ -223,22 +223,22 @@ def test_a_worker_that_leaves_takes_its_requests_along() -> None:
         assert scripted.cancelled == {"wait 0", "wait 1", "wait 2"}
 
 
-def test_a_hub_that_is_gone_is_an_llm_that_nobody_reaches() -> None:
+def test_a_server_that_is_gone_is_an_llm_that_nobody_reaches() -> None:
     scripted = Scripted()
-    hub = BackendServer(scripted)
-    backend = BackendClient(hub.open())
+    server = BackendServer(scripted)
+    backend = BackendClient(server.open())
 
     async def ask() -> object:
         asked = asyncio.create_task(backend.complete(question("wait")))
         while not scripted.under_way:
             await asyncio.sleep(0.002)
-        await asyncio.to_thread(hub.close)
+        await asyncio.to_thread(server.close)
         return (await asyncio.gather(asked, return_exceptions=True))[0]
 
     assert isinstance(asyncio.run(ask()), LLMUnreachable)
     assert scripted.cancelled == {"wait"}
-    hub.close()  # once more does no harm
-    (_, writes), theirs = pipes()
+    server.close()  # once more does no harm
+    (_, writes), theirs = pipe_pair()
     writes.close()
     with pytest.raises(LLMUnreachable):
         BackendClient(theirs)

@@ -21,7 +21,15 @@ from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask, parts_
 from waysout.batch.worker import Worker
 from waysout.errors import InputError, UnavailableError, WaysoutError
 from waysout.llm.base import Backend
-from waysout.llm.shared import BackendClient, BackendServer, Channel, Ends, Raised, pipes, soon
+from waysout.llm.shared import (
+    BackendClient,
+    BackendServer,
+    Channel,
+    PipeEnds,
+    RemoteError,
+    call_in_loop,
+    pipe_pair,
+)
 from waysout.run.machine import one_thread_each
 
 # Whoever cannot begin may be short of memory that others let go of by and by.
@@ -111,7 +119,7 @@ class LocalExecutor:
         self._waiting.clear()
         for worker in [*self._workers]:
             if worker.has_begun:
-                worker.line.say(reason)
+                worker.line.send(reason)
             else:
                 never_begun += worker.parts
                 self._dismiss(worker)
@@ -135,7 +143,7 @@ class LocalExecutor:
         while self._waiting and (worker := self._taker(self._waiting[0])) is not None:
             task = self._waiting.popleft()
             worker.parts[task.part] = task.careful
-            worker.line.say(task)
+            worker.line.send(task)
 
     def _taker(self, task: PartTask) -> _Worker | None:
         """Return who takes a part: somebody idle, somebody new, or whoever has the least to do.
@@ -159,14 +167,14 @@ class LocalExecutor:
 
     # What they say -----------------------------------------------------------------------------
 
-    def _take(self, worker: _Worker, said: _News | Raised | None) -> None:
+    def _take(self, worker: _Worker, said: _News | RemoteError | None) -> None:
         if worker not in self._workers:
             return  # it was let go, and its parts have come back
         if said is None:
             self._lose(worker)
-        elif isinstance(said, Raised):
+        elif isinstance(said, RemoteError):
             self._dismiss(worker)
-            raise said.again()
+            raise said.restore()
         else:
             worker.has_begun, worker.tally = True, said.tally
             self._deaths = 0
@@ -222,7 +230,7 @@ class _Worker:
         self.tally = BatchTally()
         self.has_begun = False
         self._died: float | None = None
-        ours, theirs = pipes()
+        ours, theirs = pipe_pair()
         llm = hub.open() if hub is not None else None
         self._process = get_context("spawn").Process(
             target=_work, args=(theirs, llm), name="waysout worker", daemon=True
@@ -234,7 +242,7 @@ class _Worker:
             end.close()
         self._heard = heard
         self.line = Channel(ours, self._hear, lambda: self._hear([None]))
-        self.line.say(job)
+        self.line.send(job)
 
     def _hear(self, said: Sequence[Any]) -> None:
         for item in said:
@@ -285,7 +293,7 @@ def _no_interrupts() -> Iterator[None]:
 # Within a worker -------------------------------------------------------------------------------
 
 
-def _work(ends: Ends, llm: Ends | None) -> None:
+def _work(ends: PipeEnds, llm: PipeEnds | None) -> None:
     """Be a worker, until the parent says that it is over or is no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdout = sys.stderr
@@ -304,14 +312,14 @@ class _Hands:
         self._worker: Worker
         self._told = BatchTally()
 
-    async def work(self, ends: Ends, llm: Ends | None) -> None:
+    async def work(self, ends: PipeEnds, llm: PipeEnds | None) -> None:
         """Work until it is over; an error that keeps the worker from being made goes to the parent.
 
         The parent is listened to before anything else: it may end while a model is loaded.
         """
         loop = asyncio.get_running_loop()
         self._line = Channel(
-            ends, lambda said: soon(loop, self._put, said), lambda: self._over(loop)
+            ends, lambda said: call_in_loop(loop, self._put, said), lambda: self._over(loop)
         )
         try:
             worker, job = pickle.loads(await self._inbox.get())
@@ -319,7 +327,7 @@ class _Hands:
             self._tell()
             await self._serve()
         except Exception as error:
-            self._line.say(Raised.of(error, WaysoutError))
+            self._line.send(RemoteError.of(error, WaysoutError))
             await asyncio.Event().wait()  # until the parent has heard it
 
     def _put(self, said: Sequence[Any]) -> None:
@@ -331,7 +339,7 @@ class _Hands:
         timer = Timer(_GOING_SECONDS, os._exit, (0,))
         timer.daemon = True
         timer.start()
-        soon(loop, self._put, [None])
+        call_in_loop(loop, self._put, [None])
 
     async def _serve(self) -> None:
         ticking = asyncio.create_task(self._tick())
@@ -351,7 +359,7 @@ class _Hands:
         try:
             report = await self._worker.run(task)
         except Exception as error:
-            self._line.say(Raised.of(error, WaysoutError))
+            self._line.send(RemoteError.of(error, WaysoutError))
         else:
             self._tell(report)
 
@@ -363,4 +371,4 @@ class _Hands:
 
     def _tell(self, report: PartReport | None = None) -> None:
         self._told = self._worker.tally()
-        self._line.say(_News(self._told, report))
+        self._line.send(_News(self._told, report))

@@ -10,7 +10,7 @@ from waysout.batch.worker import Worker
 from waysout.errors import LLMError, LLMFailure, LLMUnreachable, UnavailableError, WaysoutError
 from waysout.llm.base import Backend, Form, Reply, Request
 from waysout.llm.connect import connect
-from waysout.llm.shared import Raised
+from waysout.llm.shared import RemoteError
 
 
 class WorkerActor:
@@ -18,7 +18,7 @@ class WorkerActor:
 
     _worker: Worker
 
-    async def begin(self, given: tuple[Any, type[Worker], Any]) -> Raised | None:
+    async def begin(self, given: tuple[Any, type[Worker], Any]) -> RemoteError | None:
         """Make the worker; an error that keeps it from being made is the answer.
 
         Given are a reference to the job, the class of worker, and the actor that holds the LLM.
@@ -27,20 +27,20 @@ class WorkerActor:
         try:
             job: BatchJob = await sent
         except Exception as error:
-            return Raised(UnavailableError, (cannot_begin(last_line(error)),))
+            return RemoteError(UnavailableError, (cannot_begin(last_line(error)),))
         try:
             backend = await ActorBackend.of(llm) if llm is not None else None
             self._worker = worker(job, backend)
         except Exception as error:
-            return Raised.of(error, WaysoutError)
+            return RemoteError.of(error, WaysoutError)
         return None
 
-    async def run(self, task: PartTask) -> tuple[PartReport, BatchTally] | Raised:
+    async def run(self, task: PartTask) -> tuple[PartReport, BatchTally] | RemoteError:
         """Do a part; the answer says, too, how far the others are by then."""
         try:
             report = await self._worker.run(task)
         except Exception as error:
-            return Raised.of(error, WaysoutError)
+            return RemoteError.of(error, WaysoutError)
         return report, self._worker.tally()
 
     async def tally(self) -> BatchTally:
@@ -59,21 +59,21 @@ class HeldLLM:
         self._name = llm
         self._backend: Backend | None = None
 
-    async def about(self) -> tuple[str, Form, int] | Raised:
+    async def about(self) -> tuple[str, Form, int] | RemoteError:
         """Connect, and say what the backend says of itself."""
         try:
             self._backend = self._backend or connect(self._name)
         except Exception as error:
-            return Raised.of(error, LLMError)
+            return RemoteError.of(error, LLMError)
         return self._backend.name, self._backend.form, self._backend.parallel
 
-    async def complete(self, request: Request) -> Reply | Raised:
+    async def complete(self, request: Request) -> Reply | RemoteError:
         """Answer one request; an error is an answer, too, and keeps its class."""
         try:
             self._backend = self._backend or connect(self._name)
             return await self._backend.complete(request)
         except Exception as error:
-            return Raised.of(error, LLMError)
+            return RemoteError.of(error, LLMError)
 
     async def aclose(self) -> None:
         """Let go of what the backend holds."""
@@ -113,8 +113,8 @@ async def _answer(ref: Any) -> Any:
         raise LLMFailure("the actor of the LLM died, and is being started again") from None
     except RayError as error:
         raise LLMUnreachable(f"the actor of the LLM is gone: {last_line(error)}") from None
-    if isinstance(said, Raised):
-        raise said.again()
+    if isinstance(said, RemoteError):
+        raise said.restore()
     return said
 
 

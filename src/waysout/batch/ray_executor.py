@@ -25,7 +25,7 @@ from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask, parts_
 from waysout.batch.ray_actors import HeldLLM, WorkerActor, cannot_begin, last_line
 from waysout.batch.worker import Worker
 from waysout.errors import InputError, MissingExtra, UnavailableError, WaysoutError, shown
-from waysout.llm.shared import Raised
+from waysout.llm.shared import RemoteError
 
 # A part that kills its workers does so a few times until it is known whose row it is.
 _DEATHS_IN_A_ROW = 5
@@ -224,8 +224,8 @@ class RayExecutor:
                 raise UnavailableError(cannot_begin(last_line(error))) from None
             self._lose(seat, error)
             return
-        if isinstance(said, Raised):
-            raise said.again()
+        if isinstance(said, RemoteError):
+            raise said.restore()
         if ref == seat.rising:
             seat.rising = None
             return

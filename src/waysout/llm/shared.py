@@ -1,7 +1,7 @@
 """One LLM for several processes of a machine: a model in memory is loaded once, its batch shared.
 
-The hub lives where the model does and hands each worker the ends of a pair of pipes. In the worker
-these are a backend like any other.
+`BackendServer` lives where the model does and gives each worker one end of a pair of pipes. In the
+worker, `BackendClient` makes a backend of it like any other.
 """
 
 from __future__ import annotations
@@ -25,80 +25,79 @@ from waysout.llm.base import Backend, Form, Reply, Request
 _PATIENCE = 3.0
 _GONE = "the process that asks the LLM is gone; what was answered is kept, and a run can be resumed"
 
-Ends = tuple[Connection, Connection]
+PipeEnds = tuple[Connection, Connection]
 """What a process reads from and what it writes to."""
 
 
 class BackendServer:
-    """Puts the requests of several processes to one backend, which it lets go at the end.
+    """Passes the requests of several processes to one backend, which it closes at the end.
 
-    It has an event loop of its own, to which all belongs that the backend holds.
+    It has an event loop of its own, to which everything belongs that the backend holds.
     """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._desks: list[_Desk] = []
+        self._clients: list[_Client] = []
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="hub", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="llm", daemon=True)
         self._thread.start()
 
-    def open(self) -> Ends:
-        """Return the ends for one more worker; close them here as soon as it has them."""
-        ours, theirs = pipes()
-        self._desks.append(_Desk(self._backend, self._loop, ours))
+    def open(self) -> PipeEnds:
+        """Return the pipe ends for one more worker; close them here as soon as it has them."""
+        ours, theirs = pipe_pair()
+        self._clients.append(_Client(self._backend, self._loop, ours))
         return theirs
 
     def close(self) -> None:
-        """Cancel what is under way, and let everybody go."""
+        """Cancel all requests and close the backend."""
         if self._loop.is_closed():
             return
-        for desk in self._desks:
-            desk.line.close()
-        ending = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        for client in self._clients:
+            client.channel.close()
+
+        async def end() -> None:
+            running = [task for client in self._clients for task in client.end()]
+            if running:
+                await asyncio.wait(running, timeout=_PATIENCE)
+            with suppress(Exception):  # the server ends either way
+                async with asyncio.timeout(_PATIENCE):
+                    await self._backend.aclose()
+
+        ending = asyncio.run_coroutine_threadsafe(end(), self._loop)
         with suppress(TimeoutError):
             ending.result(2 * _PATIENCE)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    async def _end(self) -> None:
-        running = [task for desk in self._desks for task in desk.end()]
-        if running:
-            await asyncio.wait(running, timeout=_PATIENCE)
-        with suppress(Exception):  # it is let go either way
-            async with asyncio.timeout(_PATIENCE):
-                await self._backend.aclose()
 
+class _Client:
+    """One worker, as the server sees it: its channel, and its requests in flight."""
 
-class _Desk:
-    """Where one worker's requests come in."""
-
-    def __init__(self, backend: Backend, loop: asyncio.AbstractEventLoop, ends: Ends) -> None:
+    def __init__(self, backend: Backend, loop: asyncio.AbstractEventLoop, ends: PipeEnds) -> None:
         self.backend = backend
         self.loop = loop
         self.running: dict[int, asyncio.Task[None]] = {}
         self.over = False
-        self.about = _About.of(backend)
-        self.line = Channel(
+        self.info = _BackendInfo.of(backend)
+        self.channel = Channel(
             ends,
-            lambda asked: soon(loop, self._take, asked),
-            lambda: soon(loop, self.end),
+            lambda messages: call_in_loop(loop, self._receive, messages),
+            lambda: call_in_loop(loop, self.end),
         )
-        self.line.say(self.about)
+        self.channel.send(self.info)
 
-    def _take(self, asked: Sequence[tuple[int, Request | None]]) -> None:
-        for number, request in asked:
+    def _receive(self, messages: Sequence[tuple[int, Request | None]]) -> None:
+        """Start each request; ``None`` in its place cancels it."""
+        for number, request in messages:
             if request is not None and not self.over:
-                self._begin(number, request)
-            elif (task := self.running.get(number)) is not None:
-                task.cancel()
-
-    def _begin(self, number: int, request: Request) -> None:
-        task = self.running[number] = self.loop.create_task(self._answer(number, request))
-        task.add_done_callback(lambda _: self.running.pop(number))
+                task = self.running[number] = self.loop.create_task(self._answer(number, request))
+                task.add_done_callback(lambda _, number=number: self.running.pop(number))
+            elif (running := self.running.get(number)) is not None:
+                running.cancel()
 
     def end(self) -> list[asyncio.Task[None]]:
-        """Take no more, cancel all that is under way, and return it."""
+        """Take no more requests, cancel those in flight, and return their tasks."""
         self.over = True
         running = [*self.running.values()]
         for task in running:
@@ -107,96 +106,89 @@ class _Desk:
 
     async def _answer(self, number: int, request: Request) -> None:
         try:
-            outcome: Reply | Raised = await self.backend.complete(request)
+            outcome: Reply | RemoteError = await self.backend.complete(request)
         except Exception as error:
-            outcome = Raised.of(error, LLMError)
+            outcome = RemoteError.of(error, LLMError)
         except asyncio.CancelledError:
-            if not self.over:  # it may be the backend that has cancelled it: somebody is waiting
-                self._tell(number, Raised.of(LLMFailure("the request was cancelled"), LLMError))
+            if not self.over:  # the backend may have cancelled it, and the worker is waiting
+                failure = LLMFailure("the request was cancelled")
+                self.channel.send((number, RemoteError.of(failure, LLMError)))
             raise
         # A model may tell what it can do only when it is loaded, or was asked.
-        if (about := _About.of(self.backend)) != self.about:
-            self.about = about
-            self.line.say(about)
-        self._tell(number, outcome)
-
-    def _tell(self, number: int, outcome: Reply | Raised) -> None:
+        if (info := _BackendInfo.of(self.backend)) != self.info:
+            self.info = info
+            self.channel.send(info)
         try:
-            self.line.say((number, outcome))
-        except Exception as error:  # it cannot be pickled, and somebody is waiting
-            self.line.say((number, Raised.of(error, LLMError)))
+            self.channel.send((number, outcome))
+        except Exception as error:  # it cannot be pickled, and the worker is waiting
+            self.channel.send((number, RemoteError.of(error, LLMError)))
 
 
 class BackendClient(Backend):
-    """The hub's LLM, asked from another process; in any number of event loops."""
+    """The server's LLM, asked from another process; in any number of event loops."""
 
-    def __init__(self, ends: Ends) -> None:
+    def __init__(self, ends: PipeEnds) -> None:
         self._numbers = itertools.count()
         self._waiting: dict[int, _Waiting] = {}
         self._gone = False
-        self._told = threading.Event()
-        self._line = Channel(ends, self._hear, self._lose)
-        self._told.wait()
+        self._described = threading.Event()
+        self._channel = Channel(ends, self._receive, self._lose)
+        self._described.wait()
         if self._gone:
             raise LLMUnreachable(_GONE)
 
     async def complete(self, request: Request) -> Reply:
-        """Have the hub answer one request; a cancelled one is cancelled there, too."""
+        """Have the server answer one request; a cancelled one is cancelled there, too."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Reply | Raised] = loop.create_future()
+        future: asyncio.Future[Reply | RemoteError] = loop.create_future()
         number = next(self._numbers)
         self._waiting[number] = loop, future
         try:
             if self._gone:
                 raise LLMUnreachable(_GONE)
-            self._line.say((number, request))
+            self._channel.send((number, request))
             outcome = await future
         except asyncio.CancelledError:
-            self._line.say((number, None))
+            self._channel.send((number, None))
             raise
         finally:
             del self._waiting[number]
-        if isinstance(outcome, Raised):
-            raise outcome.again()
+        if isinstance(outcome, RemoteError):
+            raise outcome.restore()
         return outcome
 
     async def aclose(self) -> None:
-        """Leave the hub, for good."""
-        self._line.close()
+        """Disconnect from the server, for good."""
+        self._channel.close()
 
     # In the thread that listens
 
-    def _hear(self, said: Sequence[_About | tuple[int, Reply | Raised]]) -> None:
-        for item in said:
-            if isinstance(item, _About):
-                self.name, self.form, self.parallel = item.name, item.form, item.parallel
-                self._told.set()
+    def _receive(self, messages: Sequence[_BackendInfo | tuple[int, Reply | RemoteError]]) -> None:
+        for message in messages:
+            if isinstance(message, _BackendInfo):
+                self.name, self.form, self.parallel = message.name, message.form, message.parallel
+                self._described.set()
             else:
-                self._settle(*item)
+                self._settle(*message)
 
     def _lose(self) -> None:
         self._gone = True
-        self._told.set()
+        self._described.set()
         for number in [*self._waiting]:
-            self._settle(number, Raised(LLMUnreachable, (_GONE,)))
+            self._settle(number, RemoteError(LLMUnreachable, (_GONE,)))
 
-    def _settle(self, number: int, outcome: Reply | Raised) -> None:
+    def _settle(self, number: int, outcome: Reply | RemoteError) -> None:
         if (waiting := self._waiting.get(number)) is not None:
             loop, future = waiting
-            soon(loop, _set, future, outcome)
+            call_in_loop(loop, set_result, future, outcome)
 
 
-_Waiting = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Reply | Raised]"]
-
-
-def _set(future: asyncio.Future[Any], outcome: object) -> None:
-    if not future.done():
-        future.set_result(outcome)
+_Waiting = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Reply | RemoteError]"]
 
 
 @dataclass(frozen=True, slots=True)
-class _About:
-    """What a backend says of itself."""
+class _BackendInfo:
+    """How a backend describes itself."""
 
     name: str
     form: Form
@@ -211,105 +203,107 @@ class _About:
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
-    """An error on its way to another process: of our own classes, with all that it knows.
+class RemoteError:
+    """An error on its way to another process: of our own classes, with its attributes.
 
-    Not every error can be pickled: to make it again takes what its constructor was given. What
-    cannot travel stays behind.
+    Not every error can be pickled: to make it again takes the arguments of its constructor.
+    Attributes that cannot be pickled stay behind.
     """
 
     kind: type[WaysoutError]
     args: tuple[Any, ...]
-    known: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, error: Exception, otherwise: type[WaysoutError]) -> Self:
-        """Take an error; one that is not ours becomes one that is."""
+        """Take an error apart; one that is not ours becomes ``otherwise``."""
         if not isinstance(error, WaysoutError):
             return cls(otherwise, (f"{type(error).__name__}: {error}",))
         # The other process may not have the module of a class that is not ours.
         kind = next(kind for kind in type(error).__mro__ if kind.__module__ == "waysout.errors")
-        args = tuple(arg if _travels(arg) else str(arg) for arg in error.args)
-        return cls(kind, args, {k: v for k, v in vars(error).items() if _travels(v)})
+        args = tuple(arg if _can_travel(arg) else str(arg) for arg in error.args)
+        return cls(kind, args, {k: v for k, v in vars(error).items() if _can_travel(v)})
 
-    def again(self) -> WaysoutError:
+    def restore(self) -> WaysoutError:
         """Return the error."""
         error = self.kind.__new__(self.kind, *self.args)
-        vars(error).update(self.known)
+        vars(error).update(self.attributes)
         return error
 
 
-def _travels(value: object) -> bool:
-    """Whether something can be pickled and made again; much can be pickled only."""
+def _can_travel(value: object) -> bool:
+    """Whether a value can be pickled and unpickled; many can be pickled only."""
     try:
         pickle.loads(pickle.dumps(value))
-    except Exception:  # each class has a way of its own to fail
+    except Exception:  # each class fails in a way of its own
         return False
     return True
 
 
-def pipes() -> tuple[Ends, Ends]:
+def pipe_pair() -> tuple[PipeEnds, PipeEnds]:
     """Return the ends of a pair of pipes, one for each of two processes."""
     (a_reads, b_writes), (b_reads, a_writes) = Pipe(duplex=False), Pipe(duplex=False)
     return (a_reads, a_writes), (b_reads, b_writes)
 
 
-def soon(loop: asyncio.AbstractEventLoop, do: Callable[..., object], *what: Any) -> None:
-    """Have something done in a loop, from another thread."""
-    with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-        loop.call_soon_threadsafe(do, *what)
+def call_in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: Any) -> None:
+    """Call something in an event loop, from another thread."""
+    with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
+        loop.call_soon_threadsafe(call, *args)
+
+
+def set_result(future: asyncio.Future[Any], result: object) -> None:
+    """Set the result of a future that may have been cancelled."""
+    if not future.done():
+        future.set_result(result)
 
 
 class Channel:
-    """A way to another process of ours and back, with a thread for each: nobody here waits.
+    """Messages to and from another process of ours, with a thread for each direction.
 
-    ``hear`` is told what the other one says, in order and several things at once; ``lost``, that it
-    has closed or died. Whoever is left by the other closes, too.
+    ``receive`` is called with the messages of the other side, in order and several at once;
+    ``closed``, when it has closed or died. Then this side closes, too.
     """
 
-    # Pickle runs whatever it is told to. What comes through here was written by our own processes:
-    # the pipes have no name, and nobody else can open them.
+    # Pickle runs whatever it is told to. What is received here was written by our own processes:
+    # the pipes have no name, and no other process can open them.
 
     def __init__(
-        self, ends: Ends, hear: Callable[[list[Any]], None], lost: Callable[[], None]
+        self, ends: PipeEnds, receive: Callable[[list[Any]], None], closed: Callable[[], None]
     ) -> None:
         self._reads, self._writes = ends
-        self._hear, self._lost = hear, lost
+        self._receive, self._closed = receive, closed
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        for work in (self._speak, self._listen):
-            threading.Thread(target=work, name="line", daemon=True).start()
+        for work in (self._write, self._read):
+            threading.Thread(target=work, name="channel", daemon=True).start()
 
-    def say(self, item: object) -> None:
-        """Tell the other one something; whether it is still there is not known."""
-        self._outbox.put(pickle.dumps(item, pickle.HIGHEST_PROTOCOL))
+    def send(self, message: object) -> None:
+        """Send a message, without waiting; whether the other side still reads is not known."""
+        self._outbox.put(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
     def close(self) -> None:
-        """Say no more; what was said is still sent."""
+        """Send no more; earlier messages are still delivered."""
         self._outbox.put(None)
 
-    def _speak(self) -> None:
-        # Only this thread has to do with its end, so that none closes it under the other's hands.
+    def _write(self) -> None:
+        # Only this thread uses its end, so that none closes it while another writes.
         with self._writes, suppress(OSError):
-            while (said := self._next()) is not None:
-                self._writes.send(said)
+            last: bytes | None = b""
+            while last is not None:
+                # Take all messages that are there: sending is what takes time.
+                batch = [self._outbox.get()]
+                with suppress(queue.Empty):
+                    while batch[-1] is not None:
+                        batch.append(self._outbox.get_nowait())
+                last = batch[-1]
+                if messages := [message for message in batch if message is not None]:
+                    self._writes.send(messages)
 
-    def _next(self) -> list[bytes] | None:
-        """Wait for something to say, and take all that is there: sending is what takes time."""
-        items = [self._outbox.get()]
-        with suppress(queue.Empty):
-            while items[-1] is not None:
-                items.append(self._outbox.get_nowait())
-        if items[0] is None:
-            return None
-        if items[-1] is None:
-            self.close()  # again, for the next time
-        return [item for item in items if item is not None]
-
-    def _listen(self) -> None:
+    def _read(self) -> None:
         try:
             with self._reads, suppress(EOFError, OSError):
                 while True:
-                    self._hear([pickle.loads(item) for item in self._reads.recv()])
+                    self._receive([pickle.loads(message) for message in self._reads.recv()])
         finally:
-            self._lost()
+            self._closed()
             self.close()
