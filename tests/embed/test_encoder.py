@@ -11,8 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from tiny_encoder import WORDS, write_encoder, write_model, write_tokenizer
 
-from waysout.embed import encoder
-from waysout.embed.onnx import REMEMBERED, OnnxEncoder
+from waysout.embed import REMEMBERED, OnnxEncoder, encoder
 from waysout.errors import InputError, MissingExtra
 
 for _package in ("onnxruntime", "tokenizers", "onnx"):

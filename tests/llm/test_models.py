@@ -224,7 +224,7 @@ def test_a_lost_or_torn_note_is_written_anew(
 def test_a_damaged_file_is_named_and_pulled_anew(cache: Path, registry: list[str]) -> None:
     file = models.pull("tiny")
     file.write_bytes(GGUF[:-1] + b"!")
-    with pytest.raises(IntegrityError, match="To have it anew: waysout models pull tiny"):
+    with pytest.raises(IntegrityError, match="To download it again: waysout models pull tiny"):
         models.path("tiny")
     assert not models.status()[0]["here"]
     assert str(file) in models.status()[0]["problem"]

@@ -149,7 +149,7 @@ def test_the_place_is_tried_before_anybody_is_asked(tmp_path: Path) -> None:
         ask(Recorder(backend, tmp_path / "folder"))
     foreign = tmp_path / "letter.txt"
     foreign.write_text("Dear Sir,")
-    with pytest.raises(InputError, match="is no recording"):
+    with pytest.raises(InputError, match="is not a recording"):
         ask(Recorder(backend, foreign))
     assert foreign.read_text() == "Dear Sir,"
     assert backend.asked == 0

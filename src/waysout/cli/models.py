@@ -65,14 +65,14 @@ def pull(name: Name = None, json: JsonFlag = False) -> None:
 
     Example: `waysout models pull qwen2.5-1.5b`
     """
-    from waysout.embed import minilm
+    from waysout import embed
     from waysout.llm import models
 
     wanted = name or models.DEFAULT
     with progress_bar(quiet=json) as bars:
         advance = _shown_in(bars, wanted)
-        encoder = wanted in minilm.NAMES
-        path = minilm.pull(advance) if encoder else models.pull(wanted, advance)
+        encoder = wanted in embed.NAMES
+        path = embed.pull(advance) if encoder else models.pull(wanted, advance)
     print_json({"name": wanted, "path": str(path)}) if json else typer.echo(path)
 
 

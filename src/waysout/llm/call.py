@@ -1,8 +1,8 @@
-"""Calls that are paid for, tried again and given up: one layer for every backend.
+"""Calls that are paid for, retried and given up: one layer for every backend.
 
 A reply that came back costs one call, however bad it is. A failure costs none and is counted as an
-attempt. A call is set aside before it is sent, at the most it can cost, so that no number of calls
-in flight can pass a limit.
+attempt. Before a call is sent, the most it can cost is reserved, so that no number of calls in
+flight can pass a limit.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from waysout.llm.base import Backend, Reply, Request, Usage
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a call is tried, and how long we wait in between.
+    """How often a call is tried, and how long to wait in between.
 
-    Waits double from ``first_wait``, each shortened by chance so that clients do not come back in
+    Waits double from ``first_wait``, each shortened at random so that clients do not come back in
     step. A server that asks for a longer one gets it, up to ``longest_asked``; beyond that the call
     is given up.
     """
@@ -33,7 +33,7 @@ class Retry:
     longest_asked: float = 60.0
 
     def wait(self, failures: int, chance: float, asked: float | None = None) -> float:
-        """Return the seconds to wait after so many failures; ``chance`` lies between 0 and 1.
+        """Return the seconds to wait after some failures; ``chance`` is between 0 and 1.
 
         >>> Retry().wait(1, 1.0), Retry().wait(3, 1.0), Retry().wait(3, 0.0), Retry().wait(1, 0, 7)
         (0.5, 2.0, 1.0, 7.0)
@@ -43,11 +43,12 @@ class Retry:
 
 
 class Breaker:
-    """Gives a dead server up, so that a run ends instead of waiting for ever.
+    """A circuit breaker: gives a dead server up, so that a run ends instead of waiting for ever.
 
     The circuit opens when a call has failed for good, or nothing was heard for ``patience``
-    seconds, and nobody else is waiting for a reply or was given one meanwhile. While it is open
-    nothing is sent; after ``rest`` seconds one call may try.
+    seconds, and no other call is waiting for a reply or got one meanwhile: one prompt that a server
+    chokes on must not end the run of the others. While it is open nothing is sent; after ``rest``
+    seconds one call may try. An answer such as 429 is a sign of life.
     """
 
     def __init__(
@@ -60,14 +61,14 @@ class Breaker:
         self.rest = rest
         self.clock = clock
         self.waiting = 0
-        """How many attempts are under way."""
+        """The number of attempts in flight."""
         self._last_reply = self._last_heard = float("-inf")
         self._opened: float | None = None
         self._trying = False
         self._reason = ""
 
     def admit(self) -> bool:
-        """Let a call begin, or raise `LLMUnreachable`; true for the one that tries after a rest."""
+        """Allow a call, or raise `LLMUnreachable`; true for the one that tries after a rest."""
         if self._opened is None:
             return False
         if self._trying or self.clock() - self._opened < self.rest:
@@ -91,7 +92,7 @@ class Breaker:
         self._opened = None
 
     def failed(self, began: float, failure: LLMFailure, reason: str) -> None:
-        """Note an attempt that failed, of a call that began then."""
+        """Note a failed attempt of a call that began at ``began``."""
         now = self.clock()
         if failure.alive:
             self._last_heard = now
@@ -150,7 +151,7 @@ class Price:
 
 
 class Caller:
-    """Puts requests to a backend: within the budget, with patience, and on the record.
+    """Sends requests to a backend: within the budget, with retries, charged to the ledger.
 
     Share one between all searches that share a backend: they learn together that it is gone.
     """
@@ -180,25 +181,23 @@ class Caller:
         """
         if ledger.budget.money is not None and self.price is None:
             raise InputError(
-                f"a limit in money needs the prices of {self.backend.name} (--price IN/OUT, "
-                "per million tokens)"
+                f"a limit in money needs the prices of {self.backend.name}: give them per million "
+                "tokens, as IN/OUT or IN/OUT/CACHED"
             )
         tried = self.breaker.admit()
         try:
-            return await self._paid(request, ledger)
+            most_money = self.price.most(request) if self.price else 0.0
+            # One token per byte: the only bound that holds for every tokenizer.
+            most_tokens = request.most_tokens_in + request.max_tokens
+            reserved = ledger.reserve_call(most_tokens, most_money)
+            try:
+                reply = await self._with_retries(request, ledger)
+            except BaseException:
+                reserved.release()
+                raise
         finally:
             self.breaker.leave(tried)
-
-    async def _paid(self, request: Request, ledger: Ledger) -> Reply:
-        most_money = self.price.most(request) if self.price else 0.0
-        most_tokens = request.most_tokens_in + request.max_tokens
-        reserved = ledger.reserve_call(most_tokens, most_money)
-        try:
-            reply = await self._try(request, ledger)
-        except BaseException:
-            reserved.release()
-            raise
-        # A backend that does not count would never spend anything.
+        # A backend that does not count would never spend anything: it is charged the most.
         usage = reply.usage if reply.usage.counted else request.most_usage(reply.text)
         reserved.settle(
             tokens_in=usage.tokens_in,
@@ -208,52 +207,40 @@ class Caller:
         )
         return replace(reply, usage=usage)
 
-    async def _try(self, request: Request, ledger: Ledger) -> Reply:
+    async def _with_retries(self, request: Request, ledger: Ledger) -> Reply:
         began = self.breaker.clock()
         for failures in range(1, self.retry.attempts + 1):
             self.breaker.check()
+            ledger.check_deadline()
+            ledger.count_attempt()
+            left = ledger.seconds_left
+            self.breaker.waiting += 1
             try:
-                reply = await self._attempt(request, ledger)
+                async with asyncio.timeout(None if left == float("inf") else left):
+                    reply = await self.backend.complete(request)
+            except TimeoutError:
+                ledger.check_deadline()
+                failure = LLMFailure("no reply in time")
             except LLMFailure as error:
                 failure = error
             else:
                 self.breaker.answered()
                 return reply
-            self.breaker.failed(began, failure, self._given_up(failure))
-            if failures == self.retry.attempts or self._asks_too_much(failure):
+            finally:
+                self.breaker.waiting -= 1
+            reason = f"{self.backend.name} does not answer: {failure}"
+            if failure.retry_after:
+                reason += f"; it asks to come back in {failure.retry_after:g} s"
+            self.breaker.failed(began, failure, reason)
+            too_long = (failure.retry_after or 0.0) > self.retry.longest_asked
+            if failures == self.retry.attempts or too_long:
                 break
-            await self._pause(failures, failure, ledger)
-        self.breaker.gave_up(began, self._given_up(failure))
-        raise LLMFailure(self._given_up(failure), retry_after=failure.retry_after)
-
-    async def _attempt(self, request: Request, ledger: Ledger) -> Reply:
-        ledger.check_deadline()
-        ledger.count_attempt()
-        left = ledger.seconds_left
-        self.breaker.waiting += 1
-        try:
-            async with asyncio.timeout(None if left == float("inf") else left):
-                return await self.backend.complete(request)
-        except TimeoutError:
-            ledger.check_deadline()
-            raise LLMFailure("no reply in time") from None
-        finally:
-            self.breaker.waiting -= 1
-
-    async def _pause(self, failures: int, failure: LLMFailure, ledger: Ledger) -> None:
-        wait = self.retry.wait(failures, self._chance(), failure.retry_after)
-        if wait >= ledger.seconds_left:
-            raise BudgetSpent(
-                f"the deadline of {ledger.budget.seconds:g} seconds comes before the LLM can be "
-                f"asked again ({failure})"
-            )
-        await self._sleep(wait)
-
-    def _asks_too_much(self, failure: LLMFailure) -> bool:
-        return (failure.retry_after or 0.0) > self.retry.longest_asked
-
-    def _given_up(self, failure: LLMFailure) -> str:
-        later = (
-            f"; it asks to come back in {failure.retry_after:g} s" if failure.retry_after else ""
-        )
-        return f"{self.backend.name} does not answer: {failure}{later}"
+            wait = self.retry.wait(failures, self._chance(), failure.retry_after)
+            if wait >= ledger.seconds_left:
+                raise BudgetSpent(
+                    f"the deadline of {ledger.budget.seconds:g} seconds comes before the LLM can "
+                    f"be asked again ({failure})"
+                )
+            await self._sleep(wait)
+        self.breaker.gave_up(began, reason)
+        raise LLMFailure(reason, retry_after=failure.retry_after)

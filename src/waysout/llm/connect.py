@@ -6,6 +6,7 @@ import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -15,19 +16,19 @@ from waysout.llm.base import Backend
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """How one kind of backend is made: its factory takes what follows the colon, and options."""
+    """One kind of backend; its factory takes the text after the colon, and options."""
 
     factory: str
     usage: str
     what: str
     options: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
-    """Options that are no numbers; the factory checks them."""
+    """Options that are text; the factory checks them."""
 
 
 PROVIDERS: Mapping[str, Provider] = {
     "llamacpp": Provider(
-        "llamacpp:connect",
+        "llamacpp:LlamaCpp",
         "llamacpp:NAME or llamacpp:FILE.gguf",
         "a GGUF model in this process; NAME: see `waysout models list`",
         ("slots", "threads", "context"),
@@ -39,12 +40,12 @@ PROVIDERS: Mapping[str, Provider] = {
         ("parallel", "seconds", "silence", "patience"),
         ("stream",),
     ),
-    "replay": Provider("replay:load", "replay:FILE", "answers from a recording"),
+    "replay": Provider("replay:Replay.load", "replay:FILE", "answers from a recording"),
     "simulated": Provider(
         "simulated:connect", "simulated:SEED", "a simulated LLM, for tests and dry runs"
     ),
     "transformers": Provider(
-        "transformers:connect",
+        "transformers:Transformers",
         "transformers:OWNER/NAME, transformers:FOLDER or transformers:FILE.gguf",
         "a model of the Hugging Face hub or of your own, in one batch; best on a GPU",
         ("slots", "context", "threads"),
@@ -62,16 +63,18 @@ def connect(name: str) -> Backend:
     scheme, colon, rest = name.partition(":")
     provider = PROVIDERS.get(scheme)
     if provider is None:
-        hint = f"; did you mean llamacpp:{name}?" if _is_model(name) else "."
+        from waysout.llm.models import MODELS
+
+        is_model = name in MODELS or name.endswith(".gguf")
+        hint = f"; did you mean llamacpp:{name}?" if is_model else "."
         known = ", ".join(p.usage for p in PROVIDERS.values())
         raise InputError(f"{unknown('LLM backend', scheme, PROVIDERS)}{hint} Write {known}")
     target, options = _options(rest, provider)
     if not colon or not target:
         raise InputError(f"{shown(name)} is incomplete: write {provider.usage}")
     module, _, factory = provider.factory.partition(":")
-    made: Backend = getattr(importlib.import_module(f"waysout.llm.{module}"), factory)(
-        target, **options
-    )
+    make = attrgetter(factory)(importlib.import_module(f"waysout.llm.{module}"))
+    made: Backend = make(target, **options)
     return made
 
 
@@ -80,13 +83,8 @@ def is_simulated(llm: str | None) -> bool:
     return llm is not None and llm.startswith("simulated:")
 
 
-def _is_model(name: str) -> bool:
-    from waysout.llm.models import MODELS
-
-    return name in MODELS or name.endswith(".gguf")
-
-
 def _options(rest: str, provider: Provider) -> tuple[str, dict[str, Any]]:
+    """Split the options off a target, and read them."""
     target, mark, query = rest.rpartition("?")
     # A question mark may also be part of a file's name.
     known = provider.options + provider.words
@@ -96,10 +94,7 @@ def _options(rest: str, provider: Provider) -> tuple[str, dict[str, Any]]:
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key not in known:
             raise InputError(f"{provider.usage}: {unknown('option', key, known)}")
-        if key in provider.words:
-            options[key] = value
-            continue
-        if not re.fullmatch("[1-9][0-9]{0,5}", value):
+        if key in provider.options and not re.fullmatch("[1-9][0-9]{0,5}", value):
             raise InputError(f"{key} is a whole number of at least 1, not {shown(value)}")
-        options[key] = int(value)
+        options[key] = int(value) if key in provider.options else value
     return target, options

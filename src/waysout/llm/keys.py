@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from waysout.errors import InputError, LLMError, shown
 
@@ -38,25 +38,11 @@ def parse_target(text: str) -> tuple[str, str]:
 
 
 def check_url(url: str) -> str:
-    """Return the address of an OpenAI-style server in one spelling, or say what is wrong with it.
+    """Return the address of an OpenAI-style server in a standard spelling, or raise `InputError`.
 
     >>> check_url("HTTP://Localhost:8000/")
     'http://localhost:8000/v1'
     """
-    parts = _split(url)
-    if parts.username is not None or parts.password is not None:
-        raise InputError(
-            "an address must not hold a user name or password; put the key into the environment "
-            f"variable {key_variable(url)}"
-        )
-    if parts.query or parts.fragment:
-        raise InputError("the address of an LLM server ends with its path; leave out ? and #")
-    if parts.path.rstrip("/").endswith("/chat/completions"):
-        raise InputError(f"leave /chat/completions out of the address {shown(url, 200)}")
-    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/') or '/v1'}"
-
-
-def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         sound = parts.hostname is not None and parts.port != 0
@@ -71,17 +57,26 @@ def _split(url: str) -> SplitResult:
             f"an LLM server is asked over http or https, not {shown(parts.scheme)}; write its "
             "address like http://localhost:8000/v1"
         )
-    return parts
+    if parts.username is not None or parts.password is not None:
+        raise InputError(
+            "an address must not hold a user name or password; put the key into the environment "
+            f"variable {key_variable(url)}"
+        )
+    if parts.query or parts.fragment:
+        raise InputError("the address of an LLM server ends with its path; leave out ? and #")
+    if parts.path.rstrip("/").endswith("/chat/completions"):
+        raise InputError(f"leave /chat/completions out of the address {shown(url, 200)}")
+    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/') or '/v1'}"
 
 
 def is_openai(url: str) -> bool:
-    """Say whether an address is OpenAI's own."""
+    """Whether an address is OpenAI's own."""
     host = _host(url)
     return host == "api.openai.com" or host.endswith(".api.openai.com")
 
 
 def is_loopback(url: str) -> bool:
-    """Say whether an address is on this machine."""
+    """Whether an address is on this machine."""
     host = _host(url)
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -106,7 +101,12 @@ def find_key(url: str) -> str | None:
     key = os.environ.get(variable, "").strip()
     if key:
         return check_key(key, url, f"the key in {variable}")
-    key = (_from_keyring(_host(url)) or "").strip()
+    try:
+        import keyring
+
+        key = str(keyring.get_password(SERVICE, _host(url)) or "").strip()
+    except Exception:  # no package, no keyring on this machine, or a locked one: no key
+        return None
     return check_key(key, url, "the key in the keyring") if key else None
 
 
@@ -120,13 +120,3 @@ def check_key(key: str, url: str, what: str = "the key") -> str:
             f"localhost, or no key (unset {key_variable(url)})"
         )
     return key
-
-
-def _from_keyring(host: str) -> str | None:
-    try:
-        import keyring
-
-        found = keyring.get_password(SERVICE, host)
-    except Exception:  # no package, no keyring on this machine, or a locked one: no key
-        return None
-    return found if isinstance(found, str) else None

@@ -23,11 +23,11 @@ from waysout.llm import models
 from waysout.llm.base import Backend, Finish, Form, Limits, Reply, Request, Usage
 
 SLOTS = 4
-# A prompt is read in pieces of so many tokens, and can be stopped between two; larger ones are no
-# faster on a processor.
+# A prompt is read in pieces of this many tokens, and can be stopped between two; larger pieces are
+# no faster on a processor.
 _BATCH = 128
 CONTEXT = 4096
-# A small machine may take minutes for one reply of a large model; nobody else is waiting for it.
+# A small machine may take minutes for one reply of a large model; no other request waits for it.
 PATIENT = Limits(seconds=900.0)
 
 
@@ -50,7 +50,11 @@ class LlamaCpp(Backend):
         self.context = context
         self.limits = limits
         self.parallel = slots
-        self.name = f"llamacpp:{_identity(model)}"
+        # A file is called by its name and size, so that no two share recordings.
+        file = Path(model)
+        if model.endswith(".gguf"):
+            model = f"{file.name}@{file.stat().st_size}" if file.is_file() else file.name
+        self.name = f"llamacpp:{model}"
         self._server: Any = None
         self._starting = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
@@ -79,16 +83,24 @@ class LlamaCpp(Backend):
         self._server = None
 
     def _ask(self, request: Request, stop: threading.Event) -> Reply:
-        server = self._loaded()
-        answer = _Answer(request, self.limits, stop)
-        returned = server.handle_chat_completions(_body(request), answer.take)
-        return answer.reply(returned, self.name)
-
-    def _loaded(self) -> Any:
         with self._starting:
             if self._server is None:
                 self._server = self._load()
-            return self._server
+            server = self._server
+        answer = _Answer(request, self.limits, stop)
+        body: dict[str, Any] = {
+            "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "seed": request.sampling_seed,
+            "cache_prompt": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "return_progress": True,  # so that a request can be stopped while its prompt is read
+        }
+        if request.constraint and request.constraint.grammar:
+            body["grammar"] = request.constraint.grammar
+        return answer.reply(server.handle_chat_completions(body, answer.take), self.name)
 
     def _load(self) -> Any:
         try:
@@ -101,12 +113,19 @@ class LlamaCpp(Backend):
         params.n_parallel = self.parallel
         params.n_ctx = self.context * self.parallel
         params.n_batch = params.n_ubatch = _BATCH
-        threads = self.threads or _half_the_cores()
+        # All cores at once are far slower than half of them as soon as another process is busy.
+        affinity = getattr(os, "sched_getaffinity", None)
+        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+        threads = self.threads or max(1, cores // 2)
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         params.verbosity = -1
         params.warmup = False
+        # The library's listener gets a random key, and where it can a socket file that is removed.
+        params.api_keys = [secrets.token_hex(32)]
+        params.cors_origins = ""
         with tempfile.TemporaryDirectory(prefix="waysout-") as private:
-            _hide(params, Path(private))
+            if os.name == "posix":
+                params.hostnames = [str(Path(private) / "s.sock")]
             try:
                 return xllamacpp.Server(params)
             except RuntimeError as error:
@@ -116,50 +135,8 @@ class LlamaCpp(Backend):
                 ) from None
 
 
-def _identity(model: str) -> str:
-    """Return what to call a model: a file by its name and size, so that no two share recordings."""
-    file = Path(model)
-    if not model.endswith(".gguf"):
-        return model
-    return f"{file.name}@{file.stat().st_size}" if file.is_file() else file.name
-
-
-def _half_the_cores() -> int:
-    """Return how many threads to take unless told.
-
-    All cores at once are far slower than half of them as soon as another process is busy.
-    """
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)) // 2)
-    return max(1, (os.cpu_count() or 1) // 2)
-
-
-def _hide(params: Any, private: Path) -> None:
-    """Leave the library's listener nobody to listen to."""
-    params.api_keys = [secrets.token_hex(32)]
-    params.cors_origins = ""
-    if os.name == "posix":
-        params.hostnames = [str(private / "s.sock")]
-
-
-def _body(request: Request) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "messages": [{"role": m.role, "content": m.content} for m in request.messages],
-        "max_tokens": request.max_tokens,
-        "temperature": request.temperature,
-        "seed": request.sampling_seed,
-        "cache_prompt": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "return_progress": True,  # so that a request can be stopped while its prompt is read
-    }
-    if request.constraint and request.constraint.grammar:
-        body["grammar"] = request.constraint.grammar
-    return body
-
-
 class _Answer:
-    """Collects the pieces of one reply, and stops it at a cap."""
+    """Collects the pieces of one reply, and stops it at a limit."""
 
     def __init__(self, request: Request, limits: Limits, stop: threading.Event) -> None:
         self.request = request
@@ -176,15 +153,25 @@ class _Answer:
     def take(self, chunk: Any) -> bool:
         """Take the next piece; a true answer tells the library to stop."""
         try:
-            self._take(chunk)
+            self._add(chunk)
         except Exception as error:  # the library would swallow it, and call the reply complete
             self.error = f"a piece that cannot be read ({error!r})"
-        return self.error is not None or self._is_over()
+        if self.error is not None:
+            return True
+        if self.size + self.unseen > self.limits.bytes:
+            self.finish = "bytes"
+        elif time.monotonic() - self.started > self.limits.seconds:
+            self.finish = "time"
+        else:
+            return self.stop.is_set()
+        return True
 
-    def _take(self, chunk: dict[str, Any]) -> None:
+    def _add(self, chunk: dict[str, Any]) -> None:
         self.error = chunk.get("error")
-        if chunk.get("usage"):
-            self.usage = _usage(chunk["usage"])
+        if usage := chunk.get("usage"):
+            details = usage.get("prompt_tokens_details") or {}
+            counts = (usage.get("prompt_tokens"), usage.get("completion_tokens"))
+            self.usage = Usage(*(int(n or 0) for n in (*counts, details.get("cached_tokens"))))
         for choice in chunk.get("choices", ()):
             delta = choice.get("delta", {})
             piece = delta.get("content") or ""
@@ -194,17 +181,8 @@ class _Answer:
             if choice.get("finish_reason"):
                 self.finish = "length" if choice["finish_reason"] == "length" else "stop"
 
-    def _is_over(self) -> bool:
-        if self.size + self.unseen > self.limits.bytes:
-            self.finish = "bytes"
-        elif time.monotonic() - self.started > self.limits.seconds:
-            self.finish = "time"
-        else:
-            return self.stop.is_set()
-        return True
-
     def reply(self, returned: Any, name: str) -> Reply:
-        """Return what came, or raise where that is no reply."""
+        """Return the reply, or raise where there is none."""
         error = self.error or (returned.get("error") if isinstance(returned, dict) else None)
         if error:
             message = str(error.get("message", error) if isinstance(error, dict) else error)
@@ -216,19 +194,3 @@ class _Answer:
         # A reply that was cut short brings no figures with it.
         usage = self.usage or self.request.most_usage(text, self.unseen)
         return Reply(text, usage, time.monotonic() - self.started, self.finish, name)
-
-
-def _usage(table: dict[str, Any]) -> Usage:
-    details = table.get("prompt_tokens_details") or {}
-    return Usage(
-        int(table.get("prompt_tokens", 0)),
-        int(table.get("completion_tokens", 0)),
-        int(details.get("cached_tokens", 0)),
-    )
-
-
-def connect(
-    model: str, slots: int = SLOTS, threads: int | None = None, context: int = CONTEXT
-) -> LlamaCpp:
-    """Make the backend of ``llamacpp:NAME``."""
-    return LlamaCpp(model, slots=slots, threads=threads, context=context)

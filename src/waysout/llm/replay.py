@@ -23,14 +23,6 @@ VERSION = 1
 _HEAD = b'{"waysout_call"'
 
 
-def _line(model: str, form: Form, request: Request, reply: Reply) -> bytes:
-    asked = asdict(request)
-    del asked["menu"]
-    call = {"waysout_call": VERSION, "key": request.key(model), "model": model, "form": form,
-            "request": asked, "reply": asdict(reply)}  # fmt: skip
-    return json.dumps(call, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
-
-
 def _calls(path: Path) -> Iterator[dict[str, Any]]:
     try:
         data = path.read_bytes()
@@ -44,14 +36,12 @@ def _calls(path: Path) -> Iterator[dict[str, Any]]:
         if not (isinstance(call, dict) and call.get("waysout_call") == VERSION):
             continue
         try:
-            yield call | {"reply": _reply(call["reply"]), "key": str(call["key"]),
-                          "model": str(call["model"]), "form": call["form"]}  # fmt: skip
+            table = call["reply"]
+            reply = Reply(**(table | {"usage": Usage(**table["usage"])}))
+            yield call | {"reply": reply, "key": str(call["key"]), "model": str(call["model"]),
+                          "form": call["form"]}  # fmt: skip
         except (KeyError, TypeError):
             raise InputError(f"{path}, line {number}: not a whole call; take it out") from None
-
-
-def _reply(table: dict[str, Any]) -> Reply:
-    return Reply(**(table | {"usage": Usage(**table["usage"])}))
 
 
 def _first_replies(calls: Iterable[dict[str, Any]]) -> dict[str, Reply]:
@@ -68,7 +58,7 @@ class Replay(Backend):
 
     def __init__(self, path: Path, name: str, form: Form, replies: Mapping[str, Reply]) -> None:
         self.path = path
-        # The name is that of the model that answered: its words are what is replayed.
+        # The name is that of the model that answered, so that a replay shows whose words it has.
         self.name = name
         self.form = form
         self._replies = replies
@@ -96,7 +86,7 @@ class Replay(Backend):
 
 
 class Recorder(Backend):
-    """Passes requests on and writes every reply down; what is on file is not asked again."""
+    """Passes requests on and records every reply; what is on file is not asked again."""
 
     def __init__(self, backend: Backend, path: str | Path) -> None:
         self.backend = backend
@@ -107,14 +97,14 @@ class Recorder(Backend):
 
     @cached_property
     def _replies(self) -> dict[str, Reply]:
-        """What is on file. The file is tried now, before anybody is asked and paid for it."""
+        """The replies on file. The file is opened now, before any reply is paid for."""
         if not self.path.exists():
             self._append(b"")
             return {}
         calls = list(_calls(self.path))
         data = self.path.read_bytes()
         if data[: len(_HEAD)] != _HEAD[: len(data)]:
-            raise InputError(f"{self.path} is no recording: give another file")
+            raise InputError(f"{self.path} is not a recording: give another file")
         # A torn line is ended, so that the next one does not become part of it.
         self._append(b"" if data.endswith(b"\n") or not data else b"\n")
         return _first_replies(calls)
@@ -141,24 +131,20 @@ class Recorder(Backend):
                 if key not in self._replies:
                     if self._full is not None:
                         raise self._full
-                    self._file(key, request, await self.backend.complete(request))
+                    reply = self._replies[key] = await self.backend.complete(request)
+                    asked = asdict(request)
+                    del asked["menu"]
+                    call = {"waysout_call": VERSION, "key": key, "model": self.name}
+                    call |= {"form": self.form, "request": asked, "reply": asdict(reply)}
+                    line = json.dumps(call, ensure_ascii=False) + "\n"
+                    try:
+                        self._append(line.encode(errors="backslashreplace"))
+                    except UnavailableError as error:
+                        self._full = error  # this reply was paid for and counts; it is the last
                 return self._replies[key]
         finally:
             self._asking.pop(key, None)
 
-    def _file(self, key: str, request: Request, reply: Reply) -> None:
-        """Keep a reply. One that cannot be written was paid for and counts; no other is asked."""
-        self._replies[key] = reply
-        try:
-            self._append(_line(self.name, self.form, request, reply))
-        except UnavailableError as error:
-            self._full = error
-
     async def aclose(self) -> None:
-        """Let go of the backend."""
+        """Close the backend."""
         await self.backend.aclose()
-
-
-def load(path: str) -> Replay:
-    """Make the backend of ``replay:FILE``."""
-    return Replay.load(path)

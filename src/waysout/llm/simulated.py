@@ -88,7 +88,10 @@ class _Draw:
         if self.happens(habits.json):
             found = [{"feature": f, "value": v, "reasoning": r} for f, v, r in edits]
             return json.dumps({"candidates": found}, ensure_ascii=False), "stop"
-        text = "\n\n".join(_block(i, *edit) for i, edit in enumerate(edits, 1))
+        text = "\n\n".join(
+            f"CANDIDATE={i}\nFEATURE={feature}\nVALUE={value}\nREASONING={reason}"
+            for i, (feature, value, reason) in enumerate(edits, 1)
+        )
         if self.happens(habits.truncated):
             return text[: self.rng.randrange(len(text))], "length"
         if self.happens(habits.chatter):
@@ -135,7 +138,7 @@ class _Draw:
         return _rounded((_now(item) or 100.0) * factor, self.rng.choice((1, 2, 2)))
 
     def towards_the_end(self, item: Editable) -> float:
-        """Go the way that is open: the favourite factor led nowhere."""
+        """Return a number towards the farther end: the favourite factor changed nothing."""
         now = _now(item)
         ends = [end for end in (item.low, item.high) if abs(end) < 1e15 and end != now]
         end = max(ends, key=lambda end: abs(end - now), default=now + 100.0)
@@ -157,12 +160,8 @@ def _now(item: Editable) -> float:
     return float(item.now) if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", item.now) else 0.0
 
 
-def _block(i: int, feature: str, value: str, reason: str) -> str:
-    return f"CANDIDATE={i}\nFEATURE={feature}\nVALUE={value}\nREASONING={reason}"
-
-
 def _rounded(number: float, digits: int) -> float:
-    """Round to so many leading digits.
+    """Round to a number of leading digits.
 
     >>> _rounded(51_234.0, 2), _rounded(0.0734, 1)
     (51000.0, 0.07)
