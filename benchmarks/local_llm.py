@@ -23,7 +23,7 @@ from waysout.datasets.manifest import load_oracle
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.llm.base import Backend
-from waysout.llm.local.wire import Ask
+from waysout.llm.local.process import Ask
 from waysout.llm.transformers import Transformers
 from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
@@ -38,22 +38,24 @@ def steps(backend: Transformers, rows: tuple[int, ...]) -> None:
     """Show how many steps a second plain `generate` makes, and this engine."""
     from waysout.llm.local.engine import Engine
 
-    engine = Engine(backend._setup())
+    engine = Engine(backend.setup())
     print(f"{backend.name} {engine.loaded.about}\n")
     problem = synthetic()
     request = Proposer(Topic.of_problem(problem.problem)).request(problem.query, problem.query, k=K)
     assert request is not None
     asked = Ask(tuple((m.role, m.content) for m in request.messages), 1, 0.7, 0)
-    prompt = engine.job(0, asked).prompt
-    reach = min(len(prompt) + 256, engine.slots.model.context)
-    ours = {n: 1 / engine.slots.time_step(min(n, engine.slots.model.slots), reach) for n in rows}
+    prompt = engine.generation(0, asked).prompt
+    reach = min(len(prompt) + 256, engine.scheduler.model.context)
+    ours = {
+        n: 1 / engine.scheduler.time_step(min(n, engine.scheduler.model.slots), reach) for n in rows
+    }
     print("| replies at once | generate, steps/s | ours, steps/s | ratio | ours, tokens/s |")
     print("|---|---|---|---|---|")
-    network = engine.slots.model.network
+    network = engine.scheduler.model.network
     network.set_attn_implementation("sdpa")
     for n in rows:
         plain = _generate(network, prompt, n)
-        many = min(n, engine.slots.model.slots)
+        many = min(n, engine.scheduler.model.slots)
         print(f"| {n} | {plain:.1f} | {ours[n]:.1f} | {ours[n] / plain:.1f} | "
               f"{many * ours[n]:,.0f} |", flush=True)  # fmt: skip
 

@@ -203,7 +203,7 @@ def test_it_is_stuck_only_where_it_was_asked_and_is_silent(backend: Backend) -> 
     assert backend._engine is not None
     long_ago = time.monotonic() - 1000
     assert not backend._engine.is_stuck(long_ago)  # it spoke since
-    backend._engine.heard = long_ago
+    backend._engine.last_heard = long_ago
     assert not backend._engine.is_stuck(time.monotonic())  # it had nothing to do
     assert backend._engine.is_stuck(long_ago)
 
@@ -227,7 +227,7 @@ def engine_of(backend: Backend) -> subprocess.Popen[bytes]:
 
 LOADED = """
 import os, sys, time
-from waysout.llm.local.wire import Loaded, receive, send
+from waysout.llm.local.process import Loaded, receive, send
 receive(sys.stdin.buffer)
 send(Loaded(1, 512, os.environ["USE_HUB_KERNELS"], 1), sys.stdout.buffer)
 """
@@ -261,10 +261,10 @@ def test_an_engine_that_never_loads_is_not_started_again(stub: Callable[..., Tra
 
 
 def test_what_the_engine_says_is_wrong_is_raised(stub: Callable[..., Transformers]) -> None:
-    said = "Broken(UnavailableError, 'set HF_TOKEN')"
+    said = "EngineFailure(UnavailableError, 'set HF_TOKEN')"
     backend = stub(
         "import sys\nfrom waysout.errors import UnavailableError\n"
-        f"from waysout.llm.local.wire import EngineFailure, send\nsend({said}, sys.stdout.buffer)"
+        f"from waysout.llm.local.process import EngineFailure, send\nsend({said}, sys.stdout.buffer)"
     )
     with pytest.raises(UnavailableError, match=r"^set HF_TOKEN$"):
         ask(backend, STORY)
@@ -299,13 +299,13 @@ def test_a_dead_engine_leaves_nothing_behind(
         return any(now > then for now, then in zip(held(), before, strict=True))
 
     engines = []
-    plain, backend = Transformers._hear, stub(LOADED)
+    plain, backend = Transformers._receive, stub(LOADED)
 
     def kept(engine: process.Process, said: Any) -> None:
         engines.append(engine)
         plain(backend, engine, said)
 
-    monkeypatch.setattr(backend, "_hear", kept)
+    monkeypatch.setattr(backend, "_receive", kept)
     before, until = held(), time.monotonic() + 10
     failure(backend)
     failure(backend)
@@ -334,22 +334,24 @@ def test_a_gguf_file_writes_what_transformers_does(gguf: str) -> None:
     import torch
 
     from waysout.llm.local.engine import Engine
-    from waysout.llm.local.wire import Ask, Setup
+    from waysout.llm.local.process import Ask, Setup
 
     engine = Engine(Setup("real", gguf, "gguf", "cpu", slots=2, context=512))
     asked = ["What is the capital of France?", "Name three colours.", "Count to ten."]
-    jobs = [engine.job(i, Ask((("user", text),), 20, 0.0, 0)) for i, text in enumerate(asked)]
+    jobs = [
+        engine.generation(i, Ask((("user", text),), 20, 0.0, 0)) for i, text in enumerate(asked)
+    ]
     for job in jobs:
-        engine.slots.submit(job)
-    while engine.slots.busy:
-        engine.slots.advance()
-    network = engine.slots.model.network
+        engine.scheduler.submit(job)
+    while engine.scheduler.busy:
+        engine.scheduler.advance()
+    network = engine.scheduler.model.network
     network.set_attn_implementation("sdpa")
     for job in jobs:
         with torch.inference_mode():
             out = network.generate(
                 torch.tensor([job.prompt]), max_new_tokens=20, do_sample=False, pad_token_id=0,
-                repetition_penalty=1.0, eos_token_id=sorted(engine.slots.ends),
+                repetition_penalty=1.0, eos_token_id=sorted(engine.scheduler.ends),
             )  # fmt: skip
         assert job.written == out[0, len(job.prompt) :].tolist()
     assert "Paris" in engine.answer(jobs[0]).text

@@ -24,13 +24,12 @@ from waysout.errors import (  # noqa: E402
     UnavailableError,
 )
 from waysout.llm.local import load as loading  # noqa: E402
-from waysout.llm.local import slots as slots_module  # noqa: E402
+from waysout.llm.local import scheduler as scheduling  # noqa: E402
 from waysout.llm.local.attention import BY_NAME  # noqa: E402
 from waysout.llm.local.chat import Chat  # noqa: E402
-from waysout.llm.local.engine import Engine, _broken  # noqa: E402
-from waysout.llm.local.sampling import chances, sample  # noqa: E402
-from waysout.llm.local.slots import Generation, Settings, Slots  # noqa: E402
-from waysout.llm.local.wire import Ask, EngineFailure, Setup  # noqa: E402
+from waysout.llm.local.engine import Engine  # noqa: E402
+from waysout.llm.local.process import Ask, EngineFailure, Setup  # noqa: E402
+from waysout.llm.local.scheduler import Generation, Scheduler, chances, sample  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,28 +63,28 @@ def engines(folders: dict[str, Path]) -> dict[str, Engine]:
 def engine(engines: dict[str, Engine]) -> Iterator[Engine]:
     made = engines["llama"]
     yield made
-    assert not made.slots.busy
-    assert len(made.slots._free) == made.slots.model.slots
+    assert not made.scheduler.busy
+    assert len(made.scheduler._free) == made.scheduler.model.slots
 
 
 def job(
     engine: Engine, number: int, text: str, temperature: float = 0.0, most: int = 16
 ) -> Generation:
-    return engine.job(number, Ask((("user", text),), most, temperature, 1000 + number))
+    return engine.generation(number, Ask((("user", text),), most, temperature, 1000 + number))
 
 
 def run(engine: Engine, jobs: list[Generation]) -> list[list[int]]:
     for each in jobs:
-        engine.slots.submit(each)
-    while engine.slots.busy:
-        engine.slots.advance()
+        engine.scheduler.submit(each)
+    while engine.scheduler.busy:
+        engine.scheduler.advance()
     return [each.written for each in jobs]
 
 
 def reference(engine: Engine, kind: str) -> Any:
     """Return the same model, as transformers runs it."""
     theirs = tiny_models.network(kind)
-    theirs.generation_config.eos_token_id = sorted(engine.slots.ends)
+    theirs.generation_config.eos_token_id = sorted(engine.scheduler.ends)
     theirs.generation_config.pad_token_id = 0
     return theirs
 
@@ -119,20 +118,20 @@ def test_scores_are_theirs(
     engines: dict[str, Engine], kind: str, attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, seen = engines[kind], list[Any]()
-    model, plain = engine.slots.model, engine.slots.model.forward
+    model, plain = engine.scheduler.model, engine.scheduler.model.forward
 
     def watched(*args: Any, **more: Any) -> Tensor:
         seen.append(plain(*args, **more))
         return seen[-1]
 
     monkeypatch.setattr(model, "forward", watched)
-    engine.slots.use(attention)
-    engine.slots._known[:] = -1
-    engine.slots.ends = frozenset()  # all write to the end, so that rows stay theirs
+    engine.scheduler.use(attention)
+    engine.scheduler._known[:] = -1
+    engine.scheduler.ends = frozenset()  # all write to the end, so that rows stay theirs
     jobs = [job(engine, i, ASKED[i], most=6) for i in range(3)]
     run(engine, jobs)
-    engine.slots.ends = frozenset(engine.chat.ends(model.network))
-    engine.slots.use("matmul")
+    engine.scheduler.ends = frozenset(engine.chat.ends(model.network))
+    engine.scheduler.use("matmul")
     theirs = tiny_models.network(kind)
     for each in jobs:
         text = each.prompt + each.written
@@ -160,13 +159,13 @@ def test_a_common_beginning_is_read_once_and_changes_nothing(
     engines: dict[str, Engine], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = engines[kind]
-    engine.slots._known[:] = -1
+    engine.scheduler._known[:] = -1
     first, *others = [job(engine, i, ASKED[i]) for i in (4, 5, 6, 7)]
     [_] = run(engine, [first])
     shared = run(engine, others)
     assert all(each.cached > 0.8 * len(each.prompt) for each in others)
     assert first.cached == 0
-    monkeypatch.setattr(slots_module, "_PREFIX", 10**6)
+    monkeypatch.setattr(scheduling, "_PREFIX", 10**6)
     unshared = [job(engine, i, ASKED[i]) for i in (5, 6, 7)]
     assert run(engine, unshared) == shared
     assert not any(each.cached for each in unshared)
@@ -176,34 +175,34 @@ def test_a_cancelled_job_frees_its_slot(engine: Engine) -> None:
     [alone] = run(engine, [job(engine, 9, ASKED[2])])
     jobs = [job(engine, i, ASKED[i]) for i in range(5)]
     for each in jobs:
-        engine.slots.submit(each)
-    engine.slots.advance()
-    engine.slots.advance()
-    assert sorted(engine.slots.live) == [0, 1, 2]
+        engine.scheduler.submit(each)
+    engine.scheduler.advance()
+    engine.scheduler.advance()
+    assert sorted(engine.scheduler.live) == [0, 1, 2]
     for gone in (0, 1, 4):
-        engine.slots.cancel(gone)
-    assert list(engine.slots.live.values()) == [jobs[2]]
+        engine.scheduler.cancel(gone)
+    assert list(engine.scheduler.live.values()) == [jobs[2]]
     ended = []
-    while engine.slots.busy:
-        ended += engine.slots.advance()
+    while engine.scheduler.busy:
+        ended += engine.scheduler.advance()
     assert sorted(each.id for each in ended) == [2, 3]
     assert jobs[2].written == alone
 
 
 def test_a_prompt_that_does_not_fit_is_refused(engine: Engine) -> None:
     with pytest.raises(ValueError, match=r"tokens, and .* may have 128.*context=256"):
-        engine.slots.submit(job(engine, 0, "w" * 140))
+        engine.scheduler.submit(job(engine, 0, "w" * 140))
     nearly = job(engine, 0, "w" * 115, most=100)
     [written] = run(engine, [nearly])
     assert len(nearly.prompt) + len(written) <= 128
 
 
 def test_a_reply_is_cut_where_its_time_is_up(engine: Engine) -> None:
-    slow = Slots(engine.slots.model, (), Settings(seconds=-1.0))
-    engine_slots, engine.slots = engine.slots, slow
+    slow = Scheduler(engine.scheduler.model, (), seconds=-1.0)
+    usual, engine.scheduler = engine.scheduler, slow
     endless = job(engine, 0, ASKED[0], most=50)
     run(engine, [endless])
-    engine.slots = engine_slots
+    engine.scheduler = usual
     assert (endless.finish, len(endless.written)) == ("time", 1)
 
 
@@ -239,7 +238,7 @@ def test_rare_tokens_at_the_ends_of_a_vocabulary_can_be_drawn() -> None:
 
 def test_a_reply_ends_where_the_template_closes_a_turn(engine: Engine) -> None:
     known = engine.chat.tokenizer.convert_tokens_to_ids
-    assert {known("<|end|>"), known("<eos>")} <= engine.slots.ends
+    assert {known("<|end|>"), known("<eos>")} <= engine.scheduler.ends
 
 
 def test_a_template_without_a_system_role_gets_one_user_turn() -> None:
@@ -327,8 +326,10 @@ def test_pickled_code_is_not_run(copied: Path) -> None:
 
 
 def test_any_error_of_ours_can_be_told() -> None:
-    assert _broken(MissingExtra("gguf", "x")).kind is UnavailableError
-    assert _broken(IntegrityError("not the file")) == EngineFailure(LLMError, "not the file")
+    assert EngineFailure.of(MissingExtra("gguf", "x")).kind is UnavailableError
+    assert EngineFailure.of(IntegrityError("not the file")) == EngineFailure(
+        LLMError, "not the file"
+    )
 
 
 def test_reading_a_gguf_file_shows_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,8 +345,8 @@ def test_reading_a_gguf_file_shows_no_bar(capsys: pytest.CaptureFixture[str]) ->
 
 def test_slots_and_context_are_as_asked_or_as_they_fit(folders: dict[str, Path]) -> None:
     usual = engine_of(folders["llama"], slots=0, context=0)
-    assert usual.slots.model.slots == loading.SLOTS_ON_CPU
-    assert usual.slots.model.context == 512  # the model reads no more
+    assert usual.scheduler.model.slots == loading.SLOTS_ON_CPU
+    assert usual.scheduler.model.context == 512  # the model reads no more
     assert usual.loaded.parallel == loading.SLOTS_ON_CPU
     with pytest.raises(InputError, match="reads at most 512"):
         engine_of(folders["llama"], context=600)

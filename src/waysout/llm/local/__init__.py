@@ -1,6 +1,14 @@
 """The engine behind ``transformers:``, in a process of its own: many replies in one batch.
 
-`work` is that process, and `process` the way to it. `load` brings a model in, `probe` makes sure
-that it can be run here, `model` keeps what it has read in a fixed place for every slot, `attention`
-looks there, `slots` lets requests join and leave, `sampling` draws tokens.
+    process    starts the engine's process, and the messages to and from it
+    engine     that process: requests in, replies out
+    load       loads a model, and decides how many slots fit
+    probe      checks that a model comes to its own scores here
+    scheduler  requests join and leave a batch of slots; tokens are drawn
+    model      one forward pass over a KV cache with a fixed place for every slot
+    attention  how tokens look at that cache
+    chat       from a conversation to tokens and back
+
+transformers loads and runs the layers; attention, cache and scheduling are ours, through its own
+interfaces for both. So any architecture with plain or sliding attention works.
 """

@@ -1,8 +1,8 @@
-"""How tokens look at what their slots have read: as the attention of a transformers model.
+"""How tokens attend to the KV cache of their slots: as the attention of a transformers model.
 
-A model that uses transformers' attention interface calls `_look` in each layer. What it is to do
-there differs between a step that writes one token in every slot and the reading of prompts, and is
-said before each pass (`use`).
+A model that uses transformers' attention interface calls `_attend` in each layer. What that does
+differs between a step that writes one token in every slot and the reading of prompts, and is set
+before each pass (`use`).
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from torch import Tensor
 NAME = "waysout"
 
 
-class CannotRun(Exception):
-    """A model asks for what this engine does not know."""
+class UnsupportedModel(Exception):
+    """A model needs something that this engine does not have."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How a layer looks: the scale of its scores, how far back, and where scores are capped."""
+class AttentionForm:
+    """How a layer attends: the scale of its scores, how far back, and where scores are capped."""
 
     scale: float
     window: int | None = None
     softcap: float | None = None
 
 
-Attend = Callable[[Tensor, Tensor, Tensor, Form], Tensor]
+Attend = Callable[[Tensor, Tensor, Tensor, AttentionForm], Tensor]
 """From queries [tokens, heads, width] and one layer's keys and values [slots, kv heads, context,
 width] to what the queries read, [tokens, heads, width]."""
 
 
-class _Now:
-    """What the pass that is running does."""
+class _Current:
+    """The attention of the pass that is running."""
 
     attend: Attend | None = None
 
@@ -48,15 +48,15 @@ def register() -> None:
     """Make this attention known to transformers; masks are ours as well, so it makes none."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register(NAME, _look)
+    AttentionInterface.register(NAME, _attend)
 
 
 def use(attend: Attend) -> None:
-    """Attend like this from now on."""
-    _Now.attend = attend
+    """Set the attention of the next passes."""
+    _Current.attend = attend
 
 
-def _look(
+def _attend(
     module: Any,
     query: Tensor,
     key: Tensor,
@@ -68,14 +68,16 @@ def _look(
     **more: Any,
 ) -> tuple[Tensor, None]:
     if more.get("s_aux") is not None:
-        raise CannotRun("its attention has sinks")
+        raise UnsupportedModel("its attention has sinks")
     if attention_mask is not None:
-        raise CannotRun("it has a mask of its own")
+        raise UnsupportedModel("it has a mask of its own")
     if not getattr(module, "is_causal", True) or more.get("is_causal") is False:
-        raise CannotRun("its tokens look ahead")
-    assert _Now.attend is not None
-    form = Form(scaling or query.shape[-1] ** -0.5, sliding_window or None, softcap or None)
-    return _Now.attend(query[0].transpose(0, 1), key, value, form)[None], None
+        raise UnsupportedModel("its tokens look ahead")
+    assert _Current.attend is not None
+    form = AttentionForm(
+        scaling or query.shape[-1] ** -0.5, sliding_window or None, softcap or None
+    )
+    return _Current.attend(query[0].transpose(0, 1), key, value, form)[None], None
 
 
 # One token in each slot ----------------------------------------------------------------------
@@ -88,7 +90,7 @@ def by_matmul(at: Tensor, span: int) -> Attend:
     """
     rows, bias_of = len(at), _biases(at[:, None], span)
 
-    def attend(q: Tensor, keys: Tensor, values: Tensor, form: Form) -> Tensor:
+    def attend(q: Tensor, keys: Tensor, values: Tensor, form: AttentionForm) -> Tensor:
         kv, width = keys.shape[1], keys.shape[-1]
         grouped = q.reshape(rows * kv, -1, width)
         k = keys[:rows, :, :span].flatten(0, 1).transpose(1, 2)
@@ -108,7 +110,7 @@ def by_kernel(at: Tensor, span: int) -> Attend:
     """
     rows, bias_of = len(at), _biases(at[:, None], span)
 
-    def attend(q: Tensor, keys: Tensor, values: Tensor, form: Form) -> Tensor:
+    def attend(q: Tensor, keys: Tensor, values: Tensor, form: AttentionForm) -> Tensor:
         if form.softcap:
             raise RuntimeError("the kernel cannot cap scores")
         kv = keys.shape[1]
@@ -137,40 +139,35 @@ def by_prompt(slots: Tensor, lengths: Sequence[int], positions: Tensor, span: in
     reach = torch.zeros(count * longest, dtype=torch.long, device=slots.device)
     bias_of = _biases(reach.index_copy(0, padded, positions).view(count, longest, 1), span)
 
-    def read(memory: Tensor, heads: int) -> Tensor:
+    def read(cache: Tensor, heads: int) -> Tensor:
         """Return what the slots hold, the keys that heads share once for each of them."""
-        kv = memory.shape[1]
+        kv = cache.shape[1]
         shared = torch.arange(heads, device=slots.device) // (heads // kv)
         rows = (slots[:, None] * kv + shared).flatten()
-        taken = memory.flatten(0, 1)[:, :span].index_select(0, rows)
+        taken = cache.flatten(0, 1)[:, :span].index_select(0, rows)
         return taken.view(count, heads, span, -1)
 
-    def attend(q: Tensor, keys: Tensor, values: Tensor, form: Form) -> Tensor:
+    def attend(q: Tensor, keys: Tensor, values: Tensor, form: AttentionForm) -> Tensor:
         heads = q.shape[1]
         wide = q.new_zeros(count * longest, heads, q.shape[-1])
         wide = wide.index_copy(0, padded, q).view(count, longest, heads, -1).transpose(1, 2)
         mask = bias_of(form.window, q.dtype)[:, None].expand(-1, heads, -1, -1)
-        look = _plain if form.softcap else _fused
-        out = look(wide, read(keys, heads), read(values, heads), mask, form)
+        k, v = read(keys, heads), read(values, heads)
+        if form.softcap:
+            scores = (wide @ k.transpose(-1, -2)).float()
+            out = _weighed(scores, mask, form).softmax(-1).to(q.dtype) @ v
+        else:
+            out = F.scaled_dot_product_attention(wide, k, v, mask, scale=form.scale)
         return out.transpose(1, 2).reshape(count * longest, heads, -1)[padded]
 
     return attend
-
-
-def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, form: Form) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, mask, scale=form.scale)
-
-
-def _plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, form: Form) -> Tensor:
-    scores = (q @ k.transpose(-1, -2)).float()
-    return _weighed(scores, mask, form).softmax(-1).to(q.dtype) @ v
 
 
 # Shared ----------------------------------------------------------------------------------------
 
 
 def _biases(at: Tensor, span: int) -> Callable[[int | None, torch.dtype], Tensor]:
-    """Return what gives a bias to add to scores: 0 where a token at ``at`` sees, else -inf.
+    """Return a function for the bias to add to scores: 0 where a token at ``at`` sees, else -inf.
 
     It is the same in all layers of one window, and made once.
     """
@@ -190,7 +187,7 @@ def _biases(at: Tensor, span: int) -> Callable[[int | None, torch.dtype], Tensor
     return bias_of
 
 
-def _weighed(scores: Tensor, bias: Tensor, form: Form) -> Tensor:
+def _weighed(scores: Tensor, bias: Tensor, form: AttentionForm) -> Tensor:
     if not form.softcap:
         return torch.add(bias, scores, alpha=form.scale)
     return (scores * (form.scale / form.softcap)).tanh() * form.softcap + bias

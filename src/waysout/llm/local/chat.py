@@ -17,8 +17,8 @@ class Chat:
     def __init__(self, tokenizer: Any, name: str) -> None:
         if not getattr(tokenizer, "chat_template", None):
             raise InputError(
-                f"{name} has no chat template, so it is no model to talk to: choose one that is "
-                "tuned to follow instructions (often named -it, -instruct or -chat)"
+                f"{name} has no chat template, so it is not a chat model: choose one that is tuned to "
+                "follow instructions (often named -it, -instruct or -chat)"
             )
         self.tokenizer = tokenizer
         self._takes_system = self._takes([("system", _MARK), ("user", "a")])
@@ -37,27 +37,20 @@ class Chat:
 
     def ends(self, network: Any) -> set[int]:
         """Return the tokens that end a reply: those the model names, and that after a turn."""
-        told = (
+        told = [
             getattr(network.generation_config, "eos_token_id", None),
             getattr(network.config.get_text_config(), "eos_token_id", None),
             self.tokenizer.eos_token_id,
             self.tokenizer.bos_token_id,
-            self._after_a_turn(),
-        )
+        ]
+        # Files often name only the end of a text, and not the special token that closes a reply.
+        turns = [("user", "a"), ("assistant", _MARK)]
+        if self._takes(turns):
+            after = self._tokens(self._written(turns).rpartition(_MARK)[2].lstrip())
+            special = {*self.tokenizer.all_special_ids, *self.tokenizer.added_tokens_decoder}
+            told += [token for token in after[:1] if token in special]
         listed = [one if isinstance(one, list) else [one] for one in told]
         return {int(one) for each in listed for one in each if one is not None}
-
-    def _after_a_turn(self) -> int | None:
-        """Return the special token that the template closes a reply with, if there is one.
-
-        Files often name only the end of a text.
-        """
-        turns = [("user", "a"), ("assistant", _MARK)]
-        if not self._takes(turns):
-            return None
-        after = self._tokens(self._written(turns).rpartition(_MARK)[2].lstrip())
-        special = self.tokenizer.all_special_ids, self.tokenizer.added_tokens_decoder
-        return after[0] if after and any(after[0] in known for known in special) else None
 
     def _takes(self, turns: Sequence[Turn]) -> bool:
         """Whether the template knows such turns; some refuse a role, others leave it out."""
@@ -83,7 +76,7 @@ class Chat:
 
 
 def folded(messages: Sequence[Turn]) -> list[Turn]:
-    """Put what the system says before what the user does, for templates without that role.
+    """Put system messages before the first user message, for templates without that role.
 
     >>> folded([("system", "Be brief."), ("user", "Hello")])
     [('user', 'Be brief.\\n\\nHello')]

@@ -1,4 +1,4 @@
-"""Bringing a model in: from a folder, the hub or a GGUF file, and as many slots as fit."""
+"""Load a model from a folder, the hub or a GGUF file, with as many slots as fit."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import torch
 
 from waysout.errors import InputError, LLMError, UnavailableError, WaysoutError, shown
 from waysout.llm.local import probe
-from waysout.llm.local.attention import CannotRun
+from waysout.llm.local.attention import UnsupportedModel
 from waysout.llm.local.chat import Chat
 from waysout.llm.local.model import CacheLayout, Model, tune
-from waysout.llm.local.slots import Settings, Slots
-from waysout.llm.local.wire import Setup
+from waysout.llm.local.process import Setup
+from waysout.llm.local.scheduler import Scheduler
 
 CONTEXT = 4096
 MOST_SLOTS, SLOTS_ON_CPU = 512, 4
@@ -34,15 +34,25 @@ _SHARE = 0.8
 _SLAB = 1 << 20
 
 
-def load(setup: Setup) -> tuple[Chat, Slots]:
+def load(setup: Setup) -> tuple[Chat, Scheduler]:
     """Load a model and make slots for it, or say what is wrong."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    device = _device(setup.device)
+    # In 16 bits on a GPU and in 32 on a processor.
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    read = _from_gguf if setup.kind == "gguf" else _from_folder
     try:
-        device = _device(setup.device)
-        tokenizer, network = _brought(setup, device)
+        try:
+            tokenizer, network = read(setup.place, dtype)
+        except Exception as error:
+            raise _explained(setup, error) from error
+        network = network.to(device).eval()
         chat = Chat(tokenizer, setup.name)
-        return chat, _slots(setup, network, chat)
-    except WaysoutError:
-        raise
+        model = _fit(setup, network)
+        return chat, Scheduler(model, chat.ends(network), setup.seconds)
     except torch.OutOfMemoryError:
         raise LLMError(
             f"{setup.name} does not fit in the memory of the GPU: ask for less "
@@ -55,21 +65,6 @@ def _device(asked: str) -> torch.device:
     if asked.startswith("cuda") and not has_gpu:
         raise InputError(f"device={asked}: PyTorch {torch.__version__} sees no GPU here")
     return torch.device(("cuda" if has_gpu else "cpu") if asked == "auto" else asked)
-
-
-def _brought(setup: Setup, device: torch.device) -> tuple[Any, Any]:
-    """Return the tokenizer and the network, in 16 bits on a GPU and in 32 on a processor."""
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    bring = _from_gguf if setup.kind == "gguf" else _from_folder
-    try:
-        tokenizer, network = bring(setup.place, dtype)
-    except Exception as error:
-        raise _trouble(setup, error) from error
-    return tokenizer, network.to(device).eval()
 
 
 def _from_folder(place: str, dtype: torch.dtype) -> tuple[Any, Any]:
@@ -108,14 +103,25 @@ def _from_gguf(place: str, dtype: torch.dtype) -> tuple[Any, Any]:
 
 @contextmanager
 def _quicker_gguf() -> Iterator[None]:
-    """Read a file once and not three times, undo its quantisation in many threads, and be quiet."""
+    """Read a file once and not three times, dequantise in many threads, and show no progress."""
     import gguf
     from transformers import modeling_gguf_pytorch_utils as reading
 
     usual = gguf.GGUFReader, gguf.dequantize, getattr(reading, "tqdm", None)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
+
+        def dequantize(data: npt.NDArray[Any], kind: Any) -> npt.NDArray[Any]:
+            block, packed = gguf.GGML_QUANT_SIZES[kind]
+            if block == 1:
+                return np.asarray(usual[1](data, kind))
+            raw, size = np.asarray(data).reshape(-1), _SLAB // block * packed
+            # As long rows, each worked on whole; the package would take 16 short ones at a time.
+            slabs = (raw[at : at + size].reshape(1, -1) for at in range(0, raw.size, size))
+            plain = pool.map(lambda slab: usual[1](slab, kind)[0], slabs)
+            return np.concatenate(list(plain)).reshape(*data.shape[:-1], -1)
+
         gguf.GGUFReader = functools.cache(gguf.GGUFReader)
-        gguf.dequantize = functools.partial(_dequantised, pool, usual[1])
+        gguf.dequantize = dequantize
         reading.tqdm = lambda tensors, **_: tensors
         try:
             yield
@@ -123,26 +129,11 @@ def _quicker_gguf() -> Iterator[None]:
             gguf.GGUFReader, gguf.dequantize, reading.tqdm = usual
 
 
-def _dequantised(
-    pool: ThreadPoolExecutor, dequantize: Any, data: npt.NDArray[Any], kind: Any
-) -> npt.NDArray[Any]:
-    import gguf
-
-    block, packed = gguf.GGML_QUANT_SIZES[kind]
-    if block == 1:
-        return np.asarray(dequantize(data, kind))
-    raw, slab = np.asarray(data).reshape(-1), _SLAB // block * packed
-    # As long rows, each worked on whole; the package would take 16 short ones at a time.
-    slabs = (raw[at : at + slab].reshape(1, -1) for at in range(0, raw.size, slab))
-    plain = pool.map(lambda slab: dequantize(slab, kind)[0], slabs)
-    return np.concatenate(list(plain)).reshape(*data.shape[:-1], -1)
-
-
-def _trouble(setup: Setup, error: Exception) -> WaysoutError:
-    """Say why a model could not be brought in, and what to do."""
+def _explained(setup: Setup, error: Exception) -> WaysoutError:
+    """Return an error that says why a model could not be loaded, and what to do."""
     import transformers
 
-    # Theirs is the advice to run it all the same.
+    # transformers' own message advises to run it all the same.
     if "trust_remote_code" in str(error):
         return InputError(
             f"{setup.name} needs code of its own, and code that comes with a model is never run: "
@@ -169,7 +160,9 @@ def _trouble(setup: Setup, error: Exception) -> WaysoutError:
 # Slots -----------------------------------------------------------------------------------------
 
 
-def _slots(setup: Setup, network: Any, chat: Chat) -> Slots:
+def _fit(setup: Setup, network: Any) -> Model:
+    """Return the network with as many slots as fit, checked against its own attention."""
+    cause: Exception | None = None
     try:
         with torch.inference_mode():
             layout = probe.layout_of(network)
@@ -179,31 +172,34 @@ def _slots(setup: Setup, network: Any, chat: Chat) -> Slots:
             tune(network)
             model = Model(network, layout, slots, context)
             probe.check(model, own)
-    except CannotRun as error:
-        raise _cannot_run(setup, network, str(error)) from None
+        if network.device.type == "cuda":
+            # It would plan anew for every length of a prompt.
+            torch.backends.cuda.enable_cudnn_sdp(False)
+        return model
+    except UnsupportedModel as error:
+        reason = str(error)
     except torch.OutOfMemoryError:
         raise
     except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
-        raise _cannot_run(setup, network, f"{type(error).__name__}: {error}") from error
-    if network.device.type == "cuda":
-        # It would plan anew for every length of a prompt.
-        torch.backends.cuda.enable_cudnn_sdp(False)
-    return Slots(model, chat.ends(network), Settings(seconds=setup.seconds))
-
-
-def _cannot_run(setup: Setup, network: Any, reason: str) -> InputError:
-    return InputError(
+        reason, cause = f"{type(error).__name__}: {error}", error
+    raise InputError(
         f"{setup.name} is a {type(network).__name__}, which transformers loads but this engine "
         f"cannot run: {reason[:300]}. Serve it with vLLM or llama.cpp, and use openai:MODEL@URL"
-    )
+    ) from cause
 
 
 def fitting(setup: Setup, network: Any, layout: list[CacheLayout]) -> tuple[int, int]:
-    """Return how many slots of how many tokens to make: as asked, or as the memory allows."""
-    longest = _longest(network)
+    """Return the number of slots and of tokens in each: as asked, or as the memory allows."""
+    config = network.config.get_text_config()
+    longest = getattr(config, "max_position_embeddings", None) or CONTEXT
+    # Some turn positions in another way as soon as one slot is longer than this, in all slots.
+    ropes = getattr(config, "rope_parameters", None) or {}
+    for rope in (ropes, *(each for each in ropes.values() if isinstance(each, dict))):
+        if rope.get("rope_type") in ("dynamic", "longrope"):
+            longest = min(longest, rope.get("original_max_position_embeddings") or longest)
     if setup.context > longest:
         raise InputError(f"context={setup.context}: {setup.name} reads at most {longest} tokens")
-    context = setup.context or min(CONTEXT, longest)
+    context = int(setup.context or min(CONTEXT, longest))
     context = -(-context // _ALIGNED) * _ALIGNED
     if network.device.type != "cuda":
         return setup.slots or SLOTS_ON_CPU, context
@@ -221,15 +217,3 @@ def fitting(setup: Setup, network: Any, layout: list[CacheLayout]) -> tuple[int,
             f"GPU's memory are left for a slot of {token * context / 2**30:.1f} GB"
         )
     return fit, context
-
-
-def _longest(network: Any) -> int:
-    """Return how many tokens a model reads at most, without changing how it counts them."""
-    config = network.config.get_text_config()
-    longest = getattr(config, "max_position_embeddings", None) or CONTEXT
-    # Some turn positions in another way as soon as one slot is longer than this, in all slots.
-    ropes = getattr(config, "rope_parameters", None) or {}
-    for rope in (ropes, *(each for each in ropes.values() if isinstance(each, dict))):
-        if rope.get("rope_type") in ("dynamic", "longrope"):
-            longest = min(longest, rope.get("original_max_position_embeddings") or longest)
-    return int(longest)

@@ -1,4 +1,4 @@
-"""A transformers model over a memory with a fixed place for every slot.
+"""A transformers model over a KV cache with a fixed place for every slot.
 
 One pass serves prompts and single tokens alike: tokens come in one flat row, each with its slot and
 its position there, and the caller says how they attend.
@@ -22,7 +22,7 @@ from waysout.llm.local.attention import Attend, full_product
 
 @dataclass(frozen=True, slots=True)
 class CacheLayout:
-    """What one layer keeps of a token: so many keys and values, of these widths."""
+    """What one layer keeps of a token: the number of heads, and the widths of keys and values."""
 
     heads: int
     key: int
@@ -30,12 +30,12 @@ class CacheLayout:
 
     @property
     def size(self) -> int:
-        """How many numbers that is."""
+        """The numbers that are kept of a token."""
         return self.heads * (self.key + self.value)
 
 
 class Model:
-    """A network, and the memory that its passes fill and look at."""
+    """A network, and the KV cache that its passes fill and read."""
 
     def __init__(
         self, network: Any, layout: Sequence[CacheLayout], slots: int, context: int
@@ -45,14 +45,14 @@ class Model:
         self.context = context
         self.device, self.dtype = network.device, network.dtype
         # Zeros, since a value that is no number would pass through any mask.
-        self.memory = [
+        self.kv = [
             tuple(
                 torch.zeros(slots, each.heads, context, width, dtype=self.dtype, device=self.device)
                 for width in (each.key, each.value)
             )
             for each in layout
         ]
-        self.cache = _Places(self.memory, context)
+        self.cache = _SlotCache(self.kv, context)
 
     def forward(
         self,
@@ -79,23 +79,23 @@ class Model:
 
         All are read before the first is written, since a slot can be both.
         """
-        for part in (part for layer in self.memory for part in layer):
+        for part in (part for layer in self.kv for part in layer):
             part = part[:, :, :length]
             part.index_copy_(0, targets, part.index_select(0, sources))
 
 
-class _Places(Cache):  # type: ignore[misc]
-    """What transformers takes for its cache: writes to the places of slots, and hands out all."""
+class _SlotCache(Cache):  # type: ignore[misc]
+    """The cache that transformers sees: writes to the places of slots, and returns all of it."""
 
-    def __init__(self, memory: Sequence[tuple[Tensor, ...]], context: int) -> None:
+    def __init__(self, kv: Sequence[tuple[Tensor, ...]], context: int) -> None:
         super().__init__(layers=[])
-        self._memory = memory
+        self._kv = kv
         self._context = context
         self._slots = self._positions = torch.empty(0)
         self._places: dict[int, Tensor] = {}
 
     def write_at(self, slots: Tensor, positions: Tensor) -> None:
-        """Say where the tokens of the next pass belong."""
+        """Set the places of the tokens of the next pass."""
         self._slots, self._positions = slots, positions
         self._places = {}
 
@@ -103,44 +103,40 @@ class _Places(Cache):  # type: ignore[misc]
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """Keep a layer's keys and values of all tokens, [1, heads, tokens, width]."""
-        keys, values = self._memory[layer_idx]
-        places = self._in_list(keys.shape[1])
+        keys, values = self._kv[layer_idx]
+        heads = keys.shape[1]
+        if heads not in self._places:
+            # Where the tokens go, in a cache of this many heads seen as one list.
+            rows = self._slots[:, None] * heads + torch.arange(heads, device=self._slots.device)
+            self._places[heads] = (rows * self._context + self._positions[:, None]).flatten()
         for kept, new in ((keys, key_states), (values, value_states)):
             rows = new[0].transpose(0, 1).reshape(-1, kept.shape[-1])
-            kept.view(-1, kept.shape[-1]).index_copy_(0, places, rows)
+            kept.view(-1, kept.shape[-1]).index_copy_(0, self._places[heads], rows)
         return keys, values
 
-    def _in_list(self, heads: int) -> Tensor:
-        """Return where tokens go in a memory of so many heads, seen as one list."""
-        if heads not in self._places:
-            each = torch.arange(heads, device=self._slots.device)
-            rows = self._slots[:, None] * heads + each
-            self._places[heads] = (rows * self._context + self._positions[:, None]).flatten()
-        return self._places[heads]
-
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return nothing of use: positions are always given."""
+        """Return 0: positions are always given."""
         return 0
 
 
 def tune(network: Any) -> None:
-    """Make a network quicker and its scores exact, without changing what it computes."""
+    """Make a network faster and its scores exact, without changing what it computes."""
     for module in network.modules():
         if "RMSNorm" in type(module).__name__:
             _fuse(module, network.dtype)
     head = network.get_output_embeddings()
+
+    def exact_scores(x: Tensor) -> Tensor:
+        scores = full_product(torch.mm, x.flatten(0, -2), head.weight.t())
+        scores = scores if head.bias is None else scores + head.bias.float()
+        return scores.view(*x.shape[:-1], -1)
+
     if isinstance(head, nn.Linear) and head.weight.dtype != torch.float32:
-        head.forward = lambda x: _full_scores(head, x)
-
-
-def _full_scores(head: Any, x: Tensor) -> Tensor:
-    scores = full_product(torch.mm, x.flatten(0, -2), head.weight.t())
-    scores = scores if head.bias is None else scores + head.bias.float()
-    return scores.view(*x.shape[:-1], -1)
+        head.forward = exact_scores
 
 
 def _fuse(norm: Any, dtype: torch.dtype) -> None:
-    """Let one kernel do what a norm does in many, where trying shows that it is the same."""
+    """Let one kernel do the work of a norm, where a trial shows that it is the same."""
     weight = getattr(norm, "weight", None)
     epsilon = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
     if weight is None or weight.dim() != 1 or weight.dtype != dtype or not epsilon:

@@ -1,4 +1,4 @@
-"""Whether a network can be run in slots: tried on a few tokens, against its own way.
+"""Whether a network can be run in slots: tried on a few tokens, against its own attention.
 
 Models differ in more than can be listed; one that comes to the same scores here is run right.
 """
@@ -6,13 +6,13 @@ Models differ in more than can be listed; one that comes to the same scores here
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from waysout.llm.local import attention
-from waysout.llm.local.attention import BY_NAME, CannotRun, by_prompt, upload
+from waysout.llm.local.attention import BY_NAME, UnsupportedModel, by_prompt, upload
 from waysout.llm.local.model import CacheLayout, Model
 
 # Below this two lists of scores are not of the same tokens. With 16 bits a network's own way, which
@@ -32,45 +32,38 @@ def layout_of(network: Any) -> list[CacheLayout]:
     """Return what each layer keeps of a token, or raise where it keeps something else."""
     kinds = set(getattr(network.config.get_text_config(), "layer_types", None) or ())
     if not kinds <= _KNOWN:
-        raise CannotRun(f"it has layers of {', '.join(sorted(kinds - _KNOWN))}")
+        raise UnsupportedModel(f"it has layers of {', '.join(sorted(kinds - _KNOWN))}")
     ids = torch.tensor(prompts(network)[:1], device=network.device)
     kept = getattr(network(input_ids=ids, use_cache=True), "past_key_values", None)
-    layers = getattr(kept, "layers", ())
-    return [_kept_by(layer) for layer in layers] or _nothing_kept()
-
-
-def _kept_by(layer: Any) -> CacheLayout:
-    keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
-    if not isinstance(keys, Tensor) or not isinstance(values, Tensor) or keys.dim() != 4:
-        return _nothing_kept()
-    return CacheLayout(keys.shape[1], keys.shape[-1], values.shape[-1])
-
-
-def _nothing_kept() -> NoReturn:
-    raise CannotRun("its layers do not keep keys and values")
+    layout = []
+    for layer in getattr(kept, "layers", ()):
+        keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+        if not isinstance(keys, Tensor) or not isinstance(values, Tensor) or keys.dim() != 4:
+            layout = []
+            break
+        layout.append(CacheLayout(keys.shape[1], keys.shape[-1], values.shape[-1]))
+    if not layout:
+        raise UnsupportedModel("its layers do not keep keys and values")
+    return layout
 
 
 def own_scores(network: Any) -> list[Tensor]:
-    """Return the scores after each of the prompts, and one token later, in the network's way.
+    """Return the scores after each of the prompts, and one token later, by eager attention.
 
-    That is the one it is written in; faster ones leave out what they cannot do.
+    That is the one a network is written in; faster ones leave out what they cannot do.
     """
     network.set_attn_implementation("eager")
-    return [_scores(network, ids[: len(ids) - cut]) for ids in prompts(network) for cut in (1, 0)]
-
-
-def _scores(network: Any, ids: Sequence[int]) -> Tensor:
-    passed = network(input_ids=torch.tensor([ids], device=network.device), use_cache=False)
-    scores: Tensor = passed.logits[0, -1].float()
-    return scores
+    asked = [ids[: len(ids) - cut] for ids in prompts(network) for cut in (1, 0)]
+    passes = (torch.tensor([ids], device=network.device) for ids in asked)
+    return [network(input_ids=ids, use_cache=False).logits[0, -1].float() for ids in passes]
 
 
 def take_over(network: Any) -> None:
-    """Let the network attend in our way from now on."""
+    """Replace the attention of the network by ours."""
     attention.register()
     network.set_attn_implementation(attention.NAME)
     if network.config.get_text_config()._attn_implementation != attention.NAME:
-        raise CannotRun("its attention cannot be replaced")
+        raise UnsupportedModel("its attention cannot be replaced")
 
 
 def check(model: Model, own: Sequence[Tensor]) -> None:
@@ -89,11 +82,10 @@ def check(model: Model, own: Sequence[Tensor]) -> None:
     step = model.forward(last, slots, then, BY_NAME["matmul"](then, 64))
     least = _ALIKE if model.network.dtype == torch.float32 else _ALIKE_IN_16_BITS
     for i in range(len(ids)):
-        _demand_alike(read[i], own[2 * i], least, "after a prompt")
-        _demand_alike(step[i], own[2 * i + 1], least, "after a step")
-
-
-def _demand_alike(found: Tensor, wanted: Tensor, least: float, when: str) -> None:
-    alike = torch.corrcoef(torch.stack([found, wanted.to(found.device)]))[0, 1].item()
-    if not alike > least:
-        raise CannotRun(f"it comes to other scores here {when} (correlation {alike:.3f})")
+        pairs = ((read[i], own[2 * i], "a prompt"), (step[i], own[2 * i + 1], "a step"))
+        for found, wanted, after in pairs:
+            alike = torch.corrcoef(torch.stack([found, wanted.to(found.device)]))[0, 1].item()
+            if not alike > least:
+                raise UnsupportedModel(
+                    f"it comes to other scores here after {after} (correlation {alike:.3f})"
+                )

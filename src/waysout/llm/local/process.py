@@ -1,13 +1,13 @@
-"""The way to the engine's process, from the side of those who ask.
+"""The engine's process as its parent sees it, and the messages between the two.
 
-Nothing here waits: what is said to the engine is written by one thread, and what it says is heard
-by another. A script that starts one need not guard its main part, as it would for a process of
-``multiprocessing``.
+Nothing here waits: one thread writes to the engine, another reads from it. A script that starts one
+need not guard its main part, as it would for a process of ``multiprocessing``.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import queue
 import subprocess
 import sys
@@ -16,10 +16,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 
-from waysout.llm.local.wire import Loaded, Setup, receive, send
+from waysout.errors import InputError, LLMError, UnavailableError
+from waysout.llm.base import Finish, Usage
 
 # -P: else the folder it is started in comes first, where a file may be named like a package.
 _ENGINE = ("-P", "-m", "waysout.llm.local.engine")
@@ -30,22 +32,95 @@ _SETTINGS = {
     "TRANSFORMERS_VERBOSITY": "error",
     "USE_HUB_KERNELS": "NO",  # they are code, fetched while a model is loaded
 }
-_LAST_WORDS = 400
-_GOING = 15.0
+_STDERR_TAIL = 400
+_EXIT_SECONDS = 15.0
 # How long an engine may be silent: while it loads, which can be a download, and beyond the longest
-# time that it writes at one reply.
+# time that it may spend on one reply.
 _LOADING, _MARGIN = 7200.0, 60.0
 
 
-class Process:
-    """An engine that was started; ``hear`` is told what it says, and ``None`` when it is gone."""
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What to load, and how. ``place`` is a file, a folder or a name on the hub; 0: as it fits."""
 
-    def __init__(self, setup: Setup, hear: Callable[[Process, Any], None]) -> None:
-        self._hear = hear
+    name: str
+    place: str
+    kind: str
+    device: str = "auto"
+    slots: int = 0
+    context: int = 0
+    threads: int = 0
+    seconds: float = 900.0
+    bytes: int = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The part of a request that the engine needs."""
+
+    messages: tuple[tuple[str, str], ...]
+    max_tokens: int
+    temperature: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAnswer:
+    """The reply to a request; ``error`` says why there is none."""
+
+    text: str = ""
+    usage: Usage = field(default_factory=Usage)
+    finish: Finish = "stop"
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The model is loaded; ``about`` describes how it runs."""
+
+    slots: int
+    context: int
+    about: str
+    parallel: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailure:
+    """The engine ends here; ``kind`` is the class of the error to raise."""
+
+    kind: type[Exception]
+    reason: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Self:
+        """Return an error as a message: of a class that is made of its text alone."""
+        kinds = (InputError, UnavailableError, LLMError)
+        return cls(next((k for k in kinds if isinstance(error, k)), LLMError), str(error))
+
+
+def send(message: object, stream: IO[bytes]) -> None:
+    """Write one message to a stream, at once."""
+    pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Any:
+    """Read one message; `EOFError` where the other end is gone. Both ends are ours alone."""
+    try:
+        return pickle.load(stream)
+    except (pickle.UnpicklingError, OSError, ValueError) as error:
+        raise EOFError("the other end broke off") from error
+
+
+class Process:
+    """A running engine; ``on_message`` gets what it sends, and ``None`` when it is gone."""
+
+    def __init__(self, setup: Setup, on_message: Callable[[Process, Any], None]) -> None:
+        self._on_message = on_message
         self._seconds = setup.seconds
         self._stuck = ""
         self.loaded = False
-        self.heard = time.monotonic()
+        self.last_heard = time.monotonic()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         self._outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._started = subprocess.Popen(
@@ -53,31 +128,31 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **_SETTINGS, "PYTHONPATH": _path()},
+            env={**os.environ, **_SETTINGS, "PYTHONPATH": _python_path()},
         )
-        self.say(setup)
-        for work in (self._speak, self._listen):
+        self.send(setup)
+        for work in (self._write, self._read):
             threading.Thread(target=work, daemon=True).start()
 
-    def say(self, item: object) -> None:
-        """Tell the engine something; ``None`` sends it away."""
-        self._outbox.put(item)
+    def send(self, message: object) -> None:
+        """Send the engine a message; ``None`` ends it."""
+        self._outbox.put(message)
 
     def end(self) -> None:
-        """Send the engine away, and wait until it is gone."""
-        self.say(None)
+        """End the engine, and wait until it is gone."""
+        self.send(None)
         try:
-            self._started.wait(_GOING)
+            self._started.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             self._started.kill()
             self._started.wait()
 
     def is_stuck(self, asked: float) -> bool:
-        """Whether it has been silent for too long towards one who asked then."""
-        return time.monotonic() - max(asked, self.heard) > self._silence
+        """Whether it has been silent for too long since a request at the time ``asked``."""
+        return time.monotonic() - max(asked, self.last_heard) > self._silence
 
-    def give_up(self) -> None:
-        """End an engine that is stuck; ``hear`` is told as of any that is gone."""
+    def kill(self) -> None:
+        """Kill an engine that is stuck; ``on_message`` is called as for any that is gone."""
         self._stuck = f"it said nothing for {self._silence:g} s and was stopped"
         self._started.kill()
 
@@ -86,50 +161,48 @@ class Process:
         return self._seconds + _MARGIN if self.loaded else _LOADING
 
     @property
-    def last_words(self) -> str:
-        """What it wrote before it ended, for whoever wonders why."""
+    def why_it_ended(self) -> str:
+        """How the process ended, with the last lines it wrote."""
         code = self._started.wait()
         if self._stuck:
             return self._stuck
         self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, self._errors.tell() - _LAST_WORDS))
+        self._errors.seek(max(0, self._errors.tell() - _STDERR_TAIL))
         written = self._errors.read().decode(errors="replace").strip()
         return f"exit code {code}{': …' + written if written else ''}"
 
-    def _speak(self) -> None:
+    def _write(self) -> None:
         stream = self._started.stdin
         assert stream is not None
-        with suppress(OSError, ValueError):  # it is gone, which the listener notices
-            while (item := self._outbox.get()) is not None:
-                send(item, stream)
+        with suppress(OSError, ValueError):  # it is gone, which the reader notices
+            while (message := self._outbox.get()) is not None:
+                send(message, stream)
         with suppress(OSError):
             stream.close()
 
-    def _listen(self) -> None:
+    def _read(self) -> None:
         stream = self._started.stdout
         assert stream is not None
         with suppress(EOFError), stream:
             while True:
-                said = receive(stream)
-                self.heard = time.monotonic()
-                self.loaded = self.loaded or isinstance(said, Loaded)
-                self._hear(self, said)
-        self._hear(self, None)
-        self.say(None)  # else the speaker would wait for more
+                message = receive(stream)
+                self.last_heard = time.monotonic()
+                self.loaded = self.loaded or isinstance(message, Loaded)
+                self._on_message(self, message)
+        self._on_message(self, None)
+        self.send(None)  # else the writer would wait for more
         self._errors.close()
 
 
-def _path() -> str:
+def _python_path() -> str:
     """Return where the engine finds packages: as here, but for the folder it is started in.
 
-    That is on our own path after ``python -m``, and where Waysout is only found there it stays.
+    That is on our own path after ``python -m``; Waysout itself is always found.
     """
-    places = [place for place in sys.path if place and not _is_here(place)]
+    places = []
+    for place in filter(None, sys.path):
+        with suppress(OSError):
+            if Path(place).samefile(os.curdir):
+                continue
+        places.append(place)
     return os.pathsep.join([*places, str(Path(__file__).parents[3])])
-
-
-def _is_here(place: str) -> bool:
-    try:
-        return Path(place).samefile(os.curdir)
-    except OSError:
-        return False
