@@ -264,7 +264,8 @@ def test_what_the_engine_says_is_wrong_is_raised(stub: Callable[..., Transformer
     said = "EngineFailure(UnavailableError, 'set HF_TOKEN')"
     backend = stub(
         "import sys\nfrom waysout.errors import UnavailableError\n"
-        f"from waysout.llm.local.process import EngineFailure, send\nsend({said}, sys.stdout.buffer)"
+        "from waysout.llm.local.process import EngineFailure, send\n"
+        f"send({said}, sys.stdout.buffer)"
     )
     with pytest.raises(UnavailableError, match=r"^set HF_TOKEN$"):
         ask(backend, STORY)

@@ -14,13 +14,15 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from waysout.errors import LLMError, LLMFailure, MissingExtra
 from waysout.llm import models
-from waysout.llm.base import Backend, Finish, Form, Limits, Reply, Request, Usage
+from waysout.llm.base import Backend, Form, Limits, Reply, Request
+from waysout.llm.openai.replies import ReplyReader, error_details
 
 SLOTS = 4
 # A prompt is read in pieces of this many tokens, and can be stopped between two; larger pieces are
@@ -87,7 +89,6 @@ class LlamaCpp(Backend):
             if self._server is None:
                 self._server = self._load()
             server = self._server
-        answer = _Answer(request, self.limits, stop)
         body: dict[str, Any] = {
             "messages": [{"role": m.role, "content": m.content} for m in request.messages],
             "max_tokens": request.max_tokens,
@@ -100,7 +101,27 @@ class LlamaCpp(Backend):
         }
         if request.constraint and request.constraint.grammar:
             body["grammar"] = request.constraint.grammar
-        return answer.reply(server.handle_chat_completions(body, answer.take), self.name)
+        started = time.monotonic()
+        reader = ReplyReader(request, self.limits.bytes)
+        reader.begin(streamed=True)
+
+        def take(chunk: Any) -> bool:
+            """Take the next piece; a true answer tells the library to stop."""
+            reader.add_event(chunk)
+            if time.monotonic() - started > self.limits.seconds:
+                reader.stop("time")
+            return reader.enough or stop.is_set()
+
+        returned = server.handle_chat_completions(body, take)
+        error = reader.error or (returned.get("error") if isinstance(returned, dict) else None)
+        if error:
+            message = error_details(error)[0]
+            more = " (llamacpp:NAME?context=8192)" if "context size" in message else ""
+            raise LLMError(f"{self.name}: {message[:300]}{more}")
+        if not reader.complete:
+            raise LLMFailure(f"{self.name} ended without a reply")
+        # The library calls every model by the path of its file.
+        return replace(reader.reply(time.monotonic() - started, self.name), model=self.name)
 
     def _load(self) -> Any:
         try:
@@ -133,64 +154,3 @@ class LlamaCpp(Backend):
                     f"llama.cpp cannot load {path}: {error} Is it a GGUF file of a chat model, and "
                     "is there enough memory?"
                 ) from None
-
-
-class _Answer:
-    """Collects the pieces of one reply, and stops it at a limit."""
-
-    def __init__(self, request: Request, limits: Limits, stop: threading.Event) -> None:
-        self.request = request
-        self.limits = limits
-        self.stop = stop
-        self.started = time.monotonic()
-        self.pieces: list[str] = []
-        self.size = 0
-        self.unseen = 0  # bytes of thoughts, which are no part of the reply
-        self.usage: Usage | None = None
-        self.finish: Finish | None = None
-        self.error: object = None
-
-    def take(self, chunk: Any) -> bool:
-        """Take the next piece; a true answer tells the library to stop."""
-        try:
-            self._add(chunk)
-        except Exception as error:  # the library would swallow it, and call the reply complete
-            self.error = f"a piece that cannot be read ({error!r})"
-        if self.error is not None:
-            return True
-        if self.size + self.unseen > self.limits.bytes:
-            self.finish = "bytes"
-        elif time.monotonic() - self.started > self.limits.seconds:
-            self.finish = "time"
-        else:
-            return self.stop.is_set()
-        return True
-
-    def _add(self, chunk: dict[str, Any]) -> None:
-        self.error = chunk.get("error")
-        if usage := chunk.get("usage"):
-            details = usage.get("prompt_tokens_details") or {}
-            counts = (usage.get("prompt_tokens"), usage.get("completion_tokens"))
-            self.usage = Usage(*(int(n or 0) for n in (*counts, details.get("cached_tokens"))))
-        for choice in chunk.get("choices", ()):
-            delta = choice.get("delta", {})
-            piece = delta.get("content") or ""
-            self.pieces.append(piece)
-            self.size += len(piece.encode())
-            self.unseen += len((delta.get("reasoning_content") or "").encode())
-            if choice.get("finish_reason"):
-                self.finish = "length" if choice["finish_reason"] == "length" else "stop"
-
-    def reply(self, returned: Any, name: str) -> Reply:
-        """Return the reply, or raise where there is none."""
-        error = self.error or (returned.get("error") if isinstance(returned, dict) else None)
-        if error:
-            message = str(error.get("message", error) if isinstance(error, dict) else error)
-            more = " (llamacpp:NAME?context=8192)" if "context size" in message else ""
-            raise LLMError(f"{name}: {message[:300]}{more}")
-        if self.finish is None:
-            raise LLMFailure(f"{name} ended without a reply")
-        text = "".join(self.pieces)
-        # A reply that was cut short brings no figures with it.
-        usage = self.usage or self.request.most_usage(text, self.unseen)
-        return Reply(text, usage, time.monotonic() - self.started, self.finish, name)

@@ -144,17 +144,9 @@ class Transformers(Backend):
                 raise UnavailableError(
                     f"transformers {found} is too old: pip install 'waysout[transformers]' -U"
                 )
-        return Setup(
-            name=self.name,
-            place=place,
-            kind=kind,
-            device=self.device,
-            slots=self.slots,
-            context=self.context,
-            threads=self.threads,
-            seconds=self.limits.seconds,
-            bytes=self.limits.bytes,
-        )
+        sizes = self.slots, self.context, self.threads
+        limits = self.limits.seconds, self.limits.bytes
+        return Setup(self.name, place, kind, self.device, *sizes, *limits)
 
     # In the thread that reads from the engine
 

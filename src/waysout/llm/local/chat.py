@@ -17,8 +17,8 @@ class Chat:
     def __init__(self, tokenizer: Any, name: str) -> None:
         if not getattr(tokenizer, "chat_template", None):
             raise InputError(
-                f"{name} has no chat template, so it is not a chat model: choose one that is tuned to "
-                "follow instructions (often named -it, -instruct or -chat)"
+                f"{name} has no chat template, so it is not a chat model: choose one that follows "
+                "instructions (often named -it, -instruct or -chat)"
             )
         self.tokenizer = tokenizer
         self._takes_system = self._takes([("system", _MARK), ("user", "a")])

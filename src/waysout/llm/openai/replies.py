@@ -66,7 +66,7 @@ class ReplyReader:
                 self._line(line)
             return
         self.done = True
-        self._event(_json(body))
+        self.add_event(_json(body))
         if not self._has_choice and self.error is None:
             self._add({"content": body.decode(errors="replace")})
 
@@ -120,9 +120,10 @@ class ReplyReader:
         if line[5:].strip() == b"[DONE]":
             self.done = True
         else:
-            self._event(_json(line[5:]))
+            self.add_event(_json(line[5:]))
 
-    def _event(self, event: object) -> None:
+    def add_event(self, event: object) -> None:
+        """Take one event of a stream, as JSON has it."""
         if not isinstance(event, dict):
             return
         if event.get("error"):
