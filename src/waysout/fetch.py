@@ -7,7 +7,6 @@ a wheel is and we download it, because pip cannot resume.
 
 from __future__ import annotations
 
-import base64
 import errno
 import hashlib
 import http.client
@@ -127,13 +126,13 @@ def _download_wheel(wheel: Wheel, folder: Path, progress: Progress) -> Path:
     """Download the wheel: by ourselves, which can be resumed, else with pip, which knows more."""
     found = _locate(wheel)
     if found is not None:
-        url, sha256, secrets = found
+        url, sha256 = found
         try:
-            return download(url, folder, sha256, secrets=secrets, progress=progress)
+            return download(url, folder, sha256, progress=progress)
         except _Unreachable:
             if _size(folder / f"{sha256}.part"):
                 raise
-            # pip may know a proxy, a key or a certificate that we do not.
+            # pip may know a proxy, a login or a certificate that we do not.
     dest = folder / "pip"
     # What an earlier pip left when it was killed must not be taken for the wheel.
     shutil.rmtree(dest, ignore_errors=True)
@@ -146,8 +145,8 @@ def _download_wheel(wheel: Wheel, folder: Path, progress: Progress) -> Path:
     return file
 
 
-def _locate(wheel: Wheel) -> tuple[str, str, Mapping[str, str]] | None:
-    """Ask pip for the wheel's address, its sha256 and the headers that only its server may see.
+def _locate(wheel: Wheel) -> tuple[str, str] | None:
+    """Ask pip for the wheel's address and its sha256.
 
     ``None`` when the wheel is a local file, or pip does not say. pip writes what it found on the
     registry's page into its log. Asked for a report instead, it would download the whole wheel
@@ -168,26 +167,7 @@ def _locate(wheel: Wheel) -> tuple[str, str, Mapping[str, str]] | None:
     told = urllib.parse.parse_qs(found[0]["hashes"] or "").get("sha256", [wheel.archive_sha256])[0]
     if told is None or not is_sha256(told):
         return None
-    url = _LOGIN.sub("", found[0]["url"])
-    # pip masks a login where its settings have one.
-    return url, told, _login(wheel, url) if "****@" in log else {}
-
-
-def _login(wheel: Wheel, url: str) -> dict[str, str]:
-    """Return the login that pip's settings have for the server of an address, as a header."""
-    wanted = urllib.parse.urlsplit(url)
-    try:
-        settings = _pip(["config", "list"], wheel, _LOCATE_SECONDS)
-    except UnavailableError:
-        return {}
-    for text in re.findall(r"https?://[^\s'\"\\]+", settings):
-        known = urllib.parse.urlsplit(text)
-        login, _, server = known.netloc.rpartition("@")
-        if login and (known.scheme, server) == (wanted.scheme, wanted.netloc):
-            name, _, word = login.partition(":")
-            both = f"{urllib.parse.unquote(name)}:{urllib.parse.unquote(word)}"
-            return {"Authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}
-    return {}
+    return _LOGIN.sub("", found[0]["url"]), told
 
 
 def _pip(arguments: list[str], wheel: Wheel, seconds: int) -> str:
