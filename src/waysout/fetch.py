@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import IO
 
 from waysout.errors import IntegrityError, UnavailableError
-from waysout.files import Wheel, file_sha256, is_sha256, writing
+from waysout.files import Wheel as Wheel
+from waysout.files import file_sha256, is_sha256, writing
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes downloaded so far and, where known, the total."""

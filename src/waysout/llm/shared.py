@@ -12,6 +12,7 @@ import pickle
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
@@ -129,7 +130,7 @@ class BackendClient(Backend):
 
     def __init__(self, ends: PipeEnds) -> None:
         self._numbers = itertools.count()
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, Future[Reply]] = {}
         self._gone = False
         self._described = threading.Event()
         self._channel = Channel(ends, self._receive, self._lose)
@@ -139,23 +140,18 @@ class BackendClient(Backend):
 
     async def complete(self, request: Request) -> Reply:
         """Have the server answer one request; a cancelled one is cancelled there, too."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Reply | RemoteError] = loop.create_future()
         number = next(self._numbers)
-        self._waiting[number] = loop, future
+        future = self._waiting[number] = Future()
         try:
             if self._gone:
                 raise LLMUnreachable(_GONE)
             self._channel.send((number, request))
-            outcome = await future
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             self._channel.send((number, None))
             raise
         finally:
             del self._waiting[number]
-        if isinstance(outcome, RemoteError):
-            raise outcome.restore()
-        return outcome
 
     async def aclose(self) -> None:
         """Disconnect from the server, for good."""
@@ -178,12 +174,12 @@ class BackendClient(Backend):
             self._settle(number, RemoteError(LLMUnreachable, (_GONE,)))
 
     def _settle(self, number: int, outcome: Reply | RemoteError) -> None:
-        if (waiting := self._waiting.get(number)) is not None:
-            loop, future = waiting
-            call_in_loop(loop, set_result, future, outcome)
-
-
-_Waiting = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Reply | RemoteError]"]
+        future = self._waiting.get(number)
+        with suppress(InvalidStateError):  # it was cancelled
+            if future is not None and isinstance(outcome, RemoteError):
+                future.set_exception(outcome.restore())
+            elif future is not None:
+                future.set_result(outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,12 +246,6 @@ def call_in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *
     """Call something in an event loop, from another thread."""
     with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
         loop.call_soon_threadsafe(call, *args)
-
-
-def set_result(future: asyncio.Future[Any], result: object) -> None:
-    """Set the result of a future that may have been cancelled."""
-    if not future.done():
-        future.set_result(result)
 
 
 class Channel:

@@ -15,6 +15,7 @@ import re
 import shutil
 import threading
 import time
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,7 +33,6 @@ from waysout.errors import (
 from waysout.llm import models
 from waysout.llm.base import Backend, Form, Limits, Reply, Request
 from waysout.llm.local.process import Ask, EngineAnswer, EngineFailure, Loaded, Process, Setup
-from waysout.llm.shared import call_in_loop, set_result
 
 # Before the engine has said how many slots it has.
 _SLOTS_ON_GPU, _SLOTS_ON_CPU = 512, 4
@@ -44,8 +44,6 @@ _TAIL, _SMALL = 64 * 1024, 64 * 1024 * 1024
 # How often requests look whether the engine is stuck, in seconds.
 _LOOK = 10.0
 PATIENT = Limits(seconds=900.0)
-
-_Waiting = tuple[Process, asyncio.AbstractEventLoop, "asyncio.Future[EngineAnswer | Exception]"]
 
 
 class Transformers(Backend):
@@ -85,7 +83,7 @@ class Transformers(Backend):
         self._engine: Process | None = None
         self._changing = threading.Lock()
         self._numbers = itertools.count()
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, tuple[Process, Future[EngineAnswer]]] = {}
 
     async def complete(self, request: Request) -> Reply:
         """Answer one request; a cancelled one soon frees its slot.
@@ -94,9 +92,7 @@ class Transformers(Backend):
         those that come from outside (`waysout.prompts.spelling`).
         """
         began = time.monotonic()
-        loop = asyncio.get_running_loop()
-        number = next(self._numbers)
-        future: asyncio.Future[EngineAnswer | Exception] = loop.create_future()
+        number, pending = next(self._numbers), Future[EngineAnswer]()
         # Of all that tells requests apart, so that no two draw by the same numbers.
         seed = int(request.key(self.name)[:8], 16)
         messages = tuple((m.role, m.content) for m in request.messages)
@@ -105,8 +101,9 @@ class Transformers(Backend):
             if self._engine is None:
                 self._engine = Process(self.setup(), self._receive)
             engine = self._engine
-            self._waiting[number] = engine, loop, future
+            self._waiting[number] = engine, pending
         engine.send((number, asked))
+        future = asyncio.wrap_future(pending)
         try:
             while not future.done():
                 if engine.is_stuck(began):
@@ -118,8 +115,6 @@ class Transformers(Backend):
         finally:
             self._waiting.pop(number, None)
         answer = future.result()
-        if isinstance(answer, Exception):
-            raise answer
         if answer.error:
             raise LLMError(f"{self.name}: {answer.error}")
         latency = time.monotonic() - began
@@ -151,11 +146,14 @@ class Transformers(Backend):
     # In the thread that reads from the engine
 
     def _receive(self, engine: Process, message: Any) -> None:
-        if isinstance(message, list):
-            for number, answer in message:
-                self._settle(number, answer)
-        elif isinstance(message, Loaded):
+        if isinstance(message, Loaded):
             self.loaded, self.parallel = message.about, message.parallel
+        elif isinstance(message, list):
+            for number, answer in message:
+                _, future = self._waiting.get(number, (None, None))
+                with suppress(InvalidStateError):  # it was cancelled
+                    if future is not None:
+                        future.set_result(answer)
         else:
             if isinstance(message, EngineFailure):
                 error = message.kind(message.reason)
@@ -167,14 +165,10 @@ class Transformers(Backend):
             with self._changing:
                 if self._engine is engine:
                     self._engine = None
-                left = [n for n, (asked, _, _) in self._waiting.items() if asked is engine]
-            for number in left:
-                self._settle(number, error)
-
-    def _settle(self, number: int, answer: EngineAnswer | Exception) -> None:
-        if (waiting := self._waiting.get(number)) is not None:
-            _, loop, future = waiting
-            call_in_loop(loop, set_result, future, answer)
+                left = [future for asked, future in [*self._waiting.values()] if asked is engine]
+            for future in left:
+                with suppress(InvalidStateError):
+                    future.set_exception(error)
 
 
 def _source(model: str) -> tuple[str, str]:

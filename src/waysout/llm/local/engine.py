@@ -60,7 +60,7 @@ class Engine:
             f"({model.slots} slots of {model.context} tokens{steps})"
         )
         # On a GPU there should always be some waiting, so that they can be read together.
-        return Loaded(model.slots, model.context, about, model.slots * (2 if on_gpu else 1))
+        return Loaded(about, model.slots * (2 if on_gpu else 1))
 
     def generation(self, number: int, ask: Ask) -> Generation:
         """Return a request as a generation for the scheduler."""

@@ -78,8 +78,6 @@ class EngineAnswer:
 class Loaded:
     """The model is loaded; ``about`` describes how it runs."""
 
-    slots: int
-    context: int
     about: str
     parallel: int
 

@@ -60,13 +60,8 @@ class Generation:
     began: float = 0.0
 
 
-@dataclass(slots=True)
-class Chunk:
-    """Tokens of a few steps on their way from the device, and whose they are."""
-
-    owners: list[Generation]
-    tokens: Tensor
-    arrived: Any = None
+_Chunk = tuple[list[Generation], Tensor, Any]
+"""Whose tokens of a few steps are on their way from the device, the tokens, and their arrival."""
 
 
 class Scheduler:
@@ -84,7 +79,7 @@ class Scheduler:
         count, device = model.slots, model.device
         self._free = list(range(count))
         self._known = np.full((count, model.context), -1, np.int32)
-        self._pending: Chunk | None = None
+        self._pending: _Chunk | None = None
         self._held = 0
         self._on_gpu = self.graphs = device.type == "cuda"
         self.tokens = torch.zeros(count, dtype=torch.long, device=device)
@@ -135,7 +130,7 @@ class Scheduler:
 
     # Decoding
 
-    def _launch(self) -> Chunk:
+    def _launch(self) -> _Chunk:
         """Start a few steps; nothing here waits for the GPU."""
         steps = 4 if self._on_gpu else 1
         for job in self.live.values():
@@ -151,20 +146,21 @@ class Scheduler:
             step()
         owners = list(self.live.values())
         if not self._on_gpu:
-            return Chunk(owners, tokens)
+            return owners, tokens, None
         here = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
         here.copy_(tokens, non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record()
-        return Chunk(owners, here, arrived)
+        return owners, here, arrived
 
-    def _collect(self, chunk: Chunk) -> list[Generation]:
+    def _collect(self, chunk: _Chunk) -> list[Generation]:
         """Add tokens to their replies; free the slots of those that ended, and return them."""
-        if chunk.arrived is not None:
-            chunk.arrived.synchronize()
-        columns = chunk.tokens.numpy().T
+        owners, tokens, arrived = chunk
+        if arrived is not None:
+            arrived.synchronize()
+        columns = tokens.numpy().T
         now = time.monotonic()
-        owners = [job for job in chunk.owners if not job.finish]
+        owners = [job for job in owners if not job.finish]
         for job in owners:
             for token in columns[job.slot].tolist():
                 job.written.append(token)

@@ -127,7 +127,6 @@ class _Server:
 
     backend: OpenAIBackend
     in_flight: int = 0
-    last_turn: int = 0
     failures: int = 0
     """Since its last reply."""
     rests_until: float = float("-inf")
@@ -156,7 +155,6 @@ class _PoolState:
         """Since when no server answered though asked; without meaning while one is up."""
         self.last_failure = ""
         self.one_is_back = asyncio.Event()
-        self.turns = 0
         self.has_answered = False
 
     @property
@@ -176,9 +174,10 @@ class _PoolState:
                 async with asyncio.timeout(self._patience_left):
                     await self.one_is_back.wait()
         rested = [server for server in up if server.rests_until <= self.now]
-        server = min(rested or up, key=lambda server: (server.in_flight, server.last_turn))
-        self.turns += 1
-        server.last_turn = self.turns
+        server = min(rested or up, key=lambda server: server.in_flight)
+        # The last in the list: of equally busy servers the one that was used longest ago is next.
+        self.servers.remove(server)
+        self.servers.append(server)
         return server
 
     @property
