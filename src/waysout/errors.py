@@ -5,9 +5,9 @@ traceback and leaves with the class's exit code.
 
     WaysoutError (1)
     ├── InputError (3)            something the user gave us
-    │   ├── SchemaError           a feature is described in a way that cannot be
+    │   ├── SchemaError           the description of a feature is impossible
     │   ├── RowError              a row does not fit its schema (knows row and column)
-    │   ├── RuleError             a rule that can never work, or a custom rule that broke
+    │   ├── RuleError             a rule that can never work, or a custom rule that failed
     │   ├── CardError             a card that cannot be read (knows file and line)
     │   └── TableError            a table that cannot be read
     ├── OracleError (4)           the model cannot be loaded, asked or trusted
@@ -17,7 +17,7 @@ traceback and leaves with the class's exit code.
     ├── IntegrityError (6)        a file is not the one it should be
     ├── BudgetSpent (7)           one more call or row would pass a hard limit
     └── LLMError (8)              the LLM cannot be asked as it is set up
-        ├── LLMRefused            it refuses this very request, and may well answer others
+        ├── LLMRefused            it refuses this request, and may answer others
         ├── LLMFailure            no reply came this time: worth another attempt
         └── LLMUnreachable (9)    nothing answers any more: a run stops, and can be resumed
 
@@ -38,13 +38,13 @@ class WaysoutError(Exception):
 
 
 class InputError(WaysoutError):
-    """Something the user gave us does not hold together."""
+    """Something the user gave us is wrong or inconsistent."""
 
     exit_code = 3
 
 
 class SchemaError(InputError):
-    """A feature is described in a way that cannot be; knows which of its fields is to blame."""
+    """The description of a feature is impossible; knows which of its fields is wrong."""
 
     def __init__(self, reason: str, *, field: str | None = None) -> None:
         super().__init__(reason)
@@ -71,11 +71,11 @@ class RowError(InputError):
 
 
 class RuleError(InputError):
-    """A rule that can never work, or a custom rule that broke while it was asked."""
+    """A rule that can never work, or a custom rule that raised an error."""
 
 
 class CardError(InputError):
-    """A card that cannot be read; knows the file and, where it can be told, the line.
+    """A card that cannot be read; knows the file and, where possible, the line.
 
     It is raised for the first problem in the file and carries all that were found.
     """
@@ -121,14 +121,14 @@ class MissingExtra(UnavailableError):
     """An optional package is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        # The pip of this very Python: another one would install it where nobody looks.
+        # The pip of the running Python: another one would install it elsewhere.
         pip = f"{sys.executable} -m pip"
         super().__init__(f"this needs the package {package!r}: {pip} install 'waysout[{extra}]'")
         self.package = package
         self.extra = extra
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
-        """Be made anew from what it was made of: it may come from another process."""
+        """Pickle by the arguments: the error may come from another process."""
         return type(self), (self.package, self.extra)
 
 
@@ -157,7 +157,7 @@ class LLMError(WaysoutError):
 class LLMFailure(LLMError):
     """No reply came this time, and another attempt may help.
 
-    ``alive`` says that a server answered, if only to put us off; ``retry_after`` for how long.
+    ``alive`` means that a server answered, if only to put us off; ``retry_after`` for how long.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class LLMFailure(LLMError):
 
 
 class LLMRefused(LLMError):
-    """The server refuses this very request, as one that is too long; others may be answered."""
+    """The server refuses this request, for example as too long; others may be answered."""
 
 
 class LLMUnreachable(LLMError):
@@ -179,7 +179,7 @@ class LLMUnreachable(LLMError):
 
 
 def shown(raw: object, longest: int = 60) -> str:
-    """Write any value for a message, cut short; never fails.
+    """Format any value for a message, shortened; never fails.
 
     >>> shown("a" * 100, 10), shown(10**5000)
     ("'aaaaaaaa…", 'a number of thousands of digits')

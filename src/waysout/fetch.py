@@ -299,7 +299,7 @@ def _open(url: str, secrets: Mapping[str, str], start: int) -> http.client.HTTPR
 
 
 def _trusted() -> ssl.SSLContext:
-    """Trust the certificates that pip is told to trust, else those of the system."""
+    """Trust the certificates that pip is configured to trust, else those of the system."""
     for name in _CA_BUNDLES:
         bundle = Path(os.environ.get(name) or os.devnull)
         if bundle.is_file():

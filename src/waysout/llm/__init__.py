@@ -1,1 +1,1 @@
-"""LLM backends: one request in, one reply out, whoever answers."""
+"""LLM backends: one request in, one reply out."""

@@ -1,4 +1,4 @@
-"""What every LLM backend shares: a request goes in, a reply comes out.
+"""The protocol of every LLM backend: a request goes in, a reply comes out.
 
 A backend is one asynchronous method. It never retries, never counts and never sees an oracle:
 `waysout.llm.call` does the first two, for all of them alike.
@@ -21,7 +21,7 @@ Form = Literal["grammar", "json_schema", "none"]
 
 FINISHES: tuple[str, ...] = get_args(Finish)
 
-# What a chat template may add to a prompt, and to each message, of its own accord.
+# Tokens that a chat template may add to a prompt, and to each message.
 _TEMPLATE_TOKENS = 64
 _MESSAGE_TOKENS = 16
 
@@ -36,7 +36,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What a reply must look like, for a backend that can hold the model to it.
+    """The form of a reply, for a backend that can hold the model to it.
 
     ``grammar`` is GBNF. A backend uses the form it knows; what comes back is validated anyway.
     """
@@ -99,7 +99,7 @@ class Request:
 
     @property
     def sampling_seed(self) -> int:
-        """The seed for this very draw: 31 bits, which every server takes."""
+        """The seed of this draw: 31 bits, which every server takes."""
         return int(_digest([self.seed, self.draw])[:8], 16) & 0x7FFFFFFF
 
     @property
@@ -109,7 +109,7 @@ class Request:
 
     @property
     def most_tokens_in(self) -> int:
-        """The most tokens the prompt can come to, for any tokenizer and chat template.
+        """Maximum number of tokens in the prompt, for any tokenizer and chat template.
 
         A token is at least one byte, so this is a bound, and a generous one.
         """
@@ -119,15 +119,15 @@ class Request:
         return self.prompt_bytes + asked + template
 
     def most_usage(self, text: str, unseen: int = 0) -> Usage:
-        """Return the most that a reply can have used, where nobody counted.
+        """Return an upper bound on the usage of a reply whose tokens were not counted.
 
-        ``unseen`` are bytes that were written and are no part of the text, such as thoughts.
+        ``unseen`` are bytes that were written and are no part of the text, such as reasoning.
         """
         written = len(text.encode(errors="replace")) + unseen
         return Usage(self.most_tokens_in, min(written, self.max_tokens), estimated=True)
 
     def key(self, model: str) -> str:
-        """Return what tells this request to this model from all others (for recordings).
+        """Return a hash that identifies this request to this model (for recordings).
 
         The menu is left out: it is in the prompt already.
         """
@@ -149,8 +149,8 @@ def _digest(parts: object) -> str:
 class Usage:
     """The tokens of one reply.
 
-    ``cached_tokens`` is the part of ``tokens_in`` that was not computed again. ``estimated`` says
-    that the server did not tell, and that the figures are upper bounds.
+    ``cached_tokens`` is the part of ``tokens_in`` that was not computed again. ``estimated`` means
+    that the server did not count, and that the figures are upper bounds.
     """
 
     tokens_in: int = 0
@@ -160,13 +160,13 @@ class Usage:
 
     @property
     def counted(self) -> bool:
-        """Whether anybody counted at all: no prompt is without tokens."""
+        """Whether the tokens were counted at all: no prompt is without tokens."""
         return self.tokens_in > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. ``finish`` says why it ended: of itself, or at one of our caps."""
+    """The answer to a request. ``finish`` says why it ended: by itself, or at one of our limits."""
 
     text: str
     usage: Usage = field(default_factory=Usage)
@@ -177,7 +177,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a backend puts up with for one reply.
+    """How long and how large one reply may be.
 
     No sign of life for ``silence`` seconds is a failure. A reply that goes on beyond ``seconds`` or
     ``bytes`` is cut there and counts as a reply.
@@ -190,16 +190,16 @@ class Limits:
 
 
 class Backend(ABC):
-    """Somebody who answers requests."""
+    """Answers requests."""
 
     name: str
-    """Who answers, as people read it and recordings are filed: for example ``simulated:7``."""
+    """The name under which recordings are filed: for example ``simulated:7``."""
 
     form: Form = "none"
     """How this backend can be held to a format; the prompt asks for the same one."""
 
     parallel: int = 1
-    """How many requests at once are worth having in flight."""
+    """The number of requests that are worth having in flight at once."""
 
     @abstractmethod
     async def complete(self, request: Request) -> Reply:
@@ -210,7 +210,7 @@ class Backend(ABC):
         """
 
     async def aclose(self) -> None:  # noqa: B027 - most backends hold nothing
-        """Let go of what the backend holds."""
+        """Close connections and unload models."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -75,7 +75,7 @@ class ModelInfo:
 
     @property
     def origin(self) -> str:
-        """Where the file comes from, in words."""
+        """Where the file comes from, for a table."""
         if isinstance(self.source, Wheel):
             return f"registry: {self.source.requirement}"
         return f"hub: {self.source.repo}"

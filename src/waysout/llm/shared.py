@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, Self
@@ -93,9 +94,12 @@ class _Client:
         for number, request in messages:
             if request is not None and not self.over:
                 task = self.running[number] = self.loop.create_task(self._answer(number, request))
-                task.add_done_callback(lambda _, number=number: self.running.pop(number))
+                task.add_done_callback(partial(self._forget, number))
             elif (running := self.running.get(number)) is not None:
                 running.cancel()
+
+    def _forget(self, number: int, _: object) -> None:
+        del self.running[number]
 
     def end(self) -> list[asyncio.Task[None]]:
         """Take no more requests, cancel those in flight, and return their tasks."""
@@ -174,11 +178,11 @@ class BackendClient(Backend):
             self._settle(number, RemoteError(LLMUnreachable, (_GONE,)))
 
     def _settle(self, number: int, outcome: Reply | RemoteError) -> None:
-        future = self._waiting.get(number)
+        future = self._waiting.get(number) or Future()  # it may be gone already
         with suppress(InvalidStateError):  # it was cancelled
-            if future is not None and isinstance(outcome, RemoteError):
+            if isinstance(outcome, RemoteError):
                 future.set_exception(outcome.restore())
-            elif future is not None:
+            else:
                 future.set_result(outcome)
 
 

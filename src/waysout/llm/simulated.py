@@ -1,7 +1,7 @@
 """A simulated LLM: a random proposer with an LLM's habits, for tests, demos and dry runs.
 
 It favours a few features, repeats itself, likes round numbers, and sometimes breaks the format,
-adds prose or names what does not exist. It sees what any LLM is told, the menu of the request,
+adds prose or names what does not exist. It sees the menu of the request, as any LLM does,
 and never the oracle. It says "simulated" wherever it shows; a figure made with it is not one of an
 LLM.
 """

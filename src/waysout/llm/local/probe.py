@@ -35,7 +35,7 @@ def layout_of(network: Any) -> list[CacheLayout]:
         raise UnsupportedModel(f"it has layers of {', '.join(sorted(kinds - _KNOWN))}")
     ids = torch.tensor(prompts(network)[:1], device=network.device)
     kept = getattr(network(input_ids=ids, use_cache=True), "past_key_values", None)
-    layout = []
+    layout: list[CacheLayout] = []
     for layer in getattr(kept, "layers", ()):
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
         if not isinstance(keys, Tensor) or not isinstance(values, Tensor) or keys.dim() != 4:

@@ -1,8 +1,8 @@
 """One server that speaks OpenAI's chat completions.
 
-Replies are streamed, so that silence is told from slowness and the limits hold while a reply runs.
-What a server cannot do is found out on the first real requests and remembered; nothing is asked
-only to find out.
+Replies are streamed, so that a silent server is known from a slow one and the limits hold while a
+reply runs. What a server cannot do is found out on the first real requests and remembered; nothing
+is asked only to find out.
 """
 
 from __future__ import annotations
