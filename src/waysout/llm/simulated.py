@@ -84,7 +84,9 @@ class _Draw:
         habits = self.habits
         if not self.request.menu or self.happens(habits.refusal):
             return self.rng.choice(_REFUSALS), "stop"
-        edits = [self.edit() for _ in range(self.count())]
+        wrong = self.happens(habits.wrong_count)
+        count = max(1, self.request.k + (self.rng.choice((-1, 1)) if wrong else 0))
+        edits = [self.edit() for _ in range(count)]
         if self.happens(habits.json):
             found = [{"feature": f, "value": v, "reasoning": r} for f, v, r in edits]
             return json.dumps({"candidates": found}, ensure_ascii=False), "stop"
@@ -97,10 +99,6 @@ class _Draw:
         if self.happens(habits.chatter):
             text = f"Here are some (simulated) ideas:\n\n```\n{text}\n```\nI hope this helps!"
         return text, "stop"
-
-    def count(self) -> int:
-        wrong = self.happens(self.habits.wrong_count)
-        return max(1, self.request.k + (self.rng.choice((-1, 1)) if wrong else 0))
 
     def edit(self) -> tuple[str, str, str]:
         reason = f"simulated: {self.rng.choice(_REASONS)}"
@@ -127,15 +125,12 @@ class _Draw:
             if self.happens(self.habits.out_of_bounds):
                 return f"{self.rng.choice(item.choices)} or better"
             return item.choices[self.favourite(item.choices, item.name)]
-        number = self.round_number(item)
+        factor = _FACTORS[self.favourite([str(f) for f in _FACTORS], item.name)]
+        number = _rounded((_now(item) or 100.0) * factor, self.rng.choice((1, 2, 2)))
         if self.happens(self.habits.out_of_bounds):
             return self.written(item, number)
         fitting = _fit(item, number)
         return self.written(item, self.towards_the_end(item) if fitting == _now(item) else fitting)
-
-    def round_number(self, item: Editable) -> float:
-        factor = _FACTORS[self.favourite([str(f) for f in _FACTORS], item.name)]
-        return _rounded((_now(item) or 100.0) * factor, self.rng.choice((1, 2, 2)))
 
     def towards_the_end(self, item: Editable) -> float:
         """Return a number towards the farther end: the favourite factor changed nothing."""

@@ -20,10 +20,8 @@ from waysout.llm.keys import OPENAI_URL, check_key, check_url, find_key, is_open
 from waysout.llm.openai.dialect import Capabilities, Dialect
 from waysout.llm.openai.replies import ReplyReader, error_details, retry_after
 from waysout.llm.openai.transport import (
-    ConnectTimeout,
     HttpResponse,
     PerLoop,
-    ReadTimeout,
     Transport,
     TransportError,
     open_transport,
@@ -165,10 +163,6 @@ class OpenAIBackend(Backend):
         except TimeoutError:
             problem = LLMFailure(f"no answer in {self.limits.seconds:g} s")
             reader.stop("time")
-        except ConnectTimeout:
-            problem = LLMFailure(f"no connection to {self.url} in {self.limits.connect:g} s")
-        except ReadTimeout:
-            problem = LLMFailure(f"no sign of life for {self.limits.silence:g} s")
         except TransportError as error:
             said = self._quoted(str(error))
             problem = LLMFailure(f"the connection to {self.url} failed ({said})")

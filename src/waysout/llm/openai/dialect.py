@@ -13,16 +13,12 @@ from typing import Any
 
 from waysout.llm.base import Request
 
-# Without a hint which part was meant they are left out in this order: those that cost the least to
-# lose, and that servers refuse most, first.
-PARTS = ("max_length", "json_schema", "json_object", "stream_options", "seed", "max_tokens",
-         "max_completion_tokens", "temperature", "stream")  # fmt: skip
-
 _LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
 _FORMAT = "response_format|json_schema|json_object|guided|grammar|structured.?output"
 _LIMIT = "max_(?:completion_)?tokens"
-# How servers name a part that they refuse.
-_NAMES = {
+# The optional parts, and how servers name one that they refuse. Without a hint which was meant
+# they are left out in this order: first those that cost the least and are refused most.
+_PARTS = {
     "max_length": "maxLength",
     "json_schema": _FORMAT,
     "json_object": _FORMAT,
@@ -84,7 +80,7 @@ class Dialect:
             left_out.add("max_length")
         if "stream" in left_out:
             left_out.add("stream_options")
-        return tuple(part for part in PARTS if part not in left_out)
+        return tuple(part for part in _PARTS if part not in left_out)
 
     def body(self, model: str, request: Request, parts: tuple[str, ...]) -> dict[str, Any]:
         """Return the body of a request with these parts, as JSON has it."""
@@ -128,7 +124,7 @@ class Dialect:
         """
         parts = tuple(p for p in parts if p not in _LIMITS or not self.refused & _LIMITS)
         for text in (f"'{param}'" if param else "", message):
-            found = {part: re.search(_NAMES[part], text, re.IGNORECASE) for part in parts}
+            found = {part: re.search(_PARTS[part], text, re.IGNORECASE) for part in parts}
             at = {part: match.start() for part, match in found.items() if match}
             if at:
                 return min(at, key=lambda part: at[part])

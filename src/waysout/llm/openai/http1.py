@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 
 from waysout.llm.base import Limits
 from waysout.llm.openai.transport import (
-    ConnectTimeout,
     HttpResponse,
-    ReadTimeout,
     Transport,
     TransportError,
+    no_connection,
+    silence,
 )
 
 _LONGEST_HEAD = 64 * 1024
@@ -98,12 +98,12 @@ class Http1Transport(Transport):
         try:
             async with asyncio.timeout(self._limits.connect):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(self._limits.silence, self._connections),
+                    lambda: _Connection(self._limits, self._connections),
                     self._host,
                     self._port,
                 )
         except TimeoutError:
-            raise ConnectTimeout from None
+            raise no_connection(self._limits) from None
         except (OSError, UnicodeError) as error:  # the latter: a name that no host can have
             raise TransportError(_reason(error)) from None
         return connection
@@ -116,8 +116,8 @@ class _ClosedBefore(TransportError):
 class _Connection(asyncio.Protocol):
     """One connection: the bytes received and not yet read, and the body they belong to."""
 
-    def __init__(self, silence: float, connections: set[_Connection]) -> None:
-        self._silence, self._connections = silence, connections
+    def __init__(self, limits: Limits, connections: set[_Connection]) -> None:
+        self._limits, self._connections = limits, connections
         self._loop = asyncio.get_running_loop()
         self._received = b""
         self._ended = False
@@ -188,8 +188,6 @@ class _Connection(asyncio.Protocol):
             try:
                 if not (more := await self._read()):
                     raise TransportError("it closed the connection without an answer")
-            except ReadTimeout:
-                raise
             except TransportError as error:
                 at_once = self._loop.time() - self._asked < _AT_ONCE
                 raise (
@@ -219,10 +217,10 @@ class _Connection(asyncio.Protocol):
 
     def _watch(self) -> None:
         quiet = self._loop.time() - self._last_heard
-        if quiet < self._silence:
-            self._timer = self._loop.call_later(self._silence - quiet, self._watch)
+        if quiet < self._limits.silence:
+            self._timer = self._loop.call_later(self._limits.silence - quiet, self._watch)
             return
-        self._problem = ReadTimeout()
+        self._problem = silence(self._limits)
         self.close()
 
     def put_aside(self) -> bool:

@@ -190,8 +190,7 @@ def _text(value: object) -> str:
 
 
 def _count(value: object) -> int | None:
-    sound = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-    return value if isinstance(value, int) and sound else None
+    return value if type(value) is int and 0 <= value < 2**53 else None
 
 
 def _bytes(text: str) -> bytes:

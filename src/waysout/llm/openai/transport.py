@@ -29,12 +29,14 @@ class TransportError(Exception):
     """Something went wrong between a request and the end of its response."""
 
 
-class ConnectTimeout(TransportError):
-    """No connection was made in time."""
+def no_connection(limits: Limits) -> TransportError:
+    """Return the error for a connection that was not made in time."""
+    return TransportError(f"no connection in {limits.connect:g} s")
 
 
-class ReadTimeout(TransportError):
-    """Nothing was received for too long."""
+def silence(limits: Limits) -> TransportError:
+    """Return the error for a server that sent nothing for too long."""
+    return TransportError(f"no sign of life for {limits.silence:g} s")
 
 
 class HttpResponse:
@@ -145,7 +147,8 @@ class HttpxTransport(Transport):
             import httpx2
         except ImportError as error:
             raise MissingExtra("httpx2", "openai") from error
-        self._url, self._headers, self._max_bytes = url, headers, max_bytes
+        self._url, self._headers = url, headers
+        self._limits, self._max_bytes = limits, max_bytes
         # Loading all authorities takes longer than a request; over http there are none to check.
         plain = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.startswith("http:") else True
         self._http = httpx2.AsyncClient(
@@ -164,14 +167,14 @@ class HttpxTransport(Transport):
         # Made by hand: the client would add headers of its own.
         method = "GET" if body is None else "POST"
         request = httpx2.Request(method, self._url + path, headers=self._headers, content=body)
-        response = await _translated(self._http.send(request, stream=True))
+        response = await self._translated(self._http.send(request, stream=True))
         pieces = response.aiter_raw()
         headers = {name.lower(): value for name, value in response.headers.items()}
         try:
             yield HttpResponse(
                 response.status_code,
                 headers,
-                lambda: _translated(anext(pieces, b"")),
+                lambda: self._translated(anext(pieces, b"")),
                 self._max_bytes,
             )
         finally:
@@ -181,18 +184,17 @@ class HttpxTransport(Transport):
         """Close all connections."""
         await self._http.aclose()
 
+    async def _translated(self, work: Awaitable[_T]) -> _T:
+        """Wait for httpx2, and turn its errors into ours."""
+        import httpx2
 
-async def _translated(work: Awaitable[_T]) -> _T:
-    """Wait for httpx2, and turn its errors into ours."""
-    import httpx2
-
-    try:
-        return await work
-    except httpx2.ConnectTimeout:
-        problem: TransportError = ConnectTimeout()
-    except httpx2.TimeoutException:
-        problem = ReadTimeout()
-    except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
-        problem = TransportError(str(error) or type(error).__name__)
-    # Raised here and not above: the client's errors hold the request, and with it the key.
-    raise problem
+        try:
+            return await work
+        except httpx2.ConnectTimeout:
+            problem = no_connection(self._limits)
+        except httpx2.TimeoutException:
+            problem = silence(self._limits)
+        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            problem = TransportError(str(error) or type(error).__name__)
+        # Raised here and not above: the client's errors hold the request, and with it the key.
+        raise problem
