@@ -105,8 +105,8 @@ class OpenAIBackend(Backend):
 
         A proxy without a server behind it says so with a status of its own.
         """
-        transport = self._loops.get().transport
         try:
+            transport = self._loops.get().transport
             async with asyncio.timeout(seconds), transport.send("/models", None) as response:
                 return response.status not in (502, 503, 504)
         except (TimeoutError, TransportError, LLMError):
@@ -130,7 +130,7 @@ class OpenAIBackend(Backend):
     ) -> Reply:
         """Ask, and leave out what the server refuses: for good only once that has helped.
 
-        These few extra requests, at most 8, are not attempts in the ledger.
+        These few extra requests, once for each server, are not attempts in the ledger.
         """
         dialect, first = self._dialect, None
         while True:

@@ -69,14 +69,13 @@ class Dialect:
 
     def parts(self, request: Request) -> tuple[str, ...]:
         """Return the optional parts of a request that this server gets."""
-        schema = request.constraint.json_schema if request.constraint else None
         left_out = set(self.refused)
-        if schema is None:
+        if request.constraint is None or request.constraint.json_schema is None:
             left_out |= {"json_schema", "json_object"}
         for rivals in (("json_schema", "json_object"), ("max_tokens", "max_completion_tokens")):
             if rivals[0] not in left_out:
                 left_out.add(rivals[1])
-        if "json_schema" in left_out or schema == _without_lengths(schema):
+        if "json_schema" in left_out:
             left_out.add("max_length")
         if "stream" in left_out:
             left_out.add("stream_options")
