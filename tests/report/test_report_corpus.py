@@ -15,7 +15,7 @@ from report_samples import CALM, CORPUS, holding
 
 from waysout.report.html import page
 from waysout.report.letter import WIDTH, letter_page, letter_text
-from waysout.report.notebook import excerpt
+from waysout.report.html import excerpt
 from waysout.report.result import Result
 
 SHOWN: dict[str, Callable[[Result], str]] = {

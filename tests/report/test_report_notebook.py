@@ -10,7 +10,7 @@ from page_reader import Page
 from report_samples import FOUND, HOSTILE, MISSED, TOLD
 
 from waysout.errors import InputError, MissingExtra
-from waysout.report.notebook import excerpt
+from waysout.report.html import excerpt
 
 
 def test_a_cell_shows_a_table_in_the_words_of_the_card() -> None:
@@ -71,7 +71,7 @@ def test_a_plot_of_what_is_no_score_is_refused() -> None:
 
 
 def test_a_plot_without_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.ticker", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"waysout\[bench\]"):
         FOUND.plot()
 

@@ -9,7 +9,7 @@ from report_samples import FOUND, TOLD, WORDING
 from waysout.domain.schema import Value
 from waysout.report.html import page
 from waysout.report.letter import letter_text
-from waysout.report.wording import Wording
+from waysout.report.words import Wording
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from waysout.audit.words import (
     title,
 )
 from waysout.errors import InputError, unknown
-from waysout.report.result import defused
+from waysout.report.tables import defused
 from waysout.report.words import clean, cut
 
 FORMATS = ("markdown", "csv", "html", "json")

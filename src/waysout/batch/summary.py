@@ -16,7 +16,7 @@ from waysout.batch.job import BatchTally
 from waysout.batch.tables import people
 from waysout.domain.result import OutcomeKind, plain
 from waysout.files import write_atomically
-from waysout.report.result import defused
+from waysout.report.tables import defused
 
 SUMMARY = "_summary.json"
 FAILED = "_failed.csv"

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 from waysout.bench.table import NOT_RUN, Number, ResultTable, TableLine
 from waysout.domain.schema import Value
 from waysout.errors import InputError, unknown
-from waysout.report.result import defused
+from waysout.report.tables import defused
 from waysout.report.words import clean
 
 Format = Literal["text", "markdown", "latex", "csv", "html", "json"]

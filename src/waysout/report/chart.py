@@ -1,12 +1,13 @@
-"""A map of the options as a drawing in a page: how near each is, and how much it changes."""
+"""Drawings within a page, as SVG: the parts that all share, and a map of a result's options."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from waysout.domain.result import Option
 
-_WIDTH, _LEFT, _RIGHT, _STEP, _TOP = 640, 34, 20, 30, 16
+WIDTH = 640
+_LEFT, _RIGHT, _STEP, _TOP = 34, 20, 30, 16
 _FEWEST = 8  # options; fewer are read faster than a map of them
 _MOST_CHANGES = 20  # beyond, the drawing would be larger than the list
 _CAPTION = (
@@ -15,55 +16,51 @@ _CAPTION = (
 )
 
 
+def drawing(height: float, caption: str, parts: Iterable[str]) -> str:
+    """Return a drawing as a figure; the caption and the parts are markup already."""
+    return (
+        f'<figure><svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{caption}">'
+        f"{''.join(parts)}</svg><figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def line(x1: float, x2: float, y1: float, y2: float, look: str = 'class="grid"') -> str:
+    """Return a line, by default one of the grid."""
+    return f'<line {look} x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1}" y2="{y2}"/>'
+
+
+def label(x: float, y: float, markup: str, anchor: str = "middle", look: str = "") -> str:
+    """Return text in a drawing."""
+    return f'<text {look} x="{x:.1f}" y="{y}" text-anchor="{anchor}">{markup}</text>'
+
+
 def chart(options: Sequence[Option], first: Sequence[Option]) -> str:
     """Draw options by nearness (to the right) and number of changes (upwards).
 
-    Those to read first are drawn on top, numbered as their cards are. Empty where a map would not
-    help. Nothing untrusted is drawn.
+    Those to read first are drawn on top, with the numbers of their cards. Empty where a map would
+    not help. Nothing untrusted is drawn.
     """
     most = max(o.sparsity for o in options)
     if len(options) < _FEWEST or most > _MOST_CHANGES:
         return ""
-    floor, least = _TOP + _STEP * most, _least(options)
-    lines = [_line(changes, floor - _STEP * (changes - 1)) for changes in range(1, most + 1)]
-    marks = [_mark(tenths, least, floor + 24) for tenths in range(least, 11)]
-    places = [_place(option, least, floor) for option in options]
-    dots = [f'<circle class="dot" cx="{x:.1f}" cy="{y}" r="4"/>' for x, y in places]
-    named = [_numbered(i, *_place(option, least, floor)) for i, option in enumerate(first, 1)]
-    return (
-        f'<figure><svg viewBox="0 0 {_WIDTH} {floor + 34}" role="img" aria-label="{_CAPTION}">'
-        f"{''.join(lines + marks + dots + named)}</svg><figcaption>{_CAPTION}</figcaption></figure>"
-    )
+    floor = _TOP + _STEP * most
+    least = min(8, max(0, int(10 * min(o.proximity for o in options))))  # in tenths
 
+    def across(tenths: float) -> float:
+        share = (tenths - least) / (10 - least)
+        return _LEFT + (WIDTH - _LEFT - _RIGHT) * min(max(share, 0.0), 1.0)
 
-def _least(options: Sequence[Option]) -> int:
-    """Return where the scale of nearness begins, in tenths."""
-    return min(8, max(0, int(10 * min(o.proximity for o in options))))
+    def place(option: Option) -> tuple[float, int]:
+        return across(10 * option.proximity), floor - _STEP * (option.sparsity - 1)
 
-
-def _across(tenths: float, least: int) -> float:
-    share = (tenths - least) / (10 - least)
-    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * min(max(share, 0.0), 1.0)
-
-
-def _place(option: Option, least: int, floor: int) -> tuple[float, int]:
-    return _across(10 * option.proximity, least), floor - _STEP * (option.sparsity - 1)
-
-
-def _line(changes: int, y: int) -> str:
-    return (
-        f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>'
-        f'<text x="{_LEFT - 12}" y="{y + 4}" text-anchor="end">{changes}</text>'
-    )
-
-
-def _mark(tenths: int, least: int, y: int) -> str:
-    x = _across(tenths, least)
-    return f'<text x="{x:.1f}" y="{y}" text-anchor="middle">{tenths / 10:g}</text>'
-
-
-def _numbered(number: int, x: float, y: int) -> str:
-    return (
-        f'<circle class="first" cx="{x:.1f}" cy="{y}" r="9"/>'
-        f'<text class="first" x="{x:.1f}" y="{y + 4}" text-anchor="middle">{number}</text>'
-    )
+    parts = []
+    for changes in range(1, most + 1):
+        y = floor - _STEP * (changes - 1)
+        parts += [line(_LEFT, WIDTH - _RIGHT, y, y), label(_LEFT - 12, y + 4, f"{changes}", "end")]
+    parts += [label(across(t), floor + 24, f"{t / 10:g}") for t in range(least, 11)]
+    parts += [f'<circle class="dot" cx="{x:.1f}" cy="{y}" r="4"/>' for x, y in map(place, options)]
+    for i, option in enumerate(first, 1):
+        x, y = place(option)
+        parts.append(f'<circle class="first" cx="{x:.1f}" cy="{y}" r="9"/>')
+        parts.append(label(x, y + 4, f"{i}", look='class="first"'))
+    return drawing(floor + 34, _CAPTION, parts)

@@ -1,7 +1,7 @@
 """A result as one page that needs nothing else: no script, no font, no request.
 
 Names, values and reasons are untrusted. They reach the page through `esc` alone, which cleans and
-escapes them and keeps text that runs from right to left from turning the words around it.
+escapes them, and a policy in the page forbids everything but its own style.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Any
 from waysout.domain.distance import simplicity
 from waysout.domain.pick import pick
 from waysout.domain.result import Option, OutcomeKind, ResultData, plain
-from waysout.domain.schema import Value
 from waysout.report.chart import chart
+from waysout.report.tables import esc as esc
+from waysout.report.tables import html_table
 from waysout.report.text import NOT_APPROVED, ending, has_own_edits, sentence, simulated_note, spent
-from waysout.report.wording import Wording
 from waysout.report.words import (
+    Wording,
     change_count,
     clean,
     counted,
@@ -32,6 +33,15 @@ from waysout.report.words import (
 )
 
 MOST_LISTED = 500
+_WAVERS = "not approved each time"
+# Notebooks may drop a style sheet, so each element of an excerpt brings its own style, in colours
+# that work on light and dark themes.
+_LINE = "1px solid rgba(128,128,128,.4)"
+_BASE = "text-align:left;vertical-align:top;white-space:normal;color:inherit;background:none"
+_CELL = f"{_BASE};padding:.4em .9em .4em 0;border:0;border-top:{_LINE}"
+_HEAD = f"{_BASE};padding:.2em .9em .3em 0;border:0;font-weight:600;opacity:.75"
+_NUMBER = ";text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"
+_TABLE = "border-collapse:collapse;border:0;margin:.3em 0 .6em;font-size:inherit;color:inherit"
 
 
 def page(result: ResultData, n: int = 5, *, when: date | None = None) -> str:
@@ -39,17 +49,65 @@ def page(result: ResultData, n: int = 5, *, when: date | None = None) -> str:
 
     ``when`` is the day of the search, which a result does not hold.
     """
-    wording = Wording.of(result)
-    parts = [_head(result, wording), _asked(result, when), _present(result, wording)]
-    if result.options:
-        parts.append(_shortlist(pick(result, n), result.options, wording))
+    wording, options = Wording.of(result), result.options
+    named = result.settings.get("title")
+    title = f"Ways out: {named}" if named else "Ways out"
+    values = "".join(
+        f"<div><dt>{esc(wording.name(name))}"
+        + (f" <small>{esc(about)}</small>" if (about := wording.about(name)) else "")
+        + f"</dt><dd>{esc(wording.value(name, value))}</dd></div>"
+        for name, value in result.query.items()
+    )
+    parts = [
+        _head(result, title, wording),
+        _asked(result, when),
+        section("Present values", f'<dl class="values">{values}</dl>'),
+    ]
+    if options:
+        first = pick(result, n)
+        many = len(options) > len(first)
+        heading = f"{len(first)} ways out to read first" if many else "The ways out"
+        about = '<p class="soft">The most different good ones; all are listed below.</p>'
+        cards, drawn = _cards(first, wording), chart(options[:MOST_LISTED], first)
+        parts += [section(heading, about if many else "", cards, drawn), _promises(result, when)]
     elif result.near_misses:
-        parts.append(_near_misses(result.near_misses, wording))
-    parts += [_promises(result, when), _limits(result)]
-    if result.options:
-        parts.append(_all_options(result.options, wording))
+        about = '<p class="note"><strong>None of these was approved.</strong> They show how near '
+        about += "the search came, and are not ways out.</p>"
+        cards = _cards(result.near_misses, wording, missed=True)
+        parts.append(section(NOT_APPROVED, about, cards, kind="missed"))
+    rules = result.settings.get("rules")
+    if isinstance(rules, (list, tuple)) and rules:
+        about = "<p>Each way out had to keep these rules, including those that the person set:</p>"
+        parts.append(section("The limits", about, bullets(map(esc, rules))))
+    if options:
+        parts.append(_all_options(options, wording))
     parts.append(_spent(result))
-    return whole_page(_title(result), "page.css", "\n".join(part for part in parts if part))
+    return whole_page(title, "page.css", "\n".join(parts))
+
+
+def excerpt(result: ResultData, n: int = 5) -> str:
+    """Return a few lines and a short table for a notebook's cell."""
+    wording = Wording.of(result)
+    shown = pick(result, n) if result.options else ()
+    lines, note = [esc(sentence(result, wording.lines))], simulated_note(result)
+    lines += [f"<strong>{esc(note)}</strong>"] if note else []
+    parts = [f'<p style="margin:.3em 0">{line}</p>' for line in lines]
+    if shown:
+        heads = (("#", ""), ("What changes", ""), ("Chance", _NUMBER), ("Nearness", _NUMBER))
+        head = "".join(f'<th scope="col" style="{_HEAD}{look}">{name}</th>' for name, look in heads)
+        rows = ""
+        for i, option in enumerate(shown, 1):
+            wavers = [_WAVERS] if option.stable is False else []
+            cells = ((str(i), ""), ("<br>".join([*_arrows(option, wording), *wavers]), ""),
+                     (escape(wording.chance(option.probability)) or "yes", _NUMBER),
+                     (f"{option.proximity:.2f}", _NUMBER))  # fmt: skip
+            told = "".join(f'<td style="{_CELL}{look}">{cell}</td>' for cell, look in cells)
+            rows += f'<tr style="background:none">{told}</tr>'
+        head = f"<thead><tr>{head}</tr></thead>"
+        parts.append(f'<table style="{_TABLE}">{head}<tbody>{rows}</tbody></table>')
+    if more := len(result.options) - len(shown):
+        parts.append(f'<p style="margin:.3em 0">… and {more:,} more: <code>to_frame()</code></p>')
+    return f'<div style="max-width:60em;overflow-wrap:anywhere">{"".join(parts)}</div>'
 
 
 def whole_page(title: str, style: str, body: str) -> str:
@@ -59,22 +117,31 @@ def whole_page(title: str, style: str, body: str) -> str:
     )
 
 
-def esc(text: object) -> str:
-    """Return untrusted text that shows as itself and can do nothing else.
-
-    >>> esc("<b>&\\u202e")
-    '<bdi>&lt;b&gt;&amp;</bdi>'
-    """
-    return f"<bdi>{escape(clean(text))}</bdi>"
-
-
 def packaged(name: str) -> str:
     """Return a text file of this package."""
     return (resources.files(__package__) / name).read_text("utf-8")
 
 
+def section(title: str, *parts: str, kind: str = "") -> str:
+    """Return a section of a page; empty parts are left out."""
+    marked = f' class="{kind}"' if kind else ""
+    shown = filter(None, parts)
+    return "\n".join([f"<section{marked}>", f"<h2>{title}</h2>", *shown, "</section>"])
+
+
+def bullets(items: Iterable[str]) -> str:
+    """Return a list of markup."""
+    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
+
+
+def warning_note(note: str) -> str:
+    """Return a note of our own, the word before its colon in bold."""
+    word, rest = note.split(":", 1)
+    return f'<p class="note" role="note"><strong>{word}:</strong>{rest}</p>'
+
+
 def decision(result: ResultData) -> str:
-    """Return what was decided as things stand, in the settings' words; empty where unknown."""
+    """Return the model's decision on the present values, in the card's words; empty if unknown."""
     told, kind = result.settings, result.outcome.kind
     approved = told.get("query_approved")
     if approved is None:
@@ -85,52 +152,31 @@ def decision(result: ResultData) -> str:
 
 
 def standing(result: ResultData) -> str:
-    """Return the chance as things stand; empty where it is not known."""
+    """Return the chance with the present values; empty if unknown."""
     chance = result.settings.get("query_probability")
     return Wording.of(result).chance(chance) if isinstance(chance, (int, float)) else ""
 
 
 def easiest_first(options: Iterable[Option]) -> list[Option]:
-    """Return options by ease: few and small changes first, those that waver last."""
+    """Return options by ease: few and small changes first, unstable ones last."""
     return sorted(options, key=lambda o: (o.stable is False, -o.proximity * simplicity(o.sparsity)))
 
 
-def _section(title: str, *parts: str, kind: str = "") -> str:
-    marked = f' class="{kind}"' if kind else ""
-    return "\n".join([f"<section{marked}>", f"<h2>{title}</h2>", *parts, "</section>"])
-
-
-def _items(items: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
-
-
-def _pairs(pairs: Mapping[str, str]) -> str:
-    """Return a list of terms and what they are, both markup already."""
-    told = (f"<div><dt>{term}</dt><dd>{what}</dd></div>" for term, what in pairs.items())
-    return f'<dl class="values">{"".join(told)}</dl>'
-
-
-def _title(result: ResultData) -> str:
-    named = result.settings.get("title")
-    return f"Ways out: {named}" if named else "Ways out"
-
-
-def _head(result: ResultData, wording: Wording) -> str:
-    parts = ["<header>", f"<h1>{esc(_title(result))}</h1>"]
+def _head(result: ResultData, title: str, wording: Wording) -> str:
+    parts = ["<header>", f"<h1>{esc(title)}</h1>"]
     if note := simulated_note(result):
-        word, rest = note.split(":", 1)
-        parts.append(f'<p class="note" role="note"><strong>{word}:</strong>{rest}</p>')
+        parts.append(warning_note(note))
     parts += [f'<p class="lead">{esc(sentence(result, wording.lines))}</p>']
     if said := ending(result):
         parts.append(f'<p class="soft">{esc(said)}</p>')
     if result.outcome.binding and not result.options:
-        rules = _items(f"{esc(v.rule)}: {esc(v.reason)}" for v in result.outcome.binding)
+        rules = bullets(f"{esc(v.rule)}: {esc(v.reason)}" for v in result.outcome.binding)
         parts.append(f"<p>The rules that stand in the way:</p>\n{rules}")
     return "\n".join([*parts, "</header>"])
 
 
 def _asked(result: ResultData, when: date | None) -> str:
-    """Say what was decided and by whom, what was asked, and how the search was made."""
+    """Return what was decided and by which model, what was asked for, and how it was searched."""
     told = result.settings
     model = f"the model {esc(told['oracle'])}" if told.get("oracle") else "the model"
     chance = f" (chance {escape(standing(result))})" if standing(result) else ""
@@ -148,68 +194,32 @@ def _asked(result: ResultData, when: date | None) -> str:
             if has_own_edits(result)
             else f"Changes proposed by {llm}."
         )
-    return _section("What was decided, and what was asked", f"<p>{' '.join(said)}</p>")
-
-
-def _present(result: ResultData, wording: Wording) -> str:
-    values = {
-        _term(name, wording): esc(wording.value(name, value))
-        for name, value in result.query.items()
-    }
-    return _section("Present values", _pairs(values))
-
-
-def _term(name: str, wording: Wording) -> str:
-    about = wording.about(name)
-    return esc(wording.name(name)) + (f" <small>{esc(about)}</small>" if about else "")
-
-
-def _shortlist(first: Sequence[Option], options: Sequence[Option], wording: Wording) -> str:
-    many = len(options) > len(first)
-    title = f"{len(first)} ways out to read first" if many else "The ways out"
-    about = "The most different good ones; all are listed below." if many else ""
-    note = f'<p class="soft">{about}</p>' if about else ""
-    return _section(title, note, _cards(first, wording), chart(options[:MOST_LISTED], first))
-
-
-def _near_misses(misses: Sequence[Option], wording: Wording) -> str:
-    about = '<p class="note"><strong>None of these was approved.</strong> They show how near '
-    about += "the search came, and are not ways out.</p>"
-    return _section(NOT_APPROVED, about, _cards(misses, wording, missed=True), kind="missed")
+    return section("What was decided, and what was asked", f"<p>{' '.join(said)}</p>")
 
 
 def _cards(options: Iterable[Option], wording: Wording, *, missed: bool = False) -> str:
-    cards = (_card(i, option, wording, missed) for i, option in enumerate(options, 1))
-    return f'<ol class="cards">\n{"".join(cards)}</ol>'
-
-
-def _card(number: int, option: Option, wording: Wording, missed: bool) -> str:
     name = "Near miss" if missed else "Way out"
-    kind = "tag warn" if missed or option.stable is False else "tag"
-    reason = reason_text(option.reasons)
-    said = f'<p class="reason">Reason given: {esc(reason)}</p>' if reason else ""
-    return (
-        f'<li class="card"><h3>{name} {number}</h3>'
-        f"<ul>{''.join(_change(change, wording) for change in option.changes.items())}</ul>"
-        f'<p><span class="{kind}">{escape(_verdict(option, wording, missed))}</span> '
-        f"{change_count(option)}</p>{said}</li>\n"
-    )
-
-
-def _verdict(option: Option, wording: Wording, missed: bool) -> str:
-    doubt = "not approved each time" if option.stable is False else ""
-    chance = wording.chance(option.probability)
-    said = ["not approved" if missed else doubt, f"chance {chance}" if chance else ""]
-    return ", ".join(part for part in said if part) or "approved"
-
-
-def _change(change: tuple[str, tuple[Value, Value]], wording: Wording) -> str:
-    name, (old, new) = change
-    before, after = wording.pair(name, old, new)
-    return (
-        f"<li>Change {esc(wording.name(name))} from {esc(before)} "
-        f"to <strong>{esc(after)}</strong></li>"
-    )
+    cards = ""
+    for number, option in enumerate(options, 1):
+        changes = ""
+        for feature, (old, new) in option.changes.items():
+            before, after = map(esc, wording.pair(feature, old, new))
+            changes += f"<li>Change {esc(wording.name(feature))} from {before} "
+            changes += f"to <strong>{after}</strong></li>"
+        wavers = option.stable is False
+        chance = wording.chance(option.probability)
+        told = ["not approved" if missed else _WAVERS if wavers else ""]
+        told += [f"chance {chance}" if chance else ""]
+        verdict = ", ".join(filter(None, told)) or "approved"
+        kind = "tag warn" if missed or wavers else "tag"
+        reason = reason_text(option.reasons)
+        said = f'<p class="reason">Reason given: {esc(reason)}</p>' if reason else ""
+        cards += (
+            f'<li class="card"><h3>{name} {number}</h3><ul>{changes}</ul>'
+            f'<p><span class="{kind}">{escape(verdict)}</span> {change_count(option)}</p>'
+            f"{said}</li>\n"
+        )
+    return f'<ol class="cards">\n{cards}</ol>'
 
 
 def _all_options(options: Sequence[Option], wording: Wording) -> str:
@@ -222,22 +232,21 @@ def _all_options(options: Sequence[Option], wording: Wording) -> str:
             '<p class="note">Not all are listed here. All of them are in the CSV and JSON files: '
             "<code>waysout runs export --format csv</code>, or <code>to_csv()</code>.</p>"
         )
-    caption = f"{counts}, the easiest first"
-    return _section("All ways out", about, _table(listed, caption, wording))
+    heads = [f'<th scope="col" class="number">{name}</th>' for name in ("Chance", "Nearness")]
+    rows = []
+    for number, option in enumerate(listed, 1):
+        changes, reason = bullets(_arrows(option, wording)), reason_text(option.reasons)
+        changes += f'<div class="reason">{esc(reason)}</div>' if reason else ""
+        if option.stable is False:
+            changes += f'<div><span class="tag warn">{_WAVERS}</span></div>'
+        chance = escape(wording.chance(option.probability)) or "yes"
+        numbers = (f'<td class="number">{x}</td>' for x in (chance, f"{option.proximity:.2f}"))
+        rows.append([str(number), changes, *numbers])
+    table = html_table(f"{counts}, the easiest first", ["#", "What changes", *heads], rows)
+    return section("All ways out", about, table)
 
 
-def _table(options: Sequence[Option], caption: str, wording: Wording) -> str:
-    rows = "\n".join(_row(i, option, wording) for i, option in enumerate(options, 1))
-    heads = "".join(f'<th scope="col" class="number">{h}</th>' for h in ("Chance", "Nearness"))
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}">'
-        f"<table><caption>{caption}</caption>"
-        f'<thead><tr><th scope="col">#</th><th scope="col">What changes</th>{heads}</tr></thead>\n'
-        f"<tbody>\n{rows}\n</tbody></table></div>"
-    )
-
-
-def arrows(option: Option, wording: Wording) -> list[str]:
+def _arrows(option: Option, wording: Wording) -> list[str]:
     """Return an option's changes as markup, an arrow between old and new."""
     pairs = {name: wording.pair(name, old, new) for name, (old, new) in option.changes.items()}
     return [
@@ -246,25 +255,8 @@ def arrows(option: Option, wording: Wording) -> list[str]:
     ]
 
 
-def _row(number: int, option: Option, wording: Wording) -> str:
-    reason = reason_text(option.reasons)
-    said = f'<div class="reason">{esc(reason)}</div>' if reason else ""
-    doubt = (
-        '<div><span class="tag warn">not approved each time</span></div>'
-        if option.stable is False
-        else ""
-    )
-    return (
-        f'<tr><th scope="row">{number}</th><td>{_items(arrows(option, wording))}{said}{doubt}</td>'
-        f'<td class="number">{escape(wording.chance(option.probability)) or "yes"}</td>'
-        f'<td class="number">{option.proximity:.2f}</td></tr>'
-    )
-
-
 def _promises(result: ResultData, when: date | None) -> str:
-    """Say in plain words what an option is, and what it is not."""
-    if not result.options:
-        return ""
+    """Return what an option is, and what it is not."""
     asked = f"on {date_text(when)}" if when else "when this search was made"
     promised = [
         "Each way out was put to the model, with exactly the values listed, and met what was "
@@ -288,51 +280,35 @@ def _promises(result: ResultData, when: date | None) -> str:
             "Reasons given beside a change were written by a language model, or a stand-in for "
             "one. Nobody has checked them."
         )
-    title = "What is promised here, and what is not"
-    parts = ("<h3>Promised</h3>", _items(promised), "<h3>Not promised</h3>", _items(not_promised))
-    return _section(title, *parts, kind="promises")
-
-
-def _limits(result: ResultData) -> str:
-    """List the rules that were kept, a person's own among them."""
-    rules = result.settings.get("rules")
-    if not isinstance(rules, (list, tuple)) or not rules:
-        return ""
-    about = "<p>Each way out had to keep these rules, those that the person set among them:</p>"
-    return _section("The limits", about, _items(esc(rule) for rule in rules))
+    parts = ("<h3>Promised</h3>", bullets(promised), "<h3>Not promised</h3>", bullets(not_promised))
+    return section("What is promised here, and what is not", *parts, kind="promises")
 
 
 def _spent(result: ResultData) -> str:
+    def rounded(table: Mapping[str, float | int | None]) -> dict[str, float | int | None]:
+        return {k: round(v, 3) if isinstance(v, float) else v for k, v in table.items()}
+
     parts = [f"<p>{esc(spent(result))}</p>"]
     for title, table in (
-        ("Figures", _rounded(result.metrics)),
+        ("Figures", rounded(result.metrics)),
         ("Proposals that were not usable", result.rejections),
-        ("Ledger", _rounded(result.ledger.as_dict())),
+        ("Ledger", rounded(result.ledger.as_dict())),
         ("Settings", result.settings),
     ):
         if table:
-            parts.append(f"<details><summary>{title}</summary>{_listing(table)}</details>")
-    return _section("What it took", *parts)
-
-
-def _rounded(table: Mapping[str, float | int | None]) -> dict[str, float | int | None]:
-    return {k: round(v, 3) if isinstance(v, float) else v for k, v in table.items()}
-
-
-def _listing(table: Mapping[str, Any]) -> str:
-    rows = "".join(
-        f'<tr><th scope="row">{esc(name)}</th><td>{_setting(value)}</td></tr>'
-        for name, value in plain(table).items()
-    )
-    return f"<table><tbody>{rows}</tbody></table>"
+            rows = "".join(
+                f'<tr><th scope="row">{esc(name)}</th><td>{_setting(value)}</td></tr>'
+                for name, value in plain(table).items()
+            )
+            shown = f"<table><tbody>{rows}</tbody></table>"
+            parts.append(f"<details><summary>{title}</summary>{shown}</details>")
+    return section("What it took", *parts)
 
 
 def _setting(value: Any) -> str:
-    if isinstance(value, (dict, list)):
-        lines = json.dumps(value, indent=1, ensure_ascii=False).splitlines()
-        return "<pre>" + "\n".join(escape(_indented(line)) for line in lines) + "</pre>"
-    return "–" if value is None else esc(value_text(value))
-
-
-def _indented(line: str) -> str:
-    return " " * (len(line) - len(line.lstrip(" "))) + clean(line)
+    if not isinstance(value, (dict, list)):
+        return "–" if value is None else esc(value_text(value))
+    lines = json.dumps(value, indent=1, ensure_ascii=False).splitlines()
+    indents = [" " * (len(line) - len(line.lstrip(" "))) for line in lines]
+    cleaned = [indent + clean(line) for indent, line in zip(indents, lines, strict=True)]
+    return f"<pre>{escape(chr(10).join(cleaned))}</pre>"

@@ -1,11 +1,10 @@
-"""The result as users get it: data that can show itself."""
+"""The result as users get it: a subclass of the domain's data that can show itself.
+
+The subclass lives here so that imports still go down only.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import date
@@ -24,15 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SCORES = ("probability", "proximity", "sparsity", "reasons", "stable")
-# Spreadsheets take a cell that begins so for a formula; some also in the full-width forms.
-_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
-_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 
 
 class Result(Data):
-    """All that a search has to tell about one query.
+    """What a search found for one query.
 
-    ``print(result)`` tells it in words; the methods give it as a short list, a frame, a file.
+    ``print(result)`` describes it; the methods return it as a short list, a frame or a file.
     """
 
     @classmethod
@@ -52,11 +48,17 @@ class Result(Data):
         """
         import pandas as pd
 
+        def series(values: Sequence[Value]) -> pd.Series:
+            kinds = {type(v) for v in values} - {type(None)}
+            if None not in values or not kinds <= {bool, int, float}:
+                return pd.Series(values)
+            # Nullable types keep whole numbers whole and gaps empty.
+            whole = "boolean" if kinds == {bool} else "Int64"
+            return pd.Series(values, dtype="Float64" if float in kinds else whole)
+
         names, rows = self._table(all_features)
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
-        return pd.DataFrame(
-            {name: _series(column) for name, column in zip(names, columns, strict=True)}
-        )
+        return pd.DataFrame({n: series(column) for n, column in zip(names, columns, strict=True)})
 
     def to_csv(self, path: str | Path | None = None, *, all_features: bool = False) -> str | None:
         """Write the table of `to_frame` as CSV (UTF-8), or return it as text.
@@ -64,8 +66,9 @@ class Result(Data):
         Text that a spreadsheet would run as a formula gets an apostrophe in front. Numbers stay
         as they are.
         """
-        names, rows = self._table(all_features)
-        return _handed_over(_csv(names, rows), path)
+        from waysout.report.tables import csv_text
+
+        return _write_or_return(csv_text(*self._table(all_features)), path)
 
     def to_html(
         self, path: str | Path | None = None, *, n: int = 5, when: date | None = None
@@ -76,7 +79,7 @@ class Result(Data):
         """
         from waysout.report.html import page
 
-        return _handed_over(page(self, n, when=when), path)
+        return _write_or_return(page(self, n, when=when), path)
 
     def to_letter(
         self,
@@ -88,15 +91,15 @@ class Result(Data):
     ) -> str | None:
         """Write a letter to the person concerned, with at most n options, or return it.
 
-        It is plain text, or a page to print: as ``html`` says, else as the path ends. ``when`` is
-        the day of the search, for the letter to name.
+        It is plain text, or a page to print: as ``html`` says, or else as the path ends. ``when``
+        is the day of the search, for the letter to name.
         """
         from waysout.report.letter import letter_page, letter_text
 
         if html is None:
             html = path is not None and Path(path).suffix.lower() in (".html", ".htm")
         letter = letter_page if html else letter_text
-        return _handed_over(letter(self, n=n, when=when), path)
+        return _write_or_return(letter(self, n=n, when=when), path)
 
     def plot(self, x: str = "proximity", y: str = "sparsity", ax: Axes | None = None) -> Axes:
         """Draw the options by two scores (proximity, sparsity, probability), with matplotlib.
@@ -116,7 +119,7 @@ class Result(Data):
         return f"<Result {self.outcome.kind}: {found}; {spent(self)[7:-1]}>"
 
     def _repr_html_(self) -> str:
-        from waysout.report.notebook import excerpt
+        from waysout.report.html import excerpt
 
         return excerpt(self)
 
@@ -125,37 +128,27 @@ class Result(Data):
         changed = {name for option in self.options for name in option.changes}
         features = [name for name in self.query if all_features or name in changed]
         rows = [
-            [option.row[name] if all_features or name in option.changes else None
-             for name in features] + _scores(option)
-            for option in self.options
+            [
+                *(o.row[f] if all_features or f in o.changes else None for f in features),
+                o.probability, o.proximity, o.sparsity, reason_text(o.reasons), o.stable,
+            ]
+            for o in self.options
         ]  # fmt: skip
         return features + [_unlike(features, score) for score in SCORES], rows
 
 
 def to_csv(results: Sequence[Result]) -> str:
     """Return the options of several queries as one table, with the query each belongs to."""
+    from waysout.report.tables import csv_text
+
     tables = [(result.index, *result._table(all_features=False)) for result in results]
     names = list(dict.fromkeys(name for _, columns, _ in tables for name in columns))
-    query = _unlike(names, "query")
     rows = [
         [index, *(dict(zip(columns, row, strict=True)).get(name) for name in names)]
         for index, columns, table in tables
         for row in table
     ]
-    return _csv([query, *names], rows)
-
-
-def _csv(names: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
-    out = io.StringIO(newline="")
-    writer = csv.writer(out)  # its line ends, CR LF, are what makes it quote either in a cell
-    writer.writerow([defused(name) for name in names])
-    writer.writerows([defused(cell) for cell in row] for row in rows)
-    return out.getvalue()
-
-
-def _scores(option: Option) -> list[Value]:
-    reasons = reason_text(option.reasons)
-    return [option.probability, option.proximity, option.sparsity, reasons, option.stable]
+    return csv_text([_unlike(names, "query"), *names], rows)
 
 
 def _unlike(taken: Iterable[str], name: str) -> str:
@@ -165,30 +158,9 @@ def _unlike(taken: Iterable[str], name: str) -> str:
     return name
 
 
-def _series(values: Sequence[Value]) -> pd.Series:
-    """Return a column whose whole numbers stay whole and whose gaps stay gaps."""
-    import pandas as pd
-
-    kinds = {type(v) for v in values} - {type(None)}
-    if None not in values or not kinds <= {bool, int, float}:
-        return pd.Series(values)
-    whole = "boolean" if kinds == {bool} else "Int64"
-    return pd.Series(values, dtype="Float64" if float in kinds else whole)
-
-
-def defused(cell: Value) -> Value:
-    """Return a cell of a CSV file that no spreadsheet runs as a formula."""
-    if not isinstance(cell, str) or _NUMBER.fullmatch(cell):
-        return cell
-    # A formula does not hide behind what a spreadsheet may drop: blanks, controls, marks.
-    seen = next((c for c in cell if unicodedata.category(c)[0] not in "CZ"), "")
-    begins = cell.lstrip(" ").startswith(_FORMULA) or seen in _FORMULA
-    return f"'{cell}" if begins else cell
-
-
-def _handed_over(text: str, path: str | Path | None) -> str | None:
+def _write_or_return(text: str, path: str | Path | None) -> str | None:
     if path is None:
         return text
-    # Half a character (a lone surrogate) has no UTF-8, and is no reason to write nothing.
+    # A lone surrogate has no UTF-8, and is no reason to write nothing.
     Path(path).write_text(text, encoding="utf-8", errors="replace", newline="")
     return None

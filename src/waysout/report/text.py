@@ -1,4 +1,4 @@
-"""A result in plain words, for a terminal."""
+"""A result as plain text, for a terminal."""
 
 from __future__ import annotations
 
@@ -45,17 +45,22 @@ _CUT_SHORT = {
 
 
 def lines(result: ResultData, width: int = 100, n: int = 5) -> str:
-    """Return a result as plain text: what came out, the options to read first, what was spent."""
-    parts, labels_only = [_wrapped(sentence(result), width)], _has_labels_only(result)
-    if note := simulated_note(result):
-        parts.append(_wrapped(note, width))
-    if result.options:
-        parts += _entries(pick(result, n), labels_only, width)
-        more = len(result.options) - n
-        parts += [f"… and {counted(more, 'more option')}."] if more > 0 else []
-    elif result.near_misses:
+    """Return a result as plain text: the outcome, the options to read first, what was spent."""
+    labels_only = bool(result.settings.get("labels_only"))
+    misses = () if result.options else result.near_misses[:n]
+    more = len(result.options) - n
+    parts = [_wrapped(said, width) for said in (sentence(result), simulated_note(result)) if said]
+    if misses:
         parts.append(_wrapped(f"{NOT_APPROVED}.", width))
-        parts += _entries(result.near_misses[:n], labels_only, width)
+    for i, option in enumerate(pick(result, n) if result.options else misses, 1):
+        likely = "" if labels_only else f"chance {chance(option.probability)}, "
+        unstable = ", not approved each time" if option.stable is False else ""
+        said = change_lines(option.changes)
+        if reason := reason_text(option.reasons):
+            said.append(f"Reason given: {reason}")
+        head = _wrapped(f"{i}. {likely}{change_count(option)}{unstable}", width)
+        parts.append("\n".join([head, *(_wrapped(line, width, "   ") for line in said)]))
+    parts += [f"… and {counted(more, 'more option')}."] if more > 0 else []
     parts += [_wrapped(said, width) for said in (ending(result), spent(result)) if said]
     return "\n\n".join(parts)
 
@@ -65,8 +70,8 @@ def option_rows(
 ) -> tuple[list[str], list[list[str]]]:
     """Return options as a table: its columns, and its rows of text.
 
-    Reasons stand below the changes, where a column would be too narrow. The column on stability is
-    left out where there is nothing to say; that of ``chances`` is for models that give some.
+    Reasons go below the changes, where a column would be too narrow. The column on stability is
+    left out if all options are stable; that of ``chances`` is for models that give probabilities.
     """
     unstable = any(o.stable is False for o in options)
     columns = ["#", "what changes", *["chance"] * chances, "changes", "nearness"]
@@ -85,20 +90,20 @@ def option_rows(
 
 
 def sentence(result: ResultData, write: WriteChanges = change_lines) -> str:
-    """Say in plain words how the search ended; ``write`` puts changes into words."""
-    if not result.options:
-        return _nothing_found(result.outcome, _has_labels_only(result))
-    options = result.options
+    """Describe how the search ended; ``write`` turns changes into text."""
+    options, labels_only = result.options, bool(result.settings.get("labels_only"))
+    if not options:
+        return _nothing_found(result.outcome, labels_only)
     nearest = max(options, key=lambda o: o.proximity)
-    best = nearest.probability
     which = "It" if len(options) == 1 else "The nearest"
     sets = int(result.metrics.get("lever_sets") or len({frozenset(o.changes) for o in options}))
+    changes = [cut(line, 80) for line in write(nearest.changes)]
+    rest = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
     said = [
         f"{counted(len(options), 'way out', 'ways out')} found"
         + (f", over {counted(sets, 'different set')} of features" if sets > 1 else ""),
-        f"{which} changes {counted(nearest.sparsity, 'thing')} "
-        f"({_in_short(write(nearest.changes))})"
-        + ("" if _has_labels_only(result) else f" for a chance of {chance(best)}"),
+        f"{which} changes {counted(nearest.sparsity, 'thing')} ({', '.join(changes[:3])}{rest})"
+        + ("" if labels_only else f" for a chance of {chance(nearest.probability)}"),
     ]
     unstable = sum(o.stable is False for o in options)
     if unstable:
@@ -109,20 +114,38 @@ def sentence(result: ResultData, write: WriteChanges = change_lines) -> str:
     return ". ".join(said) + "."
 
 
+def _nothing_found(outcome: Outcome, labels_only: bool) -> str:
+    what, best = _NOTHING_FOUND[outcome.kind], outcome.best_probability
+    if outcome.kind is OutcomeKind.INFEASIBLE and not outcome.binding:
+        what = "There is no way out"
+    reason = outcome.reason
+    reasons = list(dict.fromkeys(v.reason for v in outcome.binding))
+    if len(reasons) > 3:  # one for each of many features
+        reason = f"{'; '.join(reasons[:3])}; and {len(reasons) - 3} more"
+    said = _with_reason(what, reason)
+    if best is None or labels_only:
+        return f"{said}."
+    if outcome.kind is OutcomeKind.ALREADY_APPROVED:
+        return f"{said} (chance {chance(best)})."
+    if outcome.kind is OutcomeKind.INFEASIBLE:
+        return f"{said}. The chance as things stand is {chance(best)}."
+    return f"{said}. The best chance reached is {chance(best)}."
+
+
 def ending(result: ResultData) -> str:
-    """Say why a search that found something came to its end; empty where `sentence` does."""
+    """Say why a search that found options ended; empty where `sentence` already does."""
     if not result.options or result.outcome.kind in _CUT_SHORT or not result.outcome.reason:
         return ""
     return f"{_with_reason('The search ended', result.outcome.reason)}."
 
 
 def spent(result: ResultData) -> str:
-    """Say what a search has spent and saved."""
+    """Say what a search spent and saved."""
     return spent_line(result.ledger, int(result.metrics.get("calls_saved") or 0))
 
 
 def spent_line(ledger: Spent, saved: int = 0) -> str:
-    """Say what was spent, and how many calls were saved if some were.
+    """Say what was spent, and the number of calls saved if there are any.
 
     >>> spent_line(Spent(llm_calls=3, attempts=4, tokens_in=1200, tokens_out=90, oracle_rows=15))
     'Spent: 3 LLM calls (4 attempts; 1,200 tokens in, 90 out), 15 oracle rows, 0.0 s.'
@@ -142,7 +165,7 @@ def spent_line(ledger: Spent, saved: int = 0) -> str:
 
 
 def simulated_note(result: ResultData) -> str:
-    """Say that proposals came from the simulated LLM; nothing where none did."""
+    """Say that proposals came from the simulated LLM; empty if none did."""
     named = str(result.settings.get("llm", "")).startswith("simulated")
     if not named or not result.ledger.llm_calls:
         return ""
@@ -156,58 +179,9 @@ def has_own_edits(result: ResultData) -> bool:
     return isinstance(told, Mapping) and bool(told.get("own_edits"))
 
 
-def _has_labels_only(result: ResultData) -> bool:
-    """Whether the model says yes or no, and nothing between."""
-    return bool(result.settings.get("labels_only"))
-
-
-def _nothing_found(outcome: Outcome, labels_only: bool) -> str:
-    what = _NOTHING_FOUND[outcome.kind]
-    if outcome.kind is OutcomeKind.INFEASIBLE and not outcome.binding:
-        what = "There is no way out"
-    said = _with_reason(what, _few_reasons(outcome))
-    best = outcome.best_probability
-    if best is None or labels_only:
-        return f"{said}."
-    if outcome.kind is OutcomeKind.ALREADY_APPROVED:
-        return f"{said} (chance {chance(best)})."
-    if outcome.kind is OutcomeKind.INFEASIBLE:
-        return f"{said}. The chance as things stand is {chance(best)}."
-    return f"{said}. The best chance reached is {chance(best)}."
-
-
-def _few_reasons(outcome: Outcome) -> str:
-    """Return why, cut short where one reason for each of many features would follow."""
-    reasons = list(dict.fromkeys(v.reason for v in outcome.binding))
-    if len(reasons) <= 3:
-        return outcome.reason
-    return f"{'; '.join(reasons[:3])}; and {len(reasons) - 3} more"
-
-
 def _with_reason(said: str, reason: str) -> str:
     reason = clean(reason).rstrip(".")
     return f"{said}: {reason}" if reason else said
-
-
-def _in_short(lines: Sequence[str], most: int = 3) -> str:
-    written = [cut(line, 80) for line in lines]
-    rest = len(written) - most
-    return ", ".join(written[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _entries(options: Sequence[Option], labels_only: bool, width: int) -> list[str]:
-    return [_entry(i, option, labels_only, width) for i, option in enumerate(options, 1)]
-
-
-def _entry(number: int, option: Option, labels_only: bool, width: int) -> str:
-    likely = "" if labels_only else f"chance {chance(option.probability)}, "
-    unstable = ", not approved each time" if option.stable is False else ""
-    head = f"{number}. {likely}{change_count(option)}{unstable}"
-    said = [_wrapped(head, width)]
-    said += [_wrapped(line, width, "   ") for line in change_lines(option.changes)]
-    reason = reason_text(option.reasons)
-    said += [_wrapped(f"Reason given: {reason}", width, "   ")] if reason else []
-    return "\n".join(said)
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> str:

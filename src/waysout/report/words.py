@@ -1,20 +1,26 @@
-"""Values and numbers as a person reads them. What is shown is untrusted text, and made harmless."""
+"""Values, numbers and features as a person reads them.
+
+What is shown is untrusted text: everything returned here is clean, and nothing is escaped.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
+from typing import Any, TypeGuard
 
-from waysout.domain.result import Option
+from waysout.domain.result import Option, ResultData
 from waysout.domain.schema import Value, format_number
 
-# These turn the direction of what follows, so that a text shows as something it is not.
-_TURNS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
 PLAIN_GOAL = "the model's own yes"
-# In English wherever it is run: strftime would take the language of the machine.
+# These change the direction of the text that follows, so that it shows as something it is not.
+_TURNS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# Control characters, surrogates, line and paragraph separators.
+_UNWANTED = frozenset(("Cc", "Cs", "Zl", "Zp"))
+# English on every machine: strftime would use the locale's language.
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
     "October", "November", "December",
@@ -27,12 +33,19 @@ def clean(text: object) -> str:
     >>> clean("a\\tb\\nc\\x1b[31m\\u202ed")
     'a b c[31md'
     """
-    # Controls, halves of characters, line separators.
-    unwanted = ("Cc", "Cs", "Zl", "Zp")
     flat = " ".join(str(text).split())
     return "".join(
-        c for c in flat if c not in _TURNS and unicodedata.category(c) not in unwanted
+        c for c in flat if c not in _TURNS and unicodedata.category(c) not in _UNWANTED
     ).strip()
+
+
+def cut(text: str, longest: int) -> str:
+    """Cut a text that is too long to read in passing.
+
+    >>> cut("a long text", 7)
+    'a long…'
+    """
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def value_text(value: Value) -> str:
@@ -49,23 +62,34 @@ def value_text(value: Value) -> str:
 
 
 def grouped(*values: float) -> list[str]:
-    """Write numbers that stand together; where one is large, with thousands set apart in all.
+    """Write numbers that are shown together; if one is large, all get thousands separators.
 
     >>> grouped(9500), grouped(14500, 5000.0), grouped(-60000.5, 1e-9)
     (['9500'], ['14,500', '5,000'], ['-60,000.5', '1e-09'])
     """
     texts = [format_number(value) for value in values]
-    large = any(abs(value) >= 10_000 for value in values)
-    return [_with_commas(text) for text in texts] if large else texts
+    if all(abs(value) < 10_000 for value in values):
+        return texts
+    parts = [text.partition(".") for text in texts]
+    return [
+        f"{int(whole):,}{point}{rest}" if whole.lstrip("-").isdigit() else whole + point + rest
+        for whole, point, rest in parts
+    ]
 
 
-def _with_commas(text: str) -> str:
-    whole, point, rest = text.partition(".")
-    return f"{int(whole):,}{point}{rest}" if whole.lstrip("-").isdigit() else text
+def chance(probability: float) -> str:
+    """Write a probability. It is never shown as 0% or 100% unless it is exactly that.
+
+    >>> chance(0.714), chance(0.999), chance(0.001), chance(1.0)
+    ('71%', '>99%', '<1%', '100%')
+    """
+    if 0.99 < probability < 1.0:
+        return ">99%"
+    return "<1%" if 0.0 < probability < 0.01 else f"{probability:.0%}"
 
 
 def goal_text(goal: object) -> str:
-    """Say what was asked of the model, from a goal as results hold it.
+    """Describe what was asked of the model, from a goal as results hold it.
 
     >>> goal_text({"at_least": 0.7}), goal_text({"rise": 0.25}), goal_text({})
     ('a chance of at least 70%', 'a chance 25 points higher than now', "the model's own yes")
@@ -80,23 +104,12 @@ def goal_text(goal: object) -> str:
 
 
 def date_text(when: date) -> str:
-    """Write a date so that no two countries read it differently.
+    """Write a date that reads the same in every country.
 
     >>> date_text(date(2026, 3, 1))
     '1 March 2026'
     """
     return f"{when.day} {_MONTHS[when.month - 1]} {when.year}"
-
-
-def chance(probability: float) -> str:
-    """Write a probability; what is not certain is not shown as certain.
-
-    >>> chance(0.714), chance(0.999), chance(0.001), chance(1.0)
-    ('71%', '>99%', '<1%', '100%')
-    """
-    if 0.99 < probability < 1.0:
-        return ">99%"
-    return "<1%" if 0.0 < probability < 0.01 else f"{probability:.0%}"
 
 
 def counted(count: int, one: str, many: str = "") -> str:
@@ -109,7 +122,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Say how long something takes, as finely as a guess allows.
+    """Write how long something takes, as precisely as an estimate allows.
 
     >>> duration(42), duration(400), duration(9000)
     ('42 s', '7 min', '2.5 h')
@@ -121,7 +134,7 @@ def duration(seconds: float) -> str:
 
 
 def change_lines(changes: Mapping[str, tuple[Value, Value]]) -> list[str]:
-    """Write what changes, one line for each feature.
+    """Write the changes as they are in the table, one line for each feature.
 
     >>> change_lines({"income": (40500.0, 52000.0)})
     ['income: 40500 → 52000']
@@ -133,7 +146,7 @@ def change_lines(changes: Mapping[str, tuple[Value, Value]]) -> list[str]:
 
 
 def change_count(option: Option) -> str:
-    """Say how many things a person changes, and whether others move with them."""
+    """Write the number of changes a person makes, and whether other features follow."""
     things = counted(option.sparsity, "change")
     return f"{things} (the rest moves with it)" if len(option.changes) > option.sparsity else things
 
@@ -141,24 +154,86 @@ def change_count(option: Option) -> str:
 def reason_text(reasons: Sequence[str]) -> str:
     """Write the reasons given for the changes, each once, as one sentence without its stop.
 
-    What holds no two words is no reason: small models write numbers there.
+    A reason without two words is left out, because small models write numbers there; the JSON
+    keeps it.
 
     >>> reason_text(["savings: a larger cushion.", "income: 0.25"])
     'savings: a larger cushion'
     """
-    told = (clean(reason).rstrip(" .;") for reason in reasons)
-    return "; ".join(dict.fromkeys(text for text in told if _says_something(text)))
+    texts = dict.fromkeys(clean(reason).rstrip(" .;") for reason in reasons)
+    bodies = {text: text.partition(": ")[2] or text for text in texts}
+    return "; ".join(t for t, body in bodies.items() if len(re.findall(r"[^\W\d_]{2,}", body)) >= 2)
 
 
-def _says_something(reason: str) -> bool:
-    said = reason.partition(": ")[2] or reason
-    return len(re.findall(r"[^\W\d_]{2,}", said)) >= 2
+@dataclass(frozen=True)
+class Wording:
+    """Writes features and values in the words of their card.
 
+    A result holds no schema: units and words for levels are in its settings, under "wording".
+    Results of older releases have none, and their values are shown as they are.
 
-def cut(text: str, longest: int) -> str:
-    """Cut a text that is too long to read in passing.
-
-    >>> cut("a long text", 7)
-    'a long…'
+    >>> wording = Wording({"income": {"unit": "euros a year"}, "job": {"words": {"none": "idle"}}})
+    >>> wording.pair("income", 24000, 31000.0), wording.value("job", "none")
+    (('24,000', '31,000 euros a year'), 'idle')
     """
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+    told: Mapping[str, Any] = field(default_factory=dict)
+    labels_only: bool = False
+
+    @classmethod
+    def of(cls, result: ResultData) -> Wording:
+        """Return the wording of a result."""
+        settings = result.settings
+        return cls(_table(settings.get("wording")), bool(settings.get("labels_only")))
+
+    def name(self, feature: str) -> str:
+        """Write a feature's name.
+
+        >>> Wording().name("loan_amount")
+        'loan amount'
+        """
+        return clean(str(feature).replace("_", " ")) or "(no name)"
+
+    def about(self, feature: str) -> str:
+        """Return the card's description of a feature, or an empty text."""
+        return self._text(feature, "about")
+
+    def value(self, feature: str, value: Value) -> str:
+        """Write a value with its unit, or in the card's words."""
+        if _is_number(value):
+            return self._with_unit(feature, *grouped(value))
+        said = _table(_table(self.told.get(feature)).get("words")).get(str(value))
+        return (clean(said) if isinstance(said, str) else "") or value_text(value)
+
+    def pair(self, feature: str, old: Value, new: Value) -> tuple[str, str]:
+        """Write the old and the new value; two numbers share one unit."""
+        if _is_number(old) and _is_number(new):
+            before, after = grouped(old, new)
+            return before, self._with_unit(feature, after)
+        return self.value(feature, old), self.value(feature, new)
+
+    def lines(self, changes: Mapping[str, tuple[Value, Value]]) -> list[str]:
+        """Write the changes, one line for each feature."""
+        pairs = {name: self.pair(name, old, new) for name, (old, new) in changes.items()}
+        return [f"{self.name(name)}: {old} → {new}" for name, (old, new) in pairs.items()]
+
+    def chance(self, probability: float) -> str:
+        """Write a chance; empty for a model that only says yes or no."""
+        return "" if self.labels_only else chance(probability)
+
+    def _with_unit(self, feature: str, number: str) -> str:
+        unit = self._text(feature, "unit")
+        return f"{number}{unit}" if unit == "%" else f"{number} {unit}".rstrip()
+
+    def _text(self, feature: str, what: str) -> str:
+        said = _table(self.told.get(feature)).get(what)
+        return clean(said) if isinstance(said, str) else ""
+
+
+def _table(told: object) -> Mapping[str, Any]:
+    """Return a table; a result read from a file may hold anything in its place."""
+    return told if isinstance(told, Mapping) else {}
+
+
+def _is_number(value: Value) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

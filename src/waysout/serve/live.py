@@ -20,7 +20,7 @@ from waysout.errors import InputError, WaysoutError
 from waysout.llm.connect import is_simulated
 from waysout.report.result import Result
 from waysout.report.text import sentence
-from waysout.report.wording import Wording
+from waysout.report.words import Wording
 from waysout.run.context import Stop
 from waysout.run.find import Options, afind_many, make_plan
 from waysout.run.plan import describe, wording
