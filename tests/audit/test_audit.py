@@ -9,8 +9,8 @@ import pytest
 from audit_world import NOTES, Made, ended, found, write_batch
 
 from waysout.audit import Audit, audit
-from waysout.audit.about import About
 from waysout.audit.figures import Group, LeverUse
+from waysout.audit.people import About
 from waysout.batch.tables import PEOPLE, part_name
 from waysout.errors import InputError
 

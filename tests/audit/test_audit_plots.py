@@ -8,8 +8,9 @@ import pytest
 from audit_world import NOTES, ended, found, write_batch
 
 from waysout.audit import Audit, audit
-from waysout.audit.plots import check_can_draw, pictures
+from waysout.audit.plots import pictures
 from waysout.errors import MissingExtra
+from waysout.report.plot import check_can_draw
 
 pytest.importorskip("pyarrow", reason="needs pyarrow (waysout[parquet])")
 

@@ -146,7 +146,7 @@ def test_a_page_draws_shares_and_costs(tmp_path: Path) -> None:
     page = render(made(tmp_path), "html")
     assert Tags(page).seen <= TAGS
     assert page.count("<svg") == 2
-    assert page.count("<circle") == 2
+    assert page.count("<circle") == 4
     assert "M (few)" in page
 
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from page_reader import Page
 from report_samples import CALM, CORPUS, holding
 
-from waysout.report.html import page
+from waysout.report.html import excerpt, page
 from waysout.report.letter import WIDTH, letter_page, letter_text
-from waysout.report.html import excerpt
 from waysout.report.result import Result
 
 SHOWN: dict[str, Callable[[Result], str]] = {

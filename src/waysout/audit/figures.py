@@ -1,7 +1,7 @@
-"""A batch, looked at as a population: who has no way out, what a yes costs, which levers help.
+"""A batch as a population: who has no way out, what a yes costs, which levers help.
 
 ``audit(folder, by=["sex", "sex,race"])`` counts the people of the parts that are done. All figures
-tell what this search found, with these rules and this budget, and nothing about what there is.
+describe what this search found, with these rules and this budget, and nothing beyond.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from waysout.audit.about import About
-from waysout.audit.groups import Groups, everybody, group
-from waysout.audit.people import Lists, People, read_people
+from waysout.audit.groups import Groups, group
+from waysout.audit.people import INPUT, About, Mask, People, read_people
 from waysout.audit.stats import (
     Interval,
     Numbers,
@@ -33,12 +31,11 @@ FEW = 30
 """Groups of fewer people are marked: their figures say little."""
 WITHOUT = (OutcomeKind.INFEASIBLE, OutcomeKind.BUDGET_SPENT, OutcomeKind.EXHAUSTED)
 REJECTED = (OutcomeKind.FOUND, *WITHOUT)
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class LeverUse:
-    """A feature, and how many of the people with a way out it helps.
+    """A feature, and the number of people with a way out whom it helps.
 
     ``nearest`` counts those whose nearest option moves it, ``alone`` those for whom it suffices,
     ``some`` those who have an option that moves it.
@@ -52,13 +49,13 @@ class LeverUse:
 
 @dataclass(frozen=True)
 class Group:
-    """The figures of some people: of those rejected, where nothing else is said.
+    """The figures of a group, about the people who were rejected unless stated otherwise.
 
     ``values`` are the group's own in the columns it was made by. ``outcomes`` counts everybody.
-    ``cost`` is the distance of the nearest option, ``changes`` are those of that option; both, as
-    ``fewest_changes`` and ``options``, are of people with a way out. ``binding`` counts the rules
-    that leave none. The differences are to all other people, None where there are none. ``few``
-    says that they are too few to tell much, ``few_costs`` that too few have a way out.
+    ``cost`` is the distance of the nearest option, ``changes`` are those of that option; both, like
+    ``fewest_changes`` and ``options``, are about people with a way out. ``binding`` counts the
+    rules that leave none. The differences are to all other people, None if there are none. ``few``
+    marks groups too small to tell much, ``few_costs`` those in which too few have a way out.
     """
 
     values: tuple[str, ...]
@@ -85,7 +82,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """The group in words."""
+        """The group's values as text."""
         return ", ".join(self.values)
 
 
@@ -93,8 +90,8 @@ class Group:
 class Section:
     """The groups by one column, or by several at once.
 
-    ``edges`` are the quartiles that part columns of numbers; ``merged`` says how many small groups
-    the last one stands for.
+    ``edges`` are the quartiles that separate columns of numbers; ``merged`` is the number of small
+    groups that the last one stands for.
     """
 
     by: tuple[str, ...]
@@ -104,13 +101,13 @@ class Section:
 
     @property
     def name(self) -> str:
-        """What it is grouped by, in words."""
+        """The columns it is grouped by, as text."""
         return " × ".join(self.by)
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What a batch found for whom; ``rows`` are those of the parts that are done: all counted."""
+    """What a batch found, and for whom; ``rows`` counts those of the parts that are done."""
 
     about: About
     rows: int
@@ -120,7 +117,7 @@ class Audit:
 
     @property
     def comparisons(self) -> int:
-        """How many differences are told."""
+        """The number of differences that are reported."""
         groups = [group for section in self.sections for group in section.groups]
         told = [d for g in groups for d in (g.share_difference, g.cost_difference)]
         return len(told) - told.count(None)
@@ -133,54 +130,69 @@ class Audit:
 
 
 def audit(folder: str | Path, by: Sequence[str] = ()) -> Audit:
-    """Count what a batch found, for everybody and by groups; ``folder`` is what it was written to.
+    """Count what a batch found, for everybody and by groups; ``folder`` is the batch's output.
 
     Each of ``by`` is a column of the input, or several with commas between them: then people of a
     group share the values of all. Parts that are not done yet are left out.
     """
     people, crossed = read_people(Path(folder), by)
     rejected = people.ended(*REJECTED)
+    rows = len(people.frame)
+    everybody = Groups((("everybody",),), np.zeros(rows, dtype=np.intp), {})
+    sections = []
+    for columns in crossed:
+        groups = group({name: people.frame[INPUT + name] for name in columns}, rejected)
+        figures = tuple(_figures(people, groups))
+        sections.append(Section(columns, figures, groups.edges, groups.merged))
     return Audit(
         about=About.read(Path(folder)),
-        rows=len(people),
+        rows=rows,
         parts=people.parts,
-        everybody=_figures(people, everybody(len(people)))[0],
-        sections=tuple(_section(people, columns, rejected) for columns in crossed),
+        everybody=_figures(people, everybody)[0],
+        sections=tuple(sections),
     )
-
-
-def _section(people: People, columns: tuple[str, ...], rejected: Mask) -> Section:
-    groups = group({name: people.inputs[name] for name in columns}, rejected)
-    return Section(columns, tuple(_figures(people, groups)), groups.edges, groups.merged)
 
 
 def _figures(people: People, groups: Groups) -> list[Group]:
     """Return the figures of each group."""
-    rejected, found = people.ended(*REJECTED), people.ended(OutcomeKind.FOUND)
-    levers = _levers(people, groups, found)
-    binding = _counted(people.lists["binding"], groups, people.ended(OutcomeKind.INFEASIBLE))
-    return [
-        _group(people, values, groups.codes == i, rejected, found, levers[i], binding[i])
-        for i, values in enumerate(groups.names)
-    ]
+    found, infeasible = people.ended(OutcomeKind.FOUND), people.ended(OutcomeKind.INFEASIBLE)
+
+    def counts(name: str, among: Mask) -> list[dict[str, int]]:
+        return people.counts(name, groups.codes, len(groups.names), among)
+
+    made = []
+    told = zip(groups.names, *(counts(name, found) for name in ("nearest", "alone", "levers")),
+               counts("binding", infeasible), strict=True)  # fmt: skip
+    for i, (values, nearest, alone, some, binding) in enumerate(told):
+        levers = [LeverUse(n, nearest.get(n, 0), alone.get(n, 0), some[n]) for n in some]
+        levers.sort(key=lambda lever: (-lever.nearest, -lever.alone, -lever.some, lever.name))
+        made.append(_group(people, values, groups.codes == i, tuple(levers), binding))
+    return made
 
 
 def _group(
     people: People,
     values: tuple[str, ...],
     members: Mask,
-    rejected: Mask,
-    found: Mask,
     levers: tuple[LeverUse, ...],
     binding: Mapping[str, int],
 ) -> Group:
-    outcomes = _outcomes(people, members)
+    rejected, found = people.ended(*REJECTED), people.ended(OutcomeKind.FOUND)
+    counts = people.frame["outcome"][members].value_counts(sort=False)
+    outcomes = {str(kind): int(count) for kind, count in counts.items() if count}
     ours, lucky = members & rejected, members & found
     n, with_way_out = int(ours.sum()), int(lucky.sum())
     others, lucky_others = int(rejected.sum()) - n, int(found.sum()) - with_way_out
     approved = outcomes.get(OutcomeKind.ALREADY_APPROVED, 0)
-    costs = _known(people, "nearest_distance", lucky)
-    calls = _known(people, "llm_calls", ours)
+
+    def known(name: str, whose: Mask) -> Numbers:
+        return people.frame[name][whose].dropna().to_numpy()
+
+    def median(name: str, whose: Mask) -> float | None:
+        numbers = known(name, whose)
+        return float(np.median(numbers)) if len(numbers) else None
+
+    costs, calls = known("nearest_distance", lucky), known("llm_calls", ours)
     return Group(
         values=values,
         outcomes=outcomes,
@@ -194,59 +206,13 @@ def _group(
         why_without={kind: outcomes.get(kind, 0) for kind in WITHOUT},
         binding=binding,
         cost=spread(costs),
-        cost_difference=median_difference(
-            costs, _known(people, "nearest_distance", found & ~members)
-        ),
-        changes=_median(people, "nearest_changes", lucky),
-        fewest_changes=_median(people, "fewest_changes", lucky),
-        options=_median(people, "options", lucky),
-        chance=_median(people, "probability", ours),
+        cost_difference=median_difference(costs, known("nearest_distance", found & ~members)),
+        changes=median("nearest_changes", lucky),
+        fewest_changes=median("fewest_changes", lucky),
+        options=median("options", lucky),
+        chance=median("probability", ours),
         llm_calls=float(calls.mean()) if len(calls) else None,
         levers=levers,
         few=n < FEW,
         few_costs=with_way_out < FEW,
     )
-
-
-def _outcomes(people: People, members: Mask) -> dict[str, int]:
-    counts = np.bincount(people.outcome.codes[members], minlength=len(people.outcome.texts))
-    named = zip(people.outcome.texts, counts.tolist(), strict=True)
-    return {str(kind): count for kind, count in named if count}
-
-
-def _known(people: People, name: str, whose: Mask) -> Numbers:
-    numbers = people.numbers[name][whose]
-    return numbers[~np.isnan(numbers)]
-
-
-def _median(people: People, name: str, whose: Mask) -> float | None:
-    numbers = _known(people, name, whose)
-    return float(np.median(numbers)) if len(numbers) else None
-
-
-def _levers(people: People, groups: Groups, found: Mask) -> list[tuple[LeverUse, ...]]:
-    """Return each group's levers, those that help most first."""
-    nearest, alone, some = (
-        _counted(people.lists[name], groups, found) for name in ("nearest", "alone", "levers")
-    )
-    helped = [
-        [LeverUse(name, near.get(name, 0), by_itself.get(name, 0), n) for name, n in any_.items()]
-        for near, by_itself, any_ in zip(nearest, alone, some, strict=True)
-    ]
-    return [
-        tuple(
-            sorted(one, key=lambda lever: (-lever.nearest, -lever.alone, -lever.some, lever.name))
-        )
-        for one in helped
-    ]
-
-
-def _counted(lists: Lists, groups: Groups, among: Mask) -> list[dict[str, int]]:
-    """Count for each group the people who have a text, the most frequent first."""
-    table = lists.counts(groups.codes, len(groups.names), among)
-    order = np.argsort(-table, axis=1, kind="stable")
-    texts = [str(text) for text in lists.flat.texts]
-    return [
-        {texts[i]: int(counts[i]) for i in places if counts[i]}
-        for counts, places in zip(table, order, strict=True)
-    ]

@@ -1,144 +1,153 @@
-"""The people of a batch as columns in memory, read part by part: what an audit counts."""
+"""The people of a batch, read part by part: what an audit counts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waysout.errors import InputError, unknown
+from waysout.llm.connect import is_simulated
 
-Codes = NDArray[np.int32]
+if TYPE_CHECKING:
+    import pandas as pd
+
 INPUT = "input."
-_NUMBERS = (
+_NUMBERS = [
     "probability", "options", "nearest_distance", "nearest_changes", "fewest_changes", "llm_calls",
-)  # fmt: skip
+]  # fmt: skip
 _LISTS = ("nearest", "alone", "levers", "binding")
 
-
-@dataclass(frozen=True)
-class Texts:
-    """A text for each person, as its place among the texts there are; None is a missing one."""
-
-    codes: Codes
-    texts: tuple[str | None, ...]
-
-
-@dataclass(frozen=True)
-class Lists:
-    """Some texts for each person: how many, and all of them in a row, as places."""
-
-    lengths: Codes
-    flat: Texts
-
-    def counts(self, groups: Codes, most: int, among: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Count the people of each group (of so many) that have a text, among those told."""
-        of_whom = np.repeat(np.where(among, groups, -1), self.lengths)
-        width = len(self.flat.texts)
-        places = of_whom.astype(np.int64) * width + self.flat.codes
-        return np.bincount(places[of_whom >= 0], minlength=most * width).reshape(most, width)
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class People:
-    """Everybody in the parts that are done."""
+    """Everybody in the parts that are done.
 
-    outcome: Texts
-    numbers: Mapping[str, NDArray[np.float64]]
-    lists: Mapping[str, Lists]
-    inputs: Mapping[str, Texts]
+    ``frame`` has a row for each person: the outcome, numbers, and the columns of the input that
+    groups are made of (``input.NAME``), texts as categories. ``lists`` has, for each column of
+    lists, a row for each text: its ``person`` and the ``text``.
+    """
+
+    frame: pd.DataFrame
+    lists: Mapping[str, pd.DataFrame]
     parts: int
 
-    def __len__(self) -> int:
-        return len(self.outcome.codes)
+    def ended(self, *kinds: str) -> Mask:
+        """Return which people's searches ended in one of these ways."""
+        return self.frame["outcome"].isin(kinds).to_numpy()
 
-    def ended(self, *kinds: str) -> NDArray[np.bool_]:
-        """Return who ended in one of these ways."""
-        wanted = [code for code, text in enumerate(self.outcome.texts) if text in kinds]
-        return np.isin(self.outcome.codes, wanted)
+    def counts(
+        self, name: str, codes: NDArray[np.intp], groups: int, among: Mask
+    ) -> list[dict[str, int]]:
+        """Count for each group the people who have a text, the most frequent first."""
+        told = self.lists[name]
+        told = told[among[told["person"]]]
+        texts = told["text"].cat.categories
+        table = np.zeros((groups, len(texts)), dtype=np.int64)
+        np.add.at(table, (codes[told["person"]], told["text"].cat.codes), 1)
+        order = np.argsort(-table, axis=1, kind="stable")
+        return [
+            {str(texts[i]): int(row[i]) for i in places if row[i]}
+            for row, places in zip(table, order, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a batch was searched with, from its manifest; empty or None is unknown.
+
+    ``rows`` counts the rows of the input, ``limit`` those the batch was to take.
+    """
+
+    title: str = ""
+    llm: str = ""
+    method: str = ""
+    goal: Mapping[str, Any] | None = None
+    rules: tuple[str, ...] = ()
+    budget: Mapping[str, float] = field(default_factory=dict)
+    rows: int | None = None
+    limit: int | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the LLM was the simulated one."""
+        return is_simulated(self.llm)
+
+    @classmethod
+    def read(cls, folder: Path) -> About:
+        """Read the manifest of a batch; what cannot be read is unknown."""
+        try:
+            notes = json.loads((folder / "_manifest.json").read_text("utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return cls()
+
+        def get(table: Any, name: str, kind: type | tuple[type, ...], default: Any) -> Any:
+            value = table.get(name) if isinstance(table, dict) else None
+            return value if isinstance(value, kind) and not isinstance(value, bool) else default
+
+        problem, plan = get(notes, "problem", dict, {}), get(notes, "plan", dict, {})
+        rows, limit = (get(notes, name, (int, float), -1) for name in ("rows", "limit"))
+        budget = get(plan, "budget", dict, {})
+        return cls(
+            title=get(problem, "title", str, ""),
+            llm=get(notes, "llm", str, ""),
+            method=get(notes, "method", str, ""),
+            goal=get(problem, "goal", dict, None) or None,
+            rules=tuple(map(str, get(problem, "rules", list, ()))),
+            budget={n: m for n in budget if (m := get(budget, n, (int, float), None)) is not None},
+            rows=int(rows) if rows >= 0 else None,
+            limit=int(limit) if limit >= 0 else None,
+        )
 
 
 def read_people(folder: Path, by: Sequence[str]) -> tuple[People, list[tuple[str, ...]]]:
-    """Return the people of a batch, with the columns of the input that groups are made of.
+    """Return the people of a batch, and the columns that each of ``by`` names.
 
-    Each of ``by`` is a column, or several with commas between them; it comes back as columns.
+    Each of ``by`` is a column of the input, or several with commas between them.
     """
     from waysout.batch.tables import people
+    from waysout.datasets.table import parquet_packages
 
     first = next(iter(people(folder)), None)
     if first is None:
         raise InputError(f"{folder} holds no finished part of a batch: run waysout batch first")
     known = [name.removeprefix(INPUT) for name in first.column_names if name.startswith(INPUT)]
-    crossed = list(dict.fromkeys(_columns(one, known) for one in by))
-    columns = _Columns(dict.fromkeys(name for names in crossed for name in names))
-    for table in people(folder, columns.names):
-        columns.add(table)
-    return columns.people(), crossed
+    crossed: dict[tuple[str, ...], None] = {}
+    for asked in by:  # a column may have a comma in its name
+        names = [asked] if asked in known else [name.strip() for name in asked.split(",")]
+        for name in names:
+            if name not in known:
+                raise InputError(unknown("column", name, known))
+        crossed[tuple(dict.fromkeys(names))] = None
+    texts = ["outcome", *dict.fromkeys(INPUT + name for names in crossed for name in names)]
 
+    # Texts become categories part by part, so that a million people fit into memory.
+    arrow, _ = parquet_packages()
+    frames: list[Any] = []
+    lists: dict[str, list[Any]] = {name: [] for name in _LISTS}
+    count = 0
+    for table in people(folder, [*texts, *_NUMBERS, *_LISTS]):
+        coded = {name: table[name].combine_chunks().dictionary_encode() for name in texts}
+        numbers = {name: table[name].cast("float64") for name in _NUMBERS}
+        frames.append(arrow.table({**coded, **numbers}))
+        for name in _LISTS:
+            column = table[name].combine_chunks()
+            owners = np.arange(count, count + len(table), dtype=np.int32)
+            owners = np.repeat(owners, column.value_lengths().fill_null(0))
+            flat = column.flatten().dictionary_encode()
+            lists[name].append(arrow.table({"person": owners, "text": flat}))
+        count += len(table)
 
-def _columns(asked: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns meant: a name with a comma in it is one where there is such a column."""
-    names = (asked,) if asked in known else tuple(n.strip() for n in asked.split(","))
-    for name in names:
-        if name not in known:
-            raise InputError(unknown("column", name, known))
-    return tuple(dict.fromkeys(names))
+    def joined(tables: list[Any]) -> pd.DataFrame:
+        whole: pd.DataFrame = arrow.concat_tables(tables).unify_dictionaries().to_pandas()
+        return whole
 
-
-class _Coder:
-    """Turns texts into numbers, the same for the same text in all parts."""
-
-    def __init__(self) -> None:
-        self.places: dict[str | None, int] = {}
-        self.codes: list[Codes] = []
-
-    def add(self, column: Any) -> None:
-        coded = column.dictionary_encode(null_encoding="encode")
-        places = self.places
-        here = [places.setdefault(t, len(places)) for t in coded.dictionary.to_pylist()]
-        self.codes.append(np.array(here, dtype=np.int32)[coded.indices.to_numpy()])
-
-    def texts(self) -> Texts:
-        return Texts(np.concatenate(self.codes), tuple(self.places))
-
-
-class _Columns:
-    """What is kept of each part."""
-
-    def __init__(self, inputs: Iterable[str]) -> None:
-        self.inputs = {name: _Coder() for name in inputs}
-        self.outcome = _Coder()
-        self.numbers: dict[str, list[NDArray[np.float64]]] = {name: [] for name in _NUMBERS}
-        self.flat = {name: _Coder() for name in _LISTS}
-        self.lengths: dict[str, list[Codes]] = {name: [] for name in _LISTS}
-        self.parts = 0
-        self.names = ["outcome", *_NUMBERS, *_LISTS, *(INPUT + name for name in self.inputs)]
-
-    def add(self, table: Any) -> None:
-        whole = {name: table.column(name).combine_chunks() for name in self.names}
-        self.parts += 1
-        self.outcome.add(whole["outcome"])
-        for name, coder in self.inputs.items():
-            coder.add(whole[INPUT + name])
-        for name, kept in self.numbers.items():
-            kept.append(whole[name].to_numpy(zero_copy_only=False).astype(np.float64))
-        for name, flat in self.flat.items():
-            flat.add(whole[name].flatten())
-            lengths = whole[name].value_lengths().fill_null(0)
-            self.lengths[name].append(lengths.to_numpy().astype(np.int32))
-
-    def people(self) -> People:
-        return People(
-            outcome=self.outcome.texts(),
-            numbers={name: np.concatenate(kept) for name, kept in self.numbers.items()},
-            lists={
-                name: Lists(np.concatenate(self.lengths[name]), flat.texts())
-                for name, flat in self.flat.items()
-            },
-            inputs={name: coder.texts() for name, coder in self.inputs.items()},
-            parts=self.parts,
-        )
+    told = {name: joined(tables) for name, tables in lists.items()}
+    return People(joined(frames), told, len(frames)), list(crossed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -56,40 +55,39 @@ def audit(
     Try: waysout audit results --by sex --by age --out audit.html
     """
     from waysout.audit import audit as count
+    from waysout.errors import InputError, UnavailableError
 
     check_places({"--out": out}, {"RESULTS": results})
-    _check_outside(results, {"--out": out and out.parent, "--plots": plots})
+    for option, folder in (("--out", out and out.parent), ("--plots", plots)):
+        # Other files beside the parts would keep the folder from reading as a data set.
+        if folder is not None and folder.resolve() == results.resolve():
+            raise InputError(f"{option} lies in {results}, which holds parts alone: give another")
+    if json and format not in (None, "json"):
+        raise InputError(f"--json and --format {format} are two formats: give one")
+    chosen = "json" if json else format
+    chosen = chosen or _SUFFIXES.get(out.suffix.lower() if out else "", "text")
     if plots is not None:
-        from waysout.audit.plots import check_can_draw
+        from waysout.report.plot import check_can_draw
 
         check_can_draw()  # before anything is read
-    chosen = _format(format, out, json)
     made = count(results, by or ())
     if chosen == "text" and out is None:
         _print(made, levers)
+    elif out is not None:
+        _write(out, _written(made, chosen, levers).encode("utf-8", "replace"))
+    elif chosen == "json":
+        echo_json(_written(made, chosen, levers))
     else:
-        _hand_over(_written(made, chosen, levers), chosen, out)
+        typer.echo(printable(_written(made, chosen, levers)), nl=False)
     if plots is not None:
-        _draw(made, plots, levers)
+        from waysout.audit.plots import pictures
 
-
-def _check_outside(results: Path, folders: Mapping[str, Path | None]) -> None:
-    """Refuse to put anything beside the parts: the folder would read as a data set no more."""
-    from waysout.errors import InputError
-
-    for option, folder in folders.items():
-        if folder is not None and folder.resolve() == results.resolve():
-            raise InputError(f"{option} lies in {results}, which holds parts alone: give another")
-
-
-def _format(format: FORMATS | None, out: Path | None, json: bool) -> FORMATS:
-    from waysout.errors import InputError
-
-    if json and format not in (None, "json"):
-        raise InputError(f"--json and --format {format} are two formats: give one")
-    if json or format:
-        return "json" if json else format or "text"
-    return _SUFFIXES.get(out.suffix.lower(), "text") if out else "text"
+        try:
+            plots.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnavailableError(f"cannot make the folder {plots}: {error.strerror}") from None
+        for name, data in pictures(made, levers):
+            _write(plots / name, data)
 
 
 def _written(made: Audit, format: FORMATS, levers: int) -> str:
@@ -104,38 +102,21 @@ def _written(made: Audit, format: FORMATS, levers: int) -> str:
 
 
 def _print(made: Audit, levers: int) -> None:
-    from waysout.audit.words import (
-        lead,
-        notes,
-        sections,
-        simulated_note,
-        source,
-        tables,
-        title,
-    )
+    from waysout.audit import words
+    from waysout.audit.render import cells
     from waysout.report.words import clean, cut
 
-    for told in (title(made), lead(made), simulated_note(made), source(made)):
+    for told in (words.title(made), words.lead(made), words.simulated_note(made),
+                 words.source(made)):  # fmt: skip
         if told:
             tell(clean(told))
-    for section in sections(made):
-        for table in tables(section, levers):
-            heads, *rows = (
-                [cut(clean(name), _LONGEST), *map(clean, rest)]
-                for name, *rest in (table.columns, *table.rows)
-            )
-            print_table(clean(table.title), heads, rows)
-    for note in notes(made):
+    for section in words.sections(made):
+        for title, frame in words.tables(section, levers).values():
+            heads, rows = cells(frame)
+            short = [[cut(row[0], _LONGEST), *row[1:]] for row in (heads, *rows)]
+            print_table(clean(title), short[0], short[1:])
+    for note in words.notes(made):
         tell(f"- {clean(note)}")
-
-
-def _hand_over(text: str, format: FORMATS, out: Path | None) -> None:
-    if out is not None:
-        _write(out, text.encode("utf-8", "replace"))
-    elif format == "json":
-        echo_json(text)
-    else:
-        typer.echo(printable(text), nl=False)
 
 
 def _write(file: Path, data: bytes) -> None:
@@ -146,15 +127,3 @@ def _write(file: Path, data: bytes) -> None:
     except OSError as error:
         raise UnavailableError(f"cannot write {file}: {error.strerror}") from None
     say(f"wrote {file}")
-
-
-def _draw(made: Audit, folder: Path, levers: int) -> None:
-    from waysout.audit.plots import pictures
-    from waysout.errors import UnavailableError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnavailableError(f"cannot make the folder {folder}: {error.strerror}") from None
-    for name, data in pictures(made, levers):
-        _write(folder / name, data)

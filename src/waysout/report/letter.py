@@ -97,7 +97,7 @@ def _wrapped(text: str, first: str) -> str:
 
 def _blocks(facts: _Facts, prose: Callable[[str], str]) -> Iterator[_Block]:
     """Fill the template; ``prose`` writes the template's own text."""
-    blocks = []
+    blocks: list[str] = []
     for part in re.split(r"^@", packaged("letter.txt"), flags=re.MULTILINE)[1:]:
         conditions, _, text = part.partition("\n")
         if facts.conditions.issuperset(conditions.split()):
