@@ -23,9 +23,8 @@ from cli_world import FIND, ROW, cut_off, in_world, row, world  # noqa: F401
 from conftest import CommandLine
 from waysout.errors import UnavailableError
 from waysout.llm import models
-from waysout.serve import server
-from waysout.serve.adopted import Adopted
-from waysout.serve.service import Service
+from waysout.serve import http_server
+from waysout.serve.service import SavedRun, Service
 from waysout.store import Store, list_runs, runs_dir
 
 pytestmark = pytest.mark.usefixtures("in_world")
@@ -36,7 +35,7 @@ TOKEN = "correct-horse-battery-staple"
 # The simulated LLM, but from its third call on it does not come back: {hang} says how.
 HANGING = """
 import asyncio, sys, time
-import waysout.serve.server
+import waysout.serve.http_server
 from waysout.cli.main import main
 from waysout.llm.simulated import Simulated
 
@@ -48,7 +47,7 @@ async def complete(self, request, quick=Simulated.complete, calls=[]):
     return await quick(self, request)
 
 Simulated.complete = complete
-waysout.serve.server.PATIENCE = {patience}
+waysout.serve.http_server.PATIENCE = {patience}
 main()
 """
 WAITING = HANGING.format(hang="await asyncio.sleep(60)", patience=20)
@@ -159,7 +158,7 @@ class Served:
 
     app: Any = None
     port: int = 0
-    adopted: Adopted | None = None
+    adopted: SavedRun | None = None
 
 
 @pytest.fixture
@@ -170,11 +169,11 @@ def nobody_comes(monkeypatch: pytest.MonkeyPatch) -> Served:
     def run_server(app: Any, opened: socket.socket, closing: Any) -> None:
         served.app, served.port = app, opened.getsockname()[1]
 
-    def adopt(self: Service, name: str, run: Adopted, adopt: Any = Service.adopt) -> Any:
+    def adopt(self: Service, name: str, run: SavedRun, adopt: Any = Service.adopt) -> Any:
         served.adopted = run
         return adopt(self, name, run)
 
-    monkeypatch.setattr(server, "run_server", run_server)
+    monkeypatch.setattr(http_server, "run_server", run_server)
     monkeypatch.setattr(Service, "adopt", adopt)
     return served
 
@@ -200,7 +199,7 @@ def test_the_token_is_needed_on_this_machine_too_and_never_shown(
     monkeypatch.setenv("WAYSOUT_TOKEN", TOKEN)
     code, out, err = waysout(*SERVE)
     assert (code, TOKEN in out + err) == (0, False)
-    assert "the token is needed" in err
+    assert "a token is needed" in err
     assert nobody_comes.app.app.gate.is_token(TOKEN)
     monkeypatch.delenv("WAYSOUT_TOKEN")
     (tmp_path / "token").write_text(f"{TOKEN}\n")
@@ -226,7 +225,7 @@ def test_the_page_opens_by_itself_where_that_is_wished(
 def test_others_are_not_let_in_without_a_token(waysout: CommandLine, host: str) -> None:
     code, out, err = waysout(*SERVE, "--host", host)
     assert (code, out) == (3, "")
-    assert f"others can reach {host}, so it needs a token: set WAYSOUT_TOKEN" in err
+    assert f"others can reach {host}, so it needs a token, in WAYSOUT_TOKEN" in err
 
 
 def test_a_token_file_that_will_not_do(waysout: CommandLine, tmp_path: Path) -> None:
@@ -245,13 +244,13 @@ def test_a_taken_port_is_said_before_anything_is_loaded(waysout: CommandLine) ->
         code, out, err = waysout("serve", "--data", "no-such-file", "--port", port)
     assert (code, out) == (5, "")
     assert f"port {port} of 127.0.0.1 is taken" in err
-    assert "--port 0" in err
+    assert "0 for any free one" in err
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("--allow-host", "http://loans.example"), "--allow-host takes NAME or NAME:PORT"),
+        (("--allow-host", "http://loans.example"), "a host is NAME or NAME:PORT"),
         (("--method", "recombin"), "did you mean 'recombine'?"),
         (("--llm", "chatty:1"), "unknown LLM backend 'chatty'"),
         (("--rules", "none"), "unknown rule set"),
@@ -382,7 +381,7 @@ class TestRun:
             waysout(*FIND, *ROW, "--llm", nowhere, "--run", path)
         code, _, err = waysout("serve", str(path), "--port", "0")
         assert code == 3
-        assert f"if that is right, say so: --llm {nowhere}" in err
+        assert f"if that is right, confirm it with --llm {nowhere}" in err
         assert nobody_comes.adopted is None
         assert waysout("serve", str(path), "--port", "0", "--llm", "simulated:1")[0] == 0
 

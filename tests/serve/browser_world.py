@@ -27,8 +27,8 @@ from waysout.domain.schema import Feature, Row, Schema
 from waysout.llm.base import Backend, Request
 from waysout.serve.app import create_app
 from waysout.serve.hosts import Hosts
-from waysout.serve.limits import ServiceLimits
-from waysout.serve.served import served
+from waysout.serve.problems import ServedProblem
+from waysout.serve.search_session import ServiceLimits
 from waysout.serve.service import Service
 from waysout.serve.tokens import Gate
 
@@ -145,7 +145,7 @@ def site(
 ) -> Iterator[str]:
     """Serve the page on a port of its own; yields its address."""
     known = People(PEOPLE)
-    world = {"loans": served(problem or lender(), known)}
+    world = {"loans": ServedProblem.of(problem or lender(), known)}
     service = Service(world, llm or Watched(), limits=limits or ServiceLimits(part_rows=70))
     with socket.create_server(("127.0.0.1", 0)) as opened:
         port = opened.getsockname()[1]

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any
 
 from waysout.serve.guard import App, Message, Receive, Scope, Send
-from waysout.serve.server import make_server
+from waysout.serve.http_server import make_server
 
 PORT = 8765
 HOST = ("host", f"127.0.0.1:{PORT}")

@@ -15,12 +15,11 @@ from run_world import PEOPLE, Adder, Broken, Gate, Watched, person, problem
 
 from waysout.domain.schema import Row
 from waysout.llm.base import Backend
-from waysout.serve.api import create_api
+from waysout.serve import api
 from waysout.serve.errors import install_errors
-from waysout.serve.limits import ServiceLimits
-from waysout.serve.live import LiveSearch
 from waysout.serve.models import ContinueRequest, SearchRequest
-from waysout.serve.served import Served, served
+from waysout.serve.problems import ServedProblem
+from waysout.serve.search_session import SearchSession, ServiceLimits
 from waysout.serve.service import Service
 
 __all__ = ["PEOPLE", "Adder", "Broken", "Gate", "Watched", "person", "problem"]
@@ -45,12 +44,12 @@ class Table:
         return [float(row[0] or 0) + float(row[1] or 0) >= 10 for row in self.rows]
 
 
-def small(oracle: Adder | None = None, *, known: bool = False) -> Served:
-    return served(problem(oracle=oracle or Adder()), Table() if known else None)
+def small(oracle: Adder | None = None, *, known: bool = False) -> ServedProblem:
+    return ServedProblem.of(problem(oracle=oracle or Adder()), Table() if known else None)
 
 
 def make_service(
-    world: Served | None = None,
+    world: ServedProblem | None = None,
     llm: str | Backend | None = LLM,
     *,
     keep_runs: bool = False,
@@ -61,15 +60,15 @@ def make_service(
     )
 
 
-def start(service: Service, **other: Any) -> LiveSearch:
+def start(service: Service, **other: Any) -> SearchSession:
     return service.start(SearchRequest(**{**BRIEF, **other}))
 
 
-def go_on(service: Service, search: LiveSearch, **other: Any) -> LiveSearch:
+def go_on(service: Service, search: SearchSession, **other: Any) -> SearchSession:
     return service.go_on(search.id, ContinueRequest(**other))
 
 
-def tried(search: LiveSearch) -> list[Mapping[str, Any]]:
+def tried(search: SearchSession) -> list[Mapping[str, Any]]:
     return [row for event in of_kind(search, "tried") for row in event["tried"]]
 
 
@@ -83,13 +82,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(in_time())
 
 
-async def ended(search: LiveSearch) -> list[Mapping[str, Any]]:
+async def ended(search: SearchSession) -> list[Mapping[str, Any]]:
     """Wait until the part has ended; returns what was told of each end."""
     await until(lambda: not search.running)
     return of_kind(search, "ended")
 
 
-def of_kind(search: LiveSearch, kind: str) -> list[Mapping[str, Any]]:
+def of_kind(search: SearchSession, kind: str) -> list[Mapping[str, Any]]:
     return [event.data for event in search.log.events if event.kind == kind]
 
 
@@ -124,7 +123,8 @@ class Client:
 @asynccontextmanager
 async def client(service: Service) -> AsyncGenerator[Client]:
     app = FastAPI()
-    app.include_router(create_api(service))
+    app.state.service = service
+    app.include_router(api.router)
     install_errors(app)
     transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
     async with service, httpx2.AsyncClient(transport=transport, base_url="http://here") as http:

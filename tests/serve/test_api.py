@@ -404,8 +404,9 @@ def test_unknown_places_are_told_in_the_same_form() -> None:
             await refused(await c.get("/api/searches/none"), 404, "no such search")
             await refused(await c.get("/api/nowhere"), 404, "openapi.json")
             await refused(await c.http.delete("/api/health"), 405, "DELETE")
-            await refused(await c.get("/api/searches/none/options", sort="best"), 422, "sort")
-            await refused(await c.get("/api/searches/none/options", limit=-1), 422, "limit")
+            options = f"/api/searches/{(await c.started(calls=0))['id']}/options"
+            await refused(await c.get(options, sort="best"), 422, "sort")
+            await refused(await c.get(options, limit=-1), 422, "limit")
 
     run(story())
 
@@ -424,7 +425,7 @@ def test_a_failing_model_is_a_bad_gateway_and_a_surprise_tells_no_secrets(
         def surprise(*_: object) -> None:
             raise ZeroDivisionError("the key is hunter2")
 
-        monkeypatch.setattr("waysout.serve.served.lever_forms", surprise)
+        monkeypatch.setattr("waysout.serve.problems.lever_forms", surprise)
         async with client(make_service()) as c:
             answer = await c.post(DECIDE, {"row": ROW})
             await refused(answer, 500, "unexpected ZeroDivisionError")

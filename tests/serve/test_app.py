@@ -25,7 +25,7 @@ SEARCH = {"problem": "small", "row": ROW, "calls": 2, "oracle_rows": 40}
 @pytest.fixture
 def client() -> Iterator[TestClient]:
     metrics = Metrics()
-    service = Service({"small": small()}, LLM, watcher=metrics)
+    service = Service({"small": small()}, LLM, listener=metrics)
     with TestClient(create_app(service, HOSTS, metrics=metrics), base_url=URL) as client:
         yield client
 

@@ -128,7 +128,7 @@ def test_the_address_of_all_networks_is_nobody_s_name(host: str) -> None:
     ["", "*", "*.example", "http://loans.example", "a b", "loans.example/", "x:0", "münchen"],
 )
 def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match="--allow-host takes NAME or NAME:PORT"):
+    with pytest.raises(InputError, match="a host is NAME or NAME:PORT"):
         Hosts.of("127.0.0.1", 8765, [name])
 
 

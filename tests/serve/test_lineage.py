@@ -4,7 +4,7 @@ from serve_world import problem
 
 from waysout.domain.schema import Row
 from waysout.run.progress import Tried
-from waysout.serve.lineage import Lineage
+from waysout.serve.events import Lineage
 
 QUERY: Row = (0, 0, "x")
 

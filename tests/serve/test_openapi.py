@@ -21,7 +21,7 @@ from serve_world import BRIEF, ROW, make_service
 
 from waysout.serve.app import create_app
 from waysout.serve.hosts import Hosts
-from waysout.serve.server import open_socket
+from waysout.serve.http_server import open_socket
 
 CHECKS = [
     not_a_server_error,

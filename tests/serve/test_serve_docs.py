@@ -6,17 +6,17 @@ import re
 from pathlib import Path
 
 from fastapi import FastAPI
-from serve_world import make_service, problem
+from serve_world import problem
 
-from waysout.serve.api import create_api
-from waysout.serve.limits import ServiceLimits
+from waysout.serve import api
+from waysout.serve.search_session import ServiceLimits
 
 DOCS = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
 
 
 def test_every_route_of_the_api_is_told() -> None:
     app = FastAPI()
-    app.include_router(create_api(make_service()))
+    app.include_router(api.router)
     paths = {re.sub(r"\{.*?\}", "", path).rstrip("/") for path in app.openapi()["paths"]}
     ends = {path.rsplit("/", 1)[1] for path in paths}
     assert len(ends) > 10

@@ -32,16 +32,14 @@ from waysout.llm.simulated import Simulated
 from waysout.oracles.cache import CachedOracle
 from waysout.report.result import Result
 from waysout.run.find import find
-from waysout.serve.adopted import Adopted
 from waysout.serve.errors import Full, NotFound, TooMany
-from waysout.serve.limits import ServiceLimits
-from waysout.serve.live import LiveSearch
 from waysout.serve.models import DecideRequest, Locks, SearchRequest
-from waysout.serve.served import MOST_EXAMPLES, served
-from waysout.serve.service import Service
+from waysout.serve.problems import MOST_EXAMPLES, ServedProblem
+from waysout.serve.search_session import SearchSession, ServiceLimits
+from waysout.serve.service import SavedRun, Service
 
 
-def start(service: Service, **other: Any) -> LiveSearch:
+def start(service: Service, **other: Any) -> SearchSession:
     return service.start(SearchRequest(**{**BRIEF, **other}))
 
 
@@ -244,7 +242,7 @@ def test_closing_stops_searches_and_streams_and_lets_nobody_in() -> None:
     run(story())
 
 
-async def _all(search: LiveSearch) -> list[str]:
+async def _all(search: SearchSession) -> list[str]:
     return [event.kind async for events in search.log.follow() for event in events]
 
 
@@ -256,7 +254,7 @@ def test_a_run_on_file_is_taken_over_and_gone_on_with() -> None:
     async def story() -> None:
         service = make_service(world, calls=5, oracle_rows=100)
         result = Result.from_json(found.to_json())
-        search = service.adopt("small", Adopted(result, memory, date(2026, 3, 1)))
+        search = service.adopt("small", SavedRun(result, memory, date(2026, 3, 1)))
         assert service.searches == {search.id: search}
         kinds = [event.kind for event in search.log.events]
         assert kinds == ["part", "decided", "tried", "options", "shortlist", "ledger", "ended"]
@@ -297,7 +295,7 @@ def test_a_watcher_hears_of_every_part() -> None:
 
     async def story() -> None:
         heard = Heard()
-        async with Service({"small": small()}, "simulated:7", watcher=heard) as service:
+        async with Service({"small": small()}, "simulated:7", listener=heard) as service:
             search = start(service, calls=2, oracle_rows=300)
             await ended(search)
             found = len(search.options)
@@ -361,16 +359,17 @@ def test_a_harmless_text_setting_is_taken() -> None:
 def test_examples_are_rejected_rows_asked_once() -> None:
     async def story() -> None:
         oracle = Adder()
-        world = served(problem(oracle=oracle), Table())
+        world = ServedProblem.of(problem(oracle=oracle), Table())
         assert oracle.rows == 0
         found, again = await asyncio.gather(world.examples(), world.examples())
         assert found is again
         assert len(oracle.batches) == 1
         rows = Table().rows
-        assert [e.number for e in found] == [
+        assert [e["number"] for e in found] == [
             i for i, row in enumerate(rows) if float(row[0] or 0) + float(row[1] or 0) < 10
         ]
-        assert all(e.row == rows[e.number] and e.probability < 0.5 for e in found)
+        assert all(tuple(e["row"].values()) == rows[e["number"]] for e in found)
+        assert all(e["probability"] < 0.5 for e in found)
 
     run(story())
 
@@ -379,11 +378,11 @@ def test_examples_are_few_and_from_all_over_a_large_table() -> None:
     async def story() -> None:
         oracle = Adder()
         table = Table([(i % 5, i % 5, "x") for i in range(5000)])
-        found = await served(problem(oracle=oracle), table).examples()
+        found = await ServedProblem.of(problem(oracle=oracle), table).examples()
         assert len(found) == MOST_EXAMPLES
         assert oracle.rows <= 500
-        named = await served(problem(), table, examples=[7, 4999]).examples()
-        assert [e.number for e in named] == [7, 4999]
+        named = await ServedProblem.of(problem(), table, examples=[7, 4999]).examples()
+        assert [e["number"] for e in named] == [7, 4999]
         assert await small().examples() == []
 
     run(story())
@@ -408,13 +407,13 @@ def test_a_decision_tells_the_answer_the_levers_and_what_is_broken() -> None:
 
 def test_a_decision_heeds_the_goal() -> None:
     async def story() -> None:
-        world = served(problem(goal=Goal(rise=0.5)))
+        world = ServedProblem.of(problem(goal=Goal(rise=0.5)))
         said = [
             (await world.decide(DecideRequest(row={**ROW, "a": a}, query=ROW)))["approved"]
             for a in (10, 11)
         ]
         assert said == [False, True]
-        strict = served(problem(goal=Goal(at_least=0.75)))
+        strict = ServedProblem.of(problem(goal=Goal(at_least=0.75)))
         told = await strict.decide(DecideRequest(row={**ROW, "a": 12}))
         assert (told["approved"], told["decision"]) == (False, "approved")
 
@@ -445,6 +444,6 @@ def test_a_part_has_a_deadline() -> None:
 def test_locks_that_no_release_wrote_are_named(locks: dict[str, Any]) -> None:
     world = small()
     found = Result.of(find(world.problem, ROW, calls=0, oracle_rows=5))
-    adopted = Adopted(found, Memory(), date(2026, 3, 1), locks)
+    adopted = SavedRun(found, Memory(), date(2026, 3, 1), locks)
     with pytest.raises(IntegrityError, match="the run's locks cannot be read"):
         make_service(world).adopt("small", adopted)

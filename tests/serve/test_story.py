@@ -26,7 +26,7 @@ from browser_world import (
 from playwright.sync_api import expect
 from run_world import Watched
 
-from waysout.serve.limits import ServiceLimits
+from waysout.serve.search_session import ServiceLimits
 from waysout.serve.tokens import Gate
 
 if TYPE_CHECKING:

@@ -28,17 +28,13 @@ from waysout.cli.arguments import (
 from waysout.cli.output import TrustCode, TrustPickle, TrustTypes, say
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
     from waysout.run.find import Options
     from waysout.run.source import Source, Trust
-    from waysout.serve.adopted import Adopted
     from waysout.serve.hosts import Hosts
-    from waysout.serve.limits import ServiceLimits
-    from waysout.serve.served import Served
-    from waysout.serve.service import Service
-    from waysout.store import Store
+    from waysout.serve.problems import ServedProblem
+    from waysout.serve.service import SavedRun
 
 SERVER = "The server"
 PORT = 8765
@@ -50,7 +46,7 @@ def serve(
     ] = "",
     data: Annotated[
         str,
-        typer.Option(help="The table: a file, or a data set's name; the default: the demo's.",
+        typer.Option(help="The table: a file, or a data set's name. By default the demo's.",
                      rich_help_panel=MODEL),
     ] = "",
     model: ModelFile = "",
@@ -65,27 +61,28 @@ def serve(
     rise: Rise = None,
     llm: Annotated[
         str,
-        typer.Option(help="Who proposes, as for `waysout find`; the default: a small LLM, which "
-                     "the demo downloads once (98 MB).", rich_help_panel=SEARCH),
+        typer.Option(help="The LLM, as for `waysout find`. By default a small one, which the demo "
+                     "downloads once (98 MB).", rich_help_panel=SEARCH),
     ] = "",
     method: MethodName = DEFAULT_METHOD,
     calls: Annotated[
-        int, typer.Option(help="At most so many LLM calls a search.", min=0, rich_help_panel=SEARCH)
+        int, typer.Option(help="Maximum number of LLM calls per search.", min=0,
+                          rich_help_panel=SEARCH),
     ] = 30,
     oracle_rows: Annotated[
-        int, typer.Option(help="At most so many rows a search for the model.", min=1,
+        int, typer.Option(help="Maximum number of model rows per search.", min=1,
                           rich_help_panel=SEARCH),
     ] = 1000,
     searches: Annotated[
-        int, typer.Option(help="At most so many searches at once.", min=1, max=1000,
+        int, typer.Option(help="Maximum number of searches at once.", min=1, max=1000,
                           rich_help_panel=SEARCH),
     ] = 20,
     no_run: Annotated[
-        bool, typer.Option("--no-run", help="Keep no runs.", rich_help_panel=SEARCH)
+        bool, typer.Option("--no-run", help="Keep no runs on disk.", rich_help_panel=SEARCH)
     ] = False,
     host: Annotated[
         str,
-        typer.Option(help="The address to listen on; any but this machine's own needs a token.",
+        typer.Option(help="The address to listen on; all but this machine's own need a token.",
                      rich_help_panel=SERVER),
     ] = "127.0.0.1",
     port: Annotated[
@@ -94,87 +91,25 @@ def serve(
     ] = PORT,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Another name this server is reached by, NAME or NAME:PORT; may be "
+        typer.Option(help="Another name of this server, NAME or NAME:PORT; may be "
                      "repeated.", rich_help_panel=SERVER),
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="A file with the token that lets people in; or set WAYSOUT_TOKEN.",
+        typer.Option(help="A file with the token that clients must send; or set WAYSOUT_TOKEN.",
                      rich_help_panel=SERVER),
     ] = None,
     open_: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser.", rich_help_panel=SERVER)
     ] = False,
 ) -> None:  # fmt: skip
-    """Show ways out in a browser: choose a case, lock what cannot change, watch them come.
+    """Show ways out in a browser: choose a case, lock what cannot change, watch options come in.
 
     Without arguments it serves the demo: a synthetic table, a model trained on it and a small LLM,
-    all on this machine. Nothing is sent anywhere. Programs use the same searches: see
+    all on this machine. Nothing is sent anywhere. Programs can use the same API: see
     /api/openapi.json.
     """
-    _need_packages()
-    from waysout.cli.signals import Signals
-    from waysout.run.source import Source, Trust
-    from waysout.serve.hosts import Hosts
-    from waysout.serve.limits import ServiceLimits
-    from waysout.serve.server import open_socket
-    from waysout.serve.tokens import read_token
-
-    token = read_token(os.environ, token_file)
-    kept = max(ServiceLimits().kept, searches)
-    limits = ServiceLimits(calls=calls, oracle_rows=oracle_rows, searches=searches, kept=kept)
-    source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
-    trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
-    with open_socket(host, port, token=token is not None) as opened:
-        hosts = Hosts.of(host, opened.getsockname()[1], allow_host or ())
-        with Signals(json=False), redirect_stdout(sys.stderr):  # models and custom rules may print
-            subject = _subject(run, source, trust, _Wish(llm, method, calls))
-        _serve(subject, limits, method, not no_run, _Site(host, opened, hosts, token), open_)
-
-
-@dataclass(frozen=True)
-class _Wish:
-    """Who is to propose, by which method, and how often at most."""
-
-    llm: str
-    method: str
-    calls: int
-
-
-@dataclass(frozen=True)
-class _Subject:
-    """What is served: a problem, who proposes (if somebody does), and a run of it to begin with."""
-
-    served: Served
-    llm: str | None
-    source: Source
-    adopted: Adopted | None = None
-
-    def about(self) -> dict[str, Any]:
-        """Return what kept runs say they were made from, as those of `waysout find` do."""
-        source = self.source
-        return {
-            **source.as_dict(), "digests": source.digests(), "llm": self.llm or "", "price": ""
-        }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Site:
-    """Where it is served: an open socket, the names it goes by, and who may come in."""
-
-    host: str
-    opened: socket.socket
-    hosts: Hosts
-    token: str | None
-
-    @property
-    def port(self) -> int:
-        """The port, also where any was asked for."""
-        return int(self.opened.getsockname()[1])
-
-
-def _need_packages() -> None:
-    from waysout.errors import MissingExtra
+    from waysout.errors import InputError, MissingExtra
 
     try:
         import fastapi  # noqa: F401
@@ -183,144 +118,154 @@ def _need_packages() -> None:
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise MissingExtra(error.name or "fastapi", "serve") from error
+    from waysout.cli.signals import Signals
+    from waysout.run.source import Source, Trust
+    from waysout.serve import http_server
+    from waysout.serve.app import create_app
+    from waysout.serve.hosts import Hosts, url_of
+    from waysout.serve.metrics import Metrics
+    from waysout.serve.search_session import ServiceLimits
+    from waysout.serve.service import Service
+    from waysout.serve.tokens import Gate, read_token
 
-
-def _subject(run: str, source: Source, trust: Trust, wish: _Wish) -> _Subject:
-    from waysout.errors import InputError
-    from waysout.run.source import Source
-
+    token = read_token(os.environ, token_file)
+    kept = max(ServiceLimits().kept, searches)
+    limits = ServiceLimits(calls=calls, oracle_rows=oracle_rows, searches=searches, kept=kept)
+    source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
+    trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
     bare = source == Source("")
-    if run and not bare:
-        raise InputError("a run names its own table, model and card: leave the others out")
-    if run:
-        return _of_run(run, trust, wish)
-    if source.data:
-        return _of_source(source, trust, wish)
-    if not bare:
-        raise InputError("name the table: --data FILE (without any of these, the demo is served)")
-    return _of_demo(wish)
+    with http_server.open_socket(host, port, token=token is not None) as opened:
+        bound = int(opened.getsockname()[1])  # the port, also where any was asked for
+        hosts = Hosts.of(host, bound, allow_host or ())
+        with Signals(json=False), redirect_stdout(sys.stderr):  # models and custom rules may print
+            if run and not bare:
+                raise InputError("a run names its own table, model and card: leave the others out")
+            if not run and not source.data and not bare:
+                raise InputError(
+                    "name the table: --data FILE (without any of these, the demo is served)"
+                )
+            proposer = _Proposer(llm, method, calls)
+            if run:
+                subject = _from_run(run, trust, proposer)
+            else:
+                subject = _from_source(source, trust, proposer) if data else _demo(proposer)
+        name, metrics = subject.served.problem.name, Metrics()
+        service = Service(
+            {name: subject.served}, subject.llm, limits=limits, method=method,
+            keep_runs=not no_run, listener=metrics, about=subject.about(),
+        )  # fmt: skip
+        url = url_of(host, bound)
+        if subject.run is not None:
+            url += f"#search={service.adopt(name, subject.run).id}"
+        gate = None if token is None else Gate(token, bound)
+        app = create_app(service, hosts, gate=gate, metrics=metrics)
+        _announce(subject, host, hosts, token is not None, url)
+        if open_:
+            from threading import Thread
+            from webbrowser import open as open_browser
+
+            Thread(target=open_browser, args=[url], daemon=True).start()
+        http_server.run_server(app, opened, service.close)
+        say("stopped" + ("" if no_run else "; `waysout runs list` shows what was kept"))
 
 
-def _of_demo(wish: _Wish) -> _Subject:
+@dataclass(frozen=True)
+class _Proposer:
+    """The LLM that was asked for, the method, and the maximum number of calls."""
+
+    llm: str
+    method: str
+    calls: int
+
+    def connection(self, default: Callable[[], str]) -> str | None:
+        """Return the LLM, or None if the method needs none and none was named."""
+        from waysout.cli import search
+        from waysout.run.find import make_plan
+
+        options: Options = {"method": self.method, "calls": self.calls}
+        llm = self.llm
+        if not llm and make_plan(options).asks_llm:
+            llm = default()
+        search.check_llm({**options, "llm": llm})
+        return llm or None
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is served: a problem, the LLM if there is one, and a run of it to begin with."""
+
+    served: ServedProblem
+    llm: str | None
+    source: Source
+    run: SavedRun | None = None
+
+    def about(self) -> dict[str, Any]:
+        """Return what kept runs record about their source, as those of `waysout find` do."""
+        source = self.source
+        return {
+            **source.as_dict(), "digests": source.digests(), "llm": self.llm or "", "price": ""
+        }  # fmt: skip
+
+
+def _demo(proposer: _Proposer) -> _Subject:
     from waysout.cli.demo import USUAL_APPLICANT, demo_problem, small_llm
     from waysout.datasets.queries import queries
     from waysout.run.source import Source
-    from waysout.serve.served import served
+    from waysout.serve.problems import ServedProblem
 
-    llm = _proposer(wish, lambda: small_llm(wish.calls, quiet=False))
+    llm = proposer.connection(lambda: small_llm(proposer.calls, quiet=False))
     problem, dataset = demo_problem(quiet=False)
     people = queries("synthetic")
     first = people[USUAL_APPLICANT]
     examples = [first, *(number for number in people if number != first)]
-    return _Subject(served(problem, dataset, examples), llm, Source("synthetic"))
+    return _Subject(ServedProblem.of(problem, dataset, examples), llm, Source("synthetic"))
 
 
-def _of_source(source: Source, trust: Trust, wish: _Wish) -> _Subject:
+def _from_source(source: Source, trust: Trust, proposer: _Proposer) -> _Subject:
     from waysout.cli.sources import open_source
     from waysout.llm.connect import DEFAULT
-    from waysout.serve.served import served
+    from waysout.serve.problems import ServedProblem
 
-    llm = _proposer(wish, lambda: DEFAULT)
+    llm = proposer.connection(lambda: DEFAULT)
     opened = open_source(source, trust)
-    return _Subject(served(opened.problem, opened.known), llm, source)
+    return _Subject(ServedProblem.of(opened.problem, opened.known), llm, source)
 
 
-def _of_run(name: str, trust: Trust, wish: _Wish) -> _Subject:
-    """Open a run where its file says it was made; what it names is told before it is opened."""
-    from waysout.cli.kept import check_unchanged, made_of, read_kept
+def _from_run(name: str, trust: Trust, proposer: _Proposer) -> _Subject:
+    """Open a saved run; the files it names are listed before any of them is opened."""
+    from waysout.cli.kept import check_says_of_what, check_unchanged, made_of, read_kept
+    from waysout.cli.places import must_confirm
+    from waysout.errors import InputError
     from waysout.report.words import clean
-    from waysout.serve.adopted import read_run
+    from waysout.serve.service import SavedRun
     from waysout.store import Store, find_run
 
     path = find_run(name)
     with Store.read(path) as store:
-        _check_says_of_what(store)
+        try:
+            check_says_of_what(store)
+        except InputError:
+            raise InputError(
+                f"{store.path} was not made by `waysout find` or `serve`, so it does not say which "
+                "model and table to ask: serve those with --data, --model and --card; `waysout "
+                "runs show` and `runs export --format html` show what it holds"
+            ) from None
         kept = read_kept(store)
-        for what, place in made_of(store).items():  # before any of it is opened
+        for what, place in made_of(store).items():
             say(f"the run's {what}: {clean(place)}")
-        llm = wish.llm or _confirmed_llm(path, kept.llm)
+        if not proposer.llm and must_confirm(path, kept.llm):
+            raise InputError(
+                f"{path} is not in the folder of your runs, and would send rows (and your key, if "
+                "there is one) to an address it names: if that is right, confirm it with --llm "
+                f"{shlex.quote(kept.llm)}"
+            )
         check_unchanged(path, kept.source)
-        subject = _of_source(kept.source, trust, replace(wish, llm=llm))
-        return replace(subject, adopted=read_run(store, subject.served.problem))
+        chosen = replace(proposer, llm=proposer.llm or kept.llm)
+        subject = _from_source(kept.source, trust, chosen)
+        return replace(subject, run=SavedRun.read(store, subject.served.problem))
 
 
-def _check_says_of_what(store: Store) -> None:
-    from waysout.cli.kept import check_says_of_what
-    from waysout.errors import InputError
-
-    try:
-        check_says_of_what(store)
-    except InputError:
-        raise InputError(
-            f"{store.path} was not made by `waysout find` or `serve`, so it does not say which "
-            "model and table to ask: serve those with --data, --model and --card; `waysout runs "
-            "show` and `runs export --format html` show what it holds"
-        ) from None
-
-
-def _confirmed_llm(path: Path, llm: str) -> str:
-    """Return a run's own LLM; one at an address that only a stranger's file names is refused."""
-    from waysout.cli.places import must_confirm
-    from waysout.errors import InputError
-
-    if must_confirm(path, llm):
-        raise InputError(
-            f"{path} lies outside our folder of runs, and has rows, and your key if there is one, "
-            f"sent to an address it names: if that is right, say so: --llm {shlex.quote(llm)}"
-        )
-    return llm
-
-
-def _proposer(wish: _Wish, usual: Callable[[], str]) -> str | None:
-    """Return the LLM, or none where the method asks none and nobody named one."""
-    from waysout.cli import search
-    from waysout.run.find import make_plan
-
-    options: Options = {"method": wish.method, "calls": wish.calls}
-    llm = wish.llm
-    if not llm and make_plan(options).asks_llm:
-        llm = usual()
-    search.check_llm({**options, "llm": llm})
-    return llm or None
-
-
-def _serve(
-    subject: _Subject, limits: ServiceLimits, method: str, keep_runs: bool, site: _Site, show: bool
-) -> None:
-    from waysout.serve.app import create_app
-    from waysout.serve.hosts import url_of
-    from waysout.serve.metrics import Metrics
-    from waysout.serve.server import run_server
-    from waysout.serve.service import Service
-    from waysout.serve.tokens import Gate
-
-    name, metrics = subject.served.problem.name, Metrics()
-    service = Service(
-        {name: subject.served}, subject.llm, limits=limits, method=method, keep_runs=keep_runs,
-        watcher=metrics, about=subject.about(),
-    )  # fmt: skip
-    url = url_of(site.host, site.port)
-    if subject.adopted is not None:
-        url += _adopt(service, name, subject.adopted)
-    gate = None if site.token is None else Gate(site.token, site.port)
-    app = create_app(service, site.hosts, gate=gate, metrics=metrics)
-    _tell(subject, site, url)
-    if show:
-        from threading import Thread
-        from webbrowser import open as open_browser
-
-        Thread(target=open_browser, args=[url], daemon=True).start()
-    run_server(app, site.opened, service.close)
-    say("stopped" + ("; `waysout runs list` shows what was kept" if keep_runs else ""))
-
-
-def _adopt(service: Service, name: str, adopted: Adopted) -> str:
-    """Give a run to the service, and return what leads the page to it."""
-    search = service.adopt(name, adopted)
-    return f"#search={search.id}"
-
-
-def _tell(subject: _Subject, site: _Site, url: str) -> None:
+def _announce(subject: _Subject, host: str, hosts: Hosts, token: bool, url: str) -> None:
     from waysout.llm.connect import is_simulated
     from waysout.serve.hosts import is_loopback
 
@@ -328,9 +273,9 @@ def _tell(subject: _Subject, site: _Site, url: str) -> None:
     stand_in = " (simulated: a stand-in, not a language model)" if is_simulated(llm) else ""
     say(f"decides: the model {subject.served.problem.oracle.name}")
     say(f"proposes: {llm or 'no LLM'}{stand_in}")
-    if site.token is not None:
-        say("the token is needed: the page asks for it; programs send Authorization: Bearer …")
-    if not is_loopback(site.host):
-        say(f"answers to {', '.join(site.hosts.names)}; --allow-host adds a name")
+    if token:
+        say("a token is needed: the page asks for it; programs send Authorization: Bearer …")
+    if not is_loopback(host):
+        say(f"answers to {', '.join(hosts.names)}; --allow-host adds a name")
     typer.echo(f"open {url} in a browser; Ctrl-C ends it")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The whole application: the guard, and behind it the API, the page, the login and the counts."""
+"""The whole application: the guard, and behind it the API, the page, the login and the metrics."""
 
 from __future__ import annotations
 
@@ -6,19 +6,34 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
+from pydantic import Field
 from starlette.responses import Response
 
 from waysout import __version__
-from waysout.serve.api import create_api
-from waysout.serve.errors import install_errors
-from waysout.serve.guard import App, Guard
+from waysout.serve import api
+from waysout.serve.errors import USAGE, error_answer, install_errors
+from waysout.serve.guard import App, Guard, Head
 from waysout.serve.hosts import Hosts
-from waysout.serve.login import make_login
 from waysout.serve.metrics import CONTENT_TYPE, Counting, Metrics
+from waysout.serve.models import ErrorDocument, Given
 from waysout.serve.pages import make_pages
 from waysout.serve.service import Service
-from waysout.serve.tokens import Gate
+from waysout.serve.tokens import LONGEST, Gate
+
+_LOGIN_ERRORS: dict[int | str, dict[str, Any]] = {
+    401: {"model": ErrorDocument, "description": "This is not the token"},
+    422: {"model": ErrorDocument, "description": "The body holds no token"},
+}
+_METRICS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Prometheus' text format", "content": {"text/plain": {}}}
+}
+
+
+class Login(Given):
+    """The token, as the page's form sends it."""
+
+    token: str = Field(max_length=LONGEST)
 
 
 def create_app(
@@ -41,30 +56,53 @@ def create_app(
         summary="Many different, validated, actionable ways from a model's no to a yes.",
         description="Where the server has a token, send it: `Authorization: Bearer TOKEN`.",
         openapi_url="/api/openapi.json",
-        # Their pages would load scripts from elsewhere.
+        # These pages would load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
-        # A redirect would be written with the Host that somebody sent.
+        # A redirect would repeat the Host that was sent.
         redirect_slashes=False,
         lifespan=lifespan,
     )
+    app.state.service = service
     install_errors(app)
-    pages = make_pages(needs_token=gate is not None)
-    for router in (create_api(service), make_login(gate), make_counts(counts), pages):
+    for router in (api.router, make_login(gate), make_pages(needs_token=gate is not None)):
         app.include_router(router)
+
+    @app.get("/metrics", response_class=Response, responses=_METRICS, operation_id="metrics",
+             summary="Counts of requests and searches, for Prometheus")  # fmt: skip
+    async def show_metrics() -> Response:
+        return Response(counts.text(), media_type=CONTENT_TYPE)
+
     return Counting(Guard(app, hosts, gate, service.limits.body), counts)
 
 
-def make_counts(metrics: Metrics) -> APIRouter:
-    """Return the route of the counts."""
-    router = APIRouter()
-    text: dict[int | str, dict[str, Any]] = {
-        200: {"description": "Prometheus' text format", "content": {"text/plain": {}}}
-    }
+def make_login(gate: Gate | None) -> APIRouter:
+    """Return the routes to log in and out. Without a token everybody is logged in.
 
-    @router.get("/metrics", response_class=Response, responses=text, operation_id="metrics",
-                summary="What was counted, for Prometheus")  # fmt: skip
-    async def show_metrics() -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE)
+    A form and a cookie, never a token in an address: addresses stay in histories and logs.
+    """
+    router = APIRouter(prefix="/api")
+
+    @router.post("/login", status_code=204, operation_id="login", responses=_LOGIN_ERRORS,
+                 summary="Trade the token for a cookie")  # fmt: skip
+    async def login(request: Request, login: Login) -> Response:
+        answer = Response(status_code=204)
+        if gate is not None and not gate.is_token(login.token):
+            return error_answer("WrongToken", "this is not the token", USAGE, 401)
+        if gate is not None:
+            # Through a proxy the page came by HTTPS; the guard has checked its origin.
+            secure = request.headers.get("origin", "").lower().startswith("https:")
+            answer.set_cookie(
+                gate.cookie, gate.login(), httponly=True, samesite="strict", secure=secure
+            )
+        return answer
+
+    @router.post("/logout", status_code=204, operation_id="logout", summary="End the cookie")
+    async def logout(request: Request) -> Response:
+        answer = Response(status_code=204)
+        if gate is not None:
+            gate.logout(Head(request.scope).cookies(gate.cookie))
+            answer.delete_cookie(gate.cookie, httponly=True, samesite="strict")
+        return answer
 
     return router

@@ -1,15 +1,28 @@
-"""What happens in a search, in order, for all who follow it; whoever comes late catches up."""
+"""What the followers of a search see: its events, the tree of rows tried, the shortlist.
+
+A page's state is a fold over the events, so that a reload, a second tab and a broken connection
+are one case.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-# A later event of the first kind makes earlier ones of these kinds void: nobody need read them.
-_VOIDS: Mapping[str, tuple[str, ...]] = {
+from waysout.domain.pick import pick
+from waysout.domain.problem import Problem
+from waysout.domain.result import Option, ResultData
+from waysout.domain.schema import Row, Value
+from waysout.run.progress import Tried
+
+SHORTLIST = 5
+_SECONDS_BETWEEN = 0.5
+# An event of the first kind makes earlier ones of these kinds obsolete.
+_REPLACES: Mapping[str, tuple[str, ...]] = {
     "ledger": ("ledger",),
     "shortlist": ("shortlist",),
     "learning": ("learning",),
@@ -27,10 +40,10 @@ class PageEvent:
 
 
 class EventLog:
-    """Keeps events and wakes who waits for them. It lives within one event loop.
+    """Keeps events and wakes followers. It lives within one event loop.
 
-    Those who follow read from one list, each at their own pace, so a slow one holds nobody up. What
-    a later event makes void is dropped, so the log grows with what a search may spend and no more.
+    Followers read from one list, each at their own pace, so a slow one holds nobody up. Obsolete
+    events are dropped, so the log grows with what a search may spend and no more.
     """
 
     def __init__(self) -> None:
@@ -41,21 +54,21 @@ class EventLog:
 
     @property
     def subscribers(self) -> int:
-        """How many follow."""
+        """The number of followers."""
         return len(self._waiting)
 
     def add(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Note what happened; once the log is closed, nothing does."""
+        """Record an event; a closed log takes none."""
         if self.closed:
             return
-        if kind in _VOIDS:
-            self.events = [event for event in self.events if event.kind not in _VOIDS[kind]]
+        if kind in _REPLACES:
+            self.events = [event for event in self.events if event.kind not in _REPLACES[kind]]
         self._last += 1
         self.events.append(PageEvent(self._last, kind, data))
         self._wake()
 
     def close(self, kind: str) -> None:
-        """Note the last event; who follows gets it, and ends."""
+        """Record the last event; followers get it, and end."""
         self.add(kind, {})
         self.closed = True
         self._wake()
@@ -67,7 +80,7 @@ class EventLog:
     async def follow(
         self, after: int = 0, patience: float = 15.0
     ) -> AsyncGenerator[list[PageEvent]]:
-        """Yield events as they come, several at a time; none after so many seconds of silence."""
+        """Yield events as they come, several at a time; none after ``patience`` s of silence."""
         news = asyncio.Event()
         self._waiting.add(news)
         try:
@@ -79,7 +92,8 @@ class EventLog:
                 elif self.closed:
                     return
                 else:
-                    await _wait(news, patience)
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(news.wait(), patience)
                     if news.is_set():
                         continue
                 yield events
@@ -91,9 +105,81 @@ class EventLog:
             news.set()
 
 
-async def _wait(news: asyncio.Event, patience: float) -> None:
-    try:
-        async with asyncio.timeout(patience):
-            await news.wait()
-    except TimeoutError:
-        pass
+class Lineage:
+    """Numbers the rows tried for one person, the query being 0, and finds each a parent.
+
+    The parent is the row that a method says it came from; where it says none, the largest one tried
+    before whose changes are all among the row's own, and the first of those that are equally large.
+    """
+
+    def __init__(self, problem: Problem, query: Row) -> None:
+        self._problem = problem
+        self._query = query
+        self._numbers: dict[Row, int] = {query: 0}
+        self._changes: list[frozenset[tuple[str, Value]]] = [frozenset()]
+
+    def add(self, tried: Iterable[Tried]) -> list[dict[str, Any]]:
+        """Return the rows that are new, with their numbers and parents."""
+        added = []
+        for one in tried:
+            if one.row in self._numbers:
+                continue
+            changes = self._problem.changes(self._query, one.row)
+            edits = frozenset((name, new) for name, (_, new) in changes.items())
+            parent = None if one.came_from is None else self._numbers.get(one.came_from)
+            if parent is None:
+                within = (i for i, other in enumerate(self._changes) if other < edits)
+                parent = max(within, key=lambda i: (len(self._changes[i]), -i), default=0)
+            number = self._numbers[one.row] = len(self._changes)
+            self._changes.append(edits)
+            told = {name: list(pair) for name, pair in changes.items()}
+            added.append(
+                {"id": number, "parent": parent, "changes": told, "probability": one.probability,
+                 "approved": one.approved}
+            )  # fmt: skip
+        return added
+
+
+class Shortlist:
+    """The options to read first, picked again when there are new ones, but not too often to read.
+
+    ``found`` returns the options to pick from.
+    """
+
+    def __init__(self, log: EventLog, found: Callable[[], ResultData]) -> None:
+        self.keys: list[str] = []
+        self._log = log
+        self._found = found
+        self._stale = False
+        self._picking: asyncio.Task[None] | None = None
+
+    def update(self) -> None:
+        """Pick again, soon."""
+        self._stale = True
+        if self._picking is None or self._picking.done():
+            self._picking = asyncio.create_task(self._keep_picking())
+
+    async def settle(self) -> None:
+        """Pick for the last time, and publish it in any case."""
+        if self._picking is not None:
+            self._picking.cancel()
+            await asyncio.gather(self._picking, return_exceptions=True)
+            self._picking = None
+        self.publish(await self.most_different(SHORTLIST))
+
+    async def most_different(self, n: int) -> tuple[Option, ...]:
+        """Return the n most different good options; in a thread, as there may be many."""
+        return await asyncio.to_thread(pick, self._found(), n)
+
+    def publish(self, options: Iterable[Option]) -> None:
+        """Tell the followers."""
+        self.keys = [option.key for option in options]
+        self._log.add("shortlist", {"keys": self.keys})
+
+    async def _keep_picking(self) -> None:
+        while self._stale:
+            self._stale = False
+            picked = await self.most_different(SHORTLIST)
+            if [option.key for option in picked] != self.keys:
+                self.publish(picked)
+            await asyncio.sleep(_SECONDS_BETWEEN)

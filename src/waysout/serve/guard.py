@@ -1,7 +1,7 @@
-"""The guard: looks at each request's head before anything else does, and at its size.
+"""The guard: checks each request's head before anything else does, and its size.
 
-It is a plain ASGI wrapper, so that streams pass through it. What is let in is on a list (hosts,
-origins, types of bodies); there is no list of what is kept out, for no such list is ever whole.
+It is a plain ASGI wrapper, so that streams pass through it. What is admitted is on a list (hosts,
+origins, types of bodies); there is no list of what is kept out, as none is ever complete.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from waysout.serve.errors import USAGE
 from waysout.serve.hosts import Hosts
 from waysout.serve.tokens import Gate
 
@@ -42,11 +43,10 @@ _ALWAYS = {
     "cross-origin-resource-policy": "same-origin",
 }
 _WEBSOCKET_POLICY_VIOLATION = 1008
-_USAGE = 2  # what the command line says of a wrong usage
 
 
 class TurnedAway(Exception):
-    """A request that is not let in; knows the answer it gets."""
+    """A request that is not admitted, with its answer."""
 
     def __init__(self, status: int, kind: str, message: str, **headers: str) -> None:
         super().__init__(message)
@@ -57,7 +57,11 @@ class TurnedAway(Exception):
 
 @dataclass(frozen=True)
 class Guard:
-    """Lets in what is ours: the right Host and Origin, whoever knows the token, a small body."""
+    """Admits only our own Host and Origin, clients with the token, and small bodies.
+
+    It reads the head before anything else does, against lists of what is admitted, then the whole
+    body within a limit and a deadline, so that nothing behind it waits for a slow sender.
+    """
 
     app: App
     hosts: Hosts
@@ -67,38 +71,27 @@ class Guard:
     linger_seconds: float = 1.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Look at the head, then at the body, then hand over."""
+        """Check the head, then the body, then pass the request on."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-        elif scope["type"] == "http":
-            await self._http(scope, receive, _with_headers(scope["path"], send))
-        else:
+        elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": _WEBSOCKET_POLICY_VIOLATION})
+        else:
+            head, send = Head(scope), _with_headers(scope["path"], send)
+            try:
+                self._check(head)
+                if head.has_body:
+                    receive = await self._read_body(receive)
+            except TurnedAway as reason:
+                await self._turn_away(reason, head, receive, send)
+                return
+            await self.app(scope, receive, send)
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head = Head(scope)
-        try:
-            self._check_host(head)
-            self._check_origin(head)
-            self._check_token(head)
-            self._check_body_head(head)
-            if head.has_body:
-                receive = await self._read_body(receive)
-        except TurnedAway as reason:
-            await _turn_away(reason, send)
-            await self._hang_up(head, receive, send)
-            return
-        await self.app(scope, receive, send)
-
-    def _check_host(self, head: Head) -> None:
+    def _check(self, head: Head) -> None:
+        """Check the head: Host, Origin, token, and the size and type of a body."""
         found = head.all("host")
         if len(found) != 1 or not self.hosts.is_host(found[0]):
-            raise TurnedAway(
-                400, "ForeignHost",
-                "the Host header must name this server, once; serve --allow-host adds a name",
-            )  # fmt: skip
-
-    def _check_origin(self, head: Head) -> None:
+            raise TurnedAway(400, "ForeignHost", "the Host header must name this server, once")
         origins = head.all("origin")
         if len(origins) > 1 or not all(map(self.hosts.is_origin, origins)):
             raise TurnedAway(
@@ -107,26 +100,20 @@ class Guard:
         sites = head.all("sec-fetch-site")
         if not set(sites) <= {"same-origin", "none"} and not head.is_visit:
             raise TurnedAway(403, "ForeignOrigin", "this request came from a page of another site")
-
-    def _check_token(self, head: Head) -> None:
-        if self.gate is None or head.path in _OPEN or head.path.startswith(_STATIC):
-            return
-        if not self.gate.admits(head.bearer, head.cookies(self.gate.cookie)):
+        gate = None if head.path in _OPEN or head.path.startswith(_STATIC) else self.gate
+        if gate is not None and not gate.admits(head.bearer, head.cookies(gate.cookie)):
             raise TurnedAway(
                 401, "TokenNeeded",
                 "this needs the token: Authorization: Bearer …, or a login on the page",
                 www_authenticate="Bearer",
             )  # fmt: skip
-
-    def _check_body_head(self, head: Head) -> None:
-        """Refuse a body that says it is too large, or anything but JSON."""
         if head.length is not None and head.length > self.most_body:
             raise self._too_large()
         if head.has_body and head.media_types != ["application/json"]:
             raise TurnedAway(415, "NotJson", "a body must be JSON: Content-Type: application/json")
 
     async def _read_body(self, receive: Receive) -> Receive:
-        """Take in the body, whatever it says of its length, and return where to read it again."""
+        """Read the body, whatever its head says about its length, and return it to read again."""
         body = bytearray()
         try:
             async with asyncio.timeout(self.body_seconds):
@@ -138,14 +125,30 @@ class Guard:
             raise TurnedAway(
                 408, "TooSlow", f"the body did not come within {self.body_seconds:g} s"
             ) from None
-        return _again(bytes(body), receive)
+        waiting: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
-    async def _hang_up(self, head: Head, receive: Receive, send: Send) -> None:
-        """End the connection, for what follows is the unread body.
+        async def read() -> Message:
+            return waiting.pop() if waiting else await receive()
 
-        Who is still sending it has a moment to read the answer: hung up on in the middle, they
-        would see a broken connection instead.
+        return read
+
+    async def _turn_away(
+        self, reason: TurnedAway, head: Head, receive: Receive, send: Send
+    ) -> None:
+        """Answer without reading on, and end the connection, as an unread body follows.
+
+        A client that is still sending gets a moment to read the answer; otherwise it would see a
+        broken connection instead.
         """
+        error = {"type": reason.kind, "message": str(reason), "code": USAGE}
+        body = json.dumps({"error": error}).encode()
+        headers = {
+            "content-type": "application/json", "content-length": str(len(body)),
+            "connection": "close", **reason.headers,
+        }  # fmt: skip
+        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": reason.status, "headers": pairs})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
         if head.all("content-length") or head.all("transfer-encoding"):
             with suppress(TimeoutError, TurnedAway):
                 async with asyncio.timeout(self.linger_seconds):
@@ -175,14 +178,14 @@ class Head:
 
     @property
     def is_visit(self) -> bool:
-        """Whether somebody follows a link to the page itself, which shows nothing by itself."""
+        """Whether a browser follows a link to the page itself, which holds no data."""
         visit = ("GET", "/", ["navigate"], ["document"])
         modes, kinds = self.all("sec-fetch-mode"), self.all("sec-fetch-dest")
         return (self.method, self.path, modes, kinds) == visit
 
     @property
     def bearer(self) -> str | None:
-        """The token that is shown, if there is one and no second."""
+        """The token of the request, if there is exactly one."""
         found = self.all("authorization")
         scheme, _, token = found[0].partition(" ") if len(found) == 1 else ("", "", "")
         return token.strip() if scheme.lower() == "bearer" else None
@@ -194,7 +197,7 @@ class Head:
 
     @property
     def length(self) -> int | None:
-        """How long the body says it is."""
+        """The length of the body, according to the head."""
         found = self.all("content-length")
         if not found:
             return None
@@ -209,7 +212,7 @@ class Head:
 
     @property
     def media_types(self) -> list[str]:
-        """What the body says it is, without parameters."""
+        """The type of the body, according to the head, without parameters."""
         return [text.partition(";")[0].strip().lower() for text in self.all("content-type")]
 
 
@@ -223,19 +226,15 @@ async def _parts(receive: Receive) -> AsyncGenerator[bytes]:
             return
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that hands out the body once, then what comes after it."""
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def read() -> Message:
-        return waiting.pop() if waiting else await receive()
-
-    return read
-
-
 def _with_headers(path: str, send: Send) -> Send:
-    """Return a ``send`` that puts the headers of safety on an answer, over any there are."""
-    ours = {name.encode(): value.encode() for name, value in _safety(path).items()}
+    """Return a ``send`` that sets the security headers of an answer, over any there are."""
+    static = path.startswith(_STATIC)
+    policy = _PAGE_POLICY if static or path == "/" else _DATA_POLICY
+    if _FOR_PEOPLE.fullmatch(path):
+        policy = _PAPER_POLICY
+    stored = "no-cache" if static else "no-store"
+    headers = {**_ALWAYS, "content-security-policy": policy, "cache-control": stored}
+    ours = {name.encode(): value.encode() for name, value in headers.items()}
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -244,26 +243,3 @@ def _with_headers(path: str, send: Send) -> Send:
         await send(message)
 
     return sending
-
-
-def _safety(path: str) -> dict[str, str]:
-    static = path.startswith(_STATIC)
-    if _FOR_PEOPLE.fullmatch(path):
-        policy = _PAPER_POLICY
-    else:
-        policy = _PAGE_POLICY if static or path == "/" else _DATA_POLICY
-    stored = "no-cache" if static else "no-store"
-    return {**_ALWAYS, "content-security-policy": policy, "cache-control": stored}
-
-
-async def _turn_away(reason: TurnedAway, send: Send) -> None:
-    """Answer without reading on."""
-    error = {"type": reason.kind, "message": str(reason), "code": _USAGE}
-    body = json.dumps({"error": error}).encode()
-    headers = {
-        "content-type": "application/json", "content-length": str(len(body)),
-        "connection": "close", **reason.headers,
-    }  # fmt: skip
-    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": reason.status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body, "more_body": True})

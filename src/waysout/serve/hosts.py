@@ -1,4 +1,4 @@
-"""Which Host and Origin are ours: names and ports on a list, and nothing else."""
+"""Which Host and Origin headers name this server: names and ports on a list, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ _PLACE = re.compile(
     r"(?P<name>[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
 )
 _ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<place>[^/]+)")
-# Bound to all addresses, a server is reached here by this one.
+# A server bound to all addresses is reached from this machine by these.
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-_ALSO_LOCALHOST = ("127.0.0.1", "::1")
-
-Place = tuple[str, int | None]
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """The names and ports we answer to. A page of any other may not talk to us.
+    """The names and ports of this server. Pages of any other may not talk to it.
 
     >>> ours = Hosts.of("127.0.0.1", 8765)
     >>> ours.is_host("localhost:8765"), ours.is_host("localhost"), ours.is_host("evil.org:8765")
@@ -36,29 +33,38 @@ class Hosts:
 
     @classmethod
     def of(cls, host: str, port: int, also: Iterable[str] = ()) -> Hosts:
-        """Return what a server bound to a host and port is called, and what else it may be.
+        """Return the names of a server bound to a host and port, and those in ``also``.
 
-        A name without a port stands for our own port, and for those a browser does not name: a
-        proxy in front of us has one of them.
+        A name without a port stands for our own port, and for those a browser leaves out: a proxy
+        in front of us has one of them.
         """
-        places = {(name, port) for name in _own_names(_ANY.get(host, host))}
+        host = _ANY.get(host, host)
+        # Only names that are surely ours: at [::1] another process may hold the same port.
+        names = {_written(host)}
+        if host == "localhost":
+            names.add("127.0.0.1")
+        elif host in ("127.0.0.1", "::1"):
+            names.add("localhost")
+        places = {(name, port) for name in names}
         for text in also:
-            name, given = _allowed(text)
+            found = _read(text.strip())
+            if found is None:
+                raise InputError(
+                    f"a host is NAME or NAME:PORT (an IPv6 address in brackets), not {shown(text)}"
+                )
+            name, given = found
             ports = (port, *_DEFAULT_PORTS.values()) if given is None else (given,)
             places |= {(name, each) for each in ports}
         return cls(frozenset(places))
 
     @property
     def names(self) -> list[str]:
-        """The names that people may type, as they stand in a URL."""
+        """The names and ports as they are written in a URL."""
         return sorted(f"{name}:{port}" for name, port in self.places)
 
     def is_host(self, raw: str) -> bool:
-        """Whether a Host header names us. Without a port it means one of the usual two."""
-        place = _read(raw)
-        if place is None:
-            return False
-        name, port = place
+        """Whether a Host header names us. Without a port it means one of the default two."""
+        name, port = _read(raw) or ("", None)
         ports = _DEFAULT_PORTS.values() if port is None else (port,)
         return any((name, each) in self.places for each in ports)
 
@@ -87,43 +93,25 @@ def is_loopback(host: str) -> bool:
 
 
 def url_of(host: str, port: int) -> str:
-    """Return the address to open: of a server bound to everything, that of this machine."""
+    """Return the address to open; of a server bound to everything, that of this machine."""
     return f"http://{_written(_ANY.get(host, host))}:{port}/"
 
 
-def _own_names(host: str) -> list[str]:
-    """Return what is surely us: at the same port of this machine's other addresses, who knows."""
-    if host == "localhost":
-        return ["localhost", "127.0.0.1"]
-    return [_written(host), *(["localhost"] if host in _ALSO_LOCALHOST else [])]
-
-
 def _written(host: str) -> str:
-    """Return a host as it stands in a URL."""
+    """Return a host as it is written in a URL."""
     return _plain(f"[{host}]" if ":" in host else host.lower())
 
 
-def _allowed(text: str) -> Place:
-    place = _read(text.strip())
-    if place is None:
-        raise InputError(
-            f"--allow-host takes NAME or NAME:PORT (an IPv6 address in brackets), not {shown(text)}"
-        )
-    return place
-
-
-def _read(text: str) -> Place | None:
-    """Return the name and the port, or nothing where it is no plain ``name[:port]``."""
-    if not text.isascii():
-        return None
-    found = _PLACE.fullmatch(text.lower())
+def _read(text: str) -> tuple[str, int | None] | None:
+    """Return the name and the port of a plain ``name[:port]``, or None."""
+    found = _PLACE.fullmatch(text.lower()) if text.isascii() else None
     if found is None:
         return None
     return _plain(found["name"]), int(found["port"]) if found["port"] else None
 
 
 def _plain(name: str) -> str:
-    """Return the one way to write an IPv6 address; other names are left alone."""
+    """Return the canonical form of an IPv6 address; other names stay as they are."""
     try:
         return f"[{ipaddress.IPv6Address(name.strip('[]')).compressed}]"
     except ValueError:

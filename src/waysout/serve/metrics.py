@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -14,7 +13,7 @@ from waysout.domain.budget import Spent
 from waysout.domain.result import OutcomeKind
 from waysout.serve.guard import App, Message, Receive, Scope, Send
 
-# A method or a path is whatever somebody sends; as labels they would fill the memory.
+# Methods and paths are whatever a client sends; as labels they would fill the memory.
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _OUTCOMES = frozenset(map(str, OutcomeKind))
 _OTHER, _UNMATCHED = "other", "unmatched"
@@ -23,7 +22,7 @@ CONTENT_TYPE: str = CONTENT_TYPE_LATEST
 
 
 class Metrics:
-    """The counts of one server. Two servers in a process do not mix theirs."""
+    """The counts of one server; two servers in a process keep theirs apart."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -31,12 +30,9 @@ class Metrics:
             "waysout_requests", "Requests answered", "route", "method", "status"
         )
         self._seconds = Histogram(
-            "waysout_request_seconds",
-            "Seconds until an answer began",
-            ["route", "method"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
+            "waysout_request_seconds", "Seconds until an answer began", ["route", "method"],
+            buckets=_SECONDS, registry=self.registry,
+        )  # fmt: skip
         self._began = self._counter("waysout_searches_started", "Parts of searches begun")
         self._ended = self._counter("waysout_searches_ended", "Parts of searches ended", "outcome")
         self._options = self._counter("waysout_options_found", "Options found by ended parts")
@@ -55,9 +51,9 @@ class Metrics:
         self._rows.inc(spent.oracle_rows)
 
     def answered(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count an answer, and how long it took to begin: a stream lasts as long as it is read."""
-        route, method = route_of(scope), scope["method"]
-        method = method if method in _METHODS else _OTHER
+        """Count an answer by its route's template, and how long it took to begin."""
+        route = str(getattr(scope.get("route"), "path", None) or _UNMATCHED)
+        method = scope["method"] if scope["method"] in _METHODS else _OTHER
         self._requests.labels(route, method, str(status)).inc()
         self._seconds.labels(route, method).observe(seconds)
 
@@ -65,7 +61,7 @@ class Metrics:
         return Counter(name, what, labels, registry=self.registry)
 
     def watch(self, name: str, what: str, count: Callable[[], int]) -> None:
-        """Show a number that is looked up when somebody asks, such as the searches under way."""
+        """Add a number that is looked up on each request, such as the searches under way."""
         Gauge(name, what, registry=self.registry).set_function(count)
 
     def text(self) -> bytes:
@@ -75,13 +71,13 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Counting:
-    """An ASGI wrapper that counts answers, those of the guard too."""
+    """An ASGI wrapper that counts answers, including those of the guard."""
 
     app: App
     metrics: Metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand over, and count what is answered."""
+        """Pass the request on, and count the answer."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -93,9 +89,3 @@ class Counting:
             await send(message)
 
         await self.app(scope, receive, sending)
-
-
-def route_of(scope: Scope) -> str:
-    """Return the template of the route that a request was sent to, not its path."""
-    route: Any = scope.get("route")
-    return str(getattr(route, "path", None) or _UNMATCHED)

@@ -1,28 +1,22 @@
 """What goes in and out of the API, as its OpenAPI document describes it.
 
-What comes in is untrusted: nothing unknown is taken, numbers are finite, texts and lists have an
-end. What a value means is for the card to say.
+Input is untrusted: unknown fields are refused, numbers are finite, texts and lists are limited. The
+card says what a value means.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
 
 LONGEST_TEXT = 1000
 
 
-def _value(raw: Any, read: ValidatorFunctionWrapHandler) -> Any:
-    """Read a value of a row, or say once what one is, not once for each kind there is."""
+def read_value(raw: Any, read: Callable[[Any], Any]) -> Any:
+    """Read a value of a row, with one error message instead of one for each type."""
     try:
         return read(raw)
     except ValidationError:
@@ -34,7 +28,7 @@ def _value(raw: Any, read: ValidatorFunctionWrapHandler) -> Any:
 
 
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
-Value = Annotated[bool | int | float | Text | None, WrapValidator(_value)]
+Value = Annotated[bool | int | float | Text | None, WrapValidator(read_value)]
 Values = Annotated[list[Value], Field(max_length=10_000)]
 Pair = Annotated[list[Value], Field(min_length=2, max_length=2)]
 RowTable = Annotated[dict[Text, Value], Field(max_length=5000)]
@@ -45,7 +39,7 @@ Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
 class Given(BaseModel):
-    """Something that comes in."""
+    """A request, or a part of one."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -58,11 +52,11 @@ class Ends(Given):
 
 
 class Locks(Given):
-    """What one person cannot do, on top of the card's rules; it never loosens them.
+    """What one person cannot do, in addition to the card's rules; it never loosens them.
 
-    `ranges` say where a number has to lie, `choices` which values a feature may be moved to (where
-    it is now, it may stay). `excluded` are the `changes` of options that are not possible: neither
-    those nor anything that goes at least as far in each of the changes.
+    `ranges` limit numbers, `choices` list the values a feature may be moved to (it may always stay
+    as it is). `excluded` are the `changes` of options that are not possible: it rules out those and
+    everything that goes at least as far in each of the changes.
     """
 
     fixed: Annotated[list[Text], Field(max_length=5000)] = []
@@ -72,7 +66,7 @@ class Locks(Given):
 
 
 class DecideRequest(Given):
-    """A row to ask the model about, and whose change it is."""
+    """A row to ask the model about, and the query it changes."""
 
     row: RowTable
     query: RowTable | None = None
@@ -80,7 +74,7 @@ class DecideRequest(Given):
 
 
 class SearchRequest(Given):
-    """A search to begin: for whom, within which locks, for how much."""
+    """A search to begin: the row, the locks and the budget."""
 
     problem: Text
     row: RowTable
@@ -93,7 +87,7 @@ class SearchRequest(Given):
 
 
 class ContinueRequest(Given):
-    """How to go on: other locks, or new totals of what may be spent; else as before."""
+    """How to continue: other locks, or new total budgets; by default as before."""
 
     locks: Locks | None = None
     calls: Calls | None = None
@@ -115,7 +109,7 @@ class ErrorDocument(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the service is there, and how busy it is."""
+    """Whether the service is up, and how busy it is."""
 
     status: Literal["ok"]
     version: str
@@ -124,7 +118,7 @@ class Health(BaseModel):
 
 
 class ProblemName(BaseModel):
-    """A problem in a line."""
+    """A problem in short."""
 
     name: str
     title: str
@@ -142,7 +136,7 @@ class ProblemList(BaseModel):
 
 
 class Level(BaseModel):
-    """A value of a category or a boolean, and how people call it."""
+    """A value of a category or a boolean, and its name for people."""
 
     value: str | bool
     words: str
@@ -172,7 +166,7 @@ class RuleForm(BaseModel):
 
 
 class MethodForm(BaseModel):
-    """A way to search; `llm` tells whether it asks one."""
+    """A way to search; `llm` says whether it asks one."""
 
     name: str
     what: str
@@ -180,7 +174,7 @@ class MethodForm(BaseModel):
 
 
 class LimitsForm(BaseModel):
-    """What one search may spend at most; `part_rows` is for one part of it."""
+    """The most that one search may spend; `part_rows` is for one part of it."""
 
     calls: int
     oracle_rows: int
@@ -237,7 +231,7 @@ class Broken(BaseModel):
 
 
 class Decision(BaseModel):
-    """What the model says of a row, and what may become of it."""
+    """The model's answer about a row, and what may change."""
 
     row: dict[str, Value]
     approved: bool
@@ -251,7 +245,7 @@ class Decision(BaseModel):
 
 
 class BudgetForm(BaseModel):
-    """What a search may spend in all, and what of that is left."""
+    """The total budget of a search, and what is left of it."""
 
     calls: int
     calls_left: int
@@ -273,14 +267,20 @@ class LedgerForm(BaseModel):
     seconds: float
 
 
-class SearchForm(BaseModel):
-    """A search as it stands."""
+class SearchLine(BaseModel):
+    """A search in short."""
 
     id: str
     problem: str
     status: Literal["running", "ended"]
-    part: int
+    options: int
     created: str
+
+
+class SearchForm(SearchLine):
+    """A search as it stands."""
+
+    part: int
     row: dict[str, Value]
     locks: Locks
     method: str
@@ -288,22 +288,11 @@ class SearchForm(BaseModel):
     simulated: bool
     budget: BudgetForm
     ledger: LedgerForm
-    options: int
     shortlist: list[str]
     sentence: str
     outcome: str | None
     reason: str
     run: str | None
-
-
-class SearchLine(BaseModel):
-    """A search in a line."""
-
-    id: str
-    problem: str
-    status: Literal["running", "ended"]
-    options: int
-    created: str
 
 
 class SearchList(BaseModel):
@@ -333,7 +322,7 @@ class OptionList(BaseModel):
 
 
 class ResultDocument(BaseModel):
-    """A result: the very document of `waysout find --json`."""
+    """A result, as `waysout find --json` prints it."""
 
     model_config = ConfigDict(extra="allow")
 

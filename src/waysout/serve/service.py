@@ -3,56 +3,99 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any, Self, get_type_hints
 
 from pydantic import ValidationError
 
 from waysout import __version__
+from waysout.domain.memory import Memory
+from waysout.domain.problem import Problem
+from waysout.domain.result import Outcome, OutcomeKind
 from waysout.errors import InputError, IntegrityError, WaysoutError, shown, unknown
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect, is_simulated
 from waysout.methods import DEFAULT as DEFAULT_METHOD
 from waysout.methods import make_method, method_class
-from waysout.serve.adopted import Adopted
+from waysout.report.result import Result
+from waysout.run.plan import describe, wording
+from waysout.run.recall import memory_of
+from waysout.serve.concurrency import PacedExecutor, SharedBackend
 from waysout.serve.errors import Full, NotFound, TooMany
 from waysout.serve.forms import method_forms, problem_form, problem_line
-from waysout.serve.limits import ServiceLimits
-from waysout.serve.live import House, LiveSearch, Watcher
 from waysout.serve.models import ContinueRequest, Locks, SearchRequest
-from waysout.serve.pace import PacedThreads, SharedLLM, Turns
-from waysout.serve.served import Served
+from waysout.serve.problems import ServedProblem
+from waysout.serve.search_session import (
+    SearchListener,
+    SearchSession,
+    ServiceContext,
+    ServiceLimits,
+)
+from waysout.store import Store
 
 SUGGESTED_CALLS = 6
-# Other texts name files and devices of this machine, which are no business of a request.
+# Other text settings name files and devices of this machine, which a request may not choose.
 _OPEN_TEXTS = ("reward",)
-# Whoever sets a number may set it to so many times the usual one, or to so much.
+# The largest number a request may set: this many times the default, or this number.
 _MOST_TIMES, _LEAST_CEILING = 10, 100
-# Besides the searches, somebody decides, lists and learns.
+# Threads for requests, besides those in which searches wait for the model.
 _MORE_THREADS = 12
-_LAST_WORDS = 1.0  # seconds
+_LAST_EVENTS_SECONDS = 1.0
 _CLOSING = "the service is shutting down"
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A run on file: its result as far as it came, and the answers that need not be asked again.
+
+    ``day`` is when it was last written; ``locks`` are the person's, if a service kept the run.
+    """
+
+    result: Result
+    memory: Memory
+    day: date
+    locks: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, store: Store, problem: Problem) -> SavedRun:
+        """Read what a run holds about its first query."""
+        query = store.query(0)
+        if query is None:
+            raise IntegrityError(f"{store.path} holds no query yet: it was cut off at its start")
+        kept = store.finished(0) or store.partial(0)
+        result = Result.of(kept) if kept is not None else Result(
+            query=query,
+            outcome=Outcome(OutcomeKind.INTERRUPTED, "the run was cut off"),
+            options=tuple(store.options(0)),
+            ledger=store.spent(0),
+            settings={**describe(problem), "wording": wording(problem.schema)},
+        )  # fmt: skip
+        about = store.manifest.get("about")
+        locks = about.get("locks") or {} if isinstance(about, Mapping) else {}
+        day = store.summary().updated.astimezone().date()
+        return cls(result, memory_of(store, problem), day, locks)
 
 
 class Service:
     """Runs searches for many people at once. Use it as an asynchronous context manager.
 
-    ``llm`` is a connection string, a backend (which stays open for whoever gave it) or ``None``:
-    then methods that can do without an LLM do. It is opened when the first search wants it; one
-    that cannot be opened ends that search with the reason, and is tried again by the next.
+    ``llm`` is a connection string, a backend (which the caller closes) or ``None``, for methods
+    that can do without one. It is opened when the first search needs it; if that fails, the search
+    ends with the reason, and the next one tries again.
     """
 
     def __init__(
         self,
-        problems: Mapping[str, Served],
+        problems: Mapping[str, ServedProblem],
         llm: str | Backend | None = None,
         *,
         limits: ServiceLimits | None = None,
         method: str = DEFAULT_METHOD,
         keep_runs: bool = False,
-        watcher: Watcher | None = None,
+        listener: SearchListener | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
         limits = limits or ServiceLimits()
@@ -60,21 +103,21 @@ class Service:
         self.limits = replace(limits, calls=0) if llm is None else limits
         self.method = method
         self.llm_name = _name_of(llm)
-        self.searches: dict[str, LiveSearch] = {}
-        """Those that are kept, by id, the oldest first."""
+        self.searches: dict[str, SearchSession] = {}
+        """The searches that are kept, by id, the oldest first."""
         self.subscribers = 0
-        """How many streams of events are open, those of searches that are gone included."""
+        """The number of open event streams, including those of deleted searches."""
         self._llm = llm
         self._backend: Backend | None = None
-        self._room = asyncio.Semaphore(1)  # of the size that the backend says
-        self._turns = Turns()
+        self._slots = asyncio.Semaphore(1)  # as many as the backend takes, once it is open
+        self._turn = asyncio.Lock()
         self._opening = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
         self._has_threads = False
-        self._house = House(
-            self.limits, self._open_llm, self.llm_name, keep_runs, watcher, about or {}
+        self._context = ServiceContext(
+            self.limits, self._open_llm, self.llm_name, keep_runs, listener, about or {}
         )
         self._check_method(method, {})
 
@@ -85,18 +128,18 @@ class Service:
         await self.close()
 
     async def close(self) -> None:
-        """Stop every search, end every stream of events, let go of the LLM. Twice does no harm."""
+        """Stop every search, end every event stream, close the LLM. May be called twice."""
         self._closing = True
         for search in self.searches.values():
             search.stop(_CLOSING)
-        if self._tasks:  # those who follow hear how it ended, unless a model hangs
-            await asyncio.wait(self._tasks, timeout=_LAST_WORDS)
+        if self._tasks:  # followers see how it ended, unless a model hangs
+            await asyncio.wait(self._tasks, timeout=_LAST_EVENTS_SECONDS)
         for search in self.searches.values():
             search.log.close("gone")
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._stack.aclose()
 
-    async def _open_llm(self) -> SharedLLM:
+    async def _open_llm(self) -> SharedBackend:
         """Return the LLM for one part of a search."""
         async with self._opening:
             if self._backend is None:
@@ -104,70 +147,57 @@ class Service:
                 given = self._llm
                 if isinstance(given, str):
                     given = await self._stack.enter_async_context(connect(given))
-                self._backend, self._room = given, asyncio.Semaphore(given.parallel)
-            return SharedLLM(self._backend, self._room, self._turns)
+                self._backend, self._slots = given, asyncio.Semaphore(given.parallel)
+            return SharedBackend(self._backend, self._slots, self._turn)
 
-    # What there is -----------------------------------------------------------------------------
+    # Views -------------------------------------------------------------------------------------
 
     @property
     def running(self) -> int:
-        """How many searches are under way, those that are about to stop included."""
+        """The number of searches under way, including those about to stop."""
         return len(self._tasks)
 
     def join(self) -> None:
-        """Count one who follows, or raise `Full`."""
+        """Count one more event stream, or raise `Full`."""
         if self.subscribers >= self.limits.subscribers:
             raise Full(f"{self.limits.subscribers} streams of events are open, and no more may be")
         self.subscribers += 1
 
     def leave(self) -> None:
-        """Count one less."""
+        """Count one event stream less."""
         self.subscribers -= 1
 
     def health(self) -> dict[str, Any]:
-        """Return that the service is there, and how busy it is."""
-        return {
-            "status": "ok",
-            "version": __version__,
-            "running": self.running,
-            "searches": len(self.searches),
-        }
+        """Return that the service is up, and how busy it is."""
+        counts = {"running": self.running, "searches": len(self.searches)}
+        return {"status": "ok", "version": __version__, **counts}
 
-    def problem(self, name: str) -> Served:
+    def problem(self, name: str) -> ServedProblem:
         """Return a problem by its name."""
         if name not in self.problems:
             raise NotFound(unknown("problem", name, self.problems))
         return self.problems[name]
 
     def problem_list(self) -> dict[str, Any]:
-        """Return all problems in a line each."""
-        lines = [
-            {**problem_line(served.problem), "name": name} for name, served in self.problems.items()
-        ]
-        return {"problems": lines, **self._proposer()}
+        """Return all problems in short."""
+        lines = [{**problem_line(p.problem), "name": name} for name, p in self.problems.items()]
+        return {"problems": lines, "llm": self.llm_name, "simulated": is_simulated(self.llm_name)}
 
     def problem_view(self, name: str) -> dict[str, Any]:
         """Return all that a page needs to ask for a row and to start a search."""
-        served = self.problem(name)
-        limits = self.limits
+        served, limits = self.problem(name), self.limits
         return {
             **problem_form(served.problem),
             "name": name,
             "methods": method_forms(self._llm is not None, served.known is not None),
             "method": self.method,
-            **self._proposer(),
-            "limits": {
-                "calls": limits.calls,
-                "oracle_rows": limits.oracle_rows,
-                "part_rows": limits.part_rows,
-            },
+            "llm": self.llm_name,
+            "simulated": is_simulated(self.llm_name),
+            "limits": {n: getattr(limits, n) for n in ("calls", "oracle_rows", "part_rows")},
             "suggested_calls": min(SUGGESTED_CALLS, limits.calls),
         }
 
-    def _proposer(self) -> dict[str, Any]:
-        return {"llm": self.llm_name, "simulated": is_simulated(self.llm_name)}
-
-    def search(self, id: str) -> LiveSearch:
+    def search(self, id: str) -> SearchSession:
         """Return a search by its id."""
         if id not in self.searches:
             raise NotFound("there is no such search (any more): start one with POST /api/searches")
@@ -175,10 +205,10 @@ class Service:
 
     # Searches ----------------------------------------------------------------------------------
 
-    def check(self, request: SearchRequest) -> Served:
-        """Return the problem of a request, or raise where it or the method is not for us.
+    def check(self, request: SearchRequest) -> ServedProblem:
+        """Return the problem of a request, or raise if the service cannot search as requested.
 
-        The first time, a method may take seconds to load: do that in a thread.
+        A method may take seconds to load the first time: call this in a thread.
         """
         if request.problem not in self.problems:
             raise InputError(unknown("problem", request.problem, self.problems))
@@ -186,34 +216,36 @@ class Service:
         self._check_method(request.method or self.method, request.settings, served)
         return served
 
-    def start(self, request: SearchRequest) -> LiveSearch:
+    def start(self, request: SearchRequest) -> SearchSession:
         """Begin a search."""
-        served = self.check(request)
+        served, limits = self.check(request), self.limits
         query = served.problem.row(request.row)
         request = request.model_copy(update={"method": request.method or self.method})
-        search = LiveSearch(self._house, served, query, request)
-        limits = self.limits
+        search = SearchSession(self._context, served, query, request)
         calls = limits.calls if request.calls is None else request.calls
         rows = limits.oracle_rows if request.oracle_rows is None else request.oracle_rows
         self._begin(search, ContinueRequest(locks=request.locks, calls=calls, oracle_rows=rows))
-        self._make_room()
-        self.searches[search.id] = search
+        self._keep(search)
         return search
 
-    def go_on(self, id: str, request: ContinueRequest) -> LiveSearch:
+    def go_on(self, id: str, request: ContinueRequest) -> SearchSession:
         """Begin the next part of a search."""
         search = self.search(id)
         self._begin(search, request)
         return search
 
-    def adopt(self, name: str, run: Adopted) -> LiveSearch:
-        """Take a run on file in as a search that has ended; it may be gone on with."""
+    def adopt(self, name: str, run: SavedRun) -> SearchSession:
+        """Open a saved run as a search that has ended, and that may be continued."""
         served, query = self.problems[name], run.result.query
+        try:
+            locks = Locks.model_validate(run.locks)
+        except ValidationError as error:
+            problem = error.errors()[0]["msg"]
+            raise IntegrityError(f"the run's locks cannot be read: {problem}") from None
         request = SearchRequest(problem=name, row=dict(query), method=self.method)
-        search = LiveSearch(self._house, served, served.problem.row(query), request)
-        search.take_over(run.result, run.memory, _read_locks(run.locks), run.day)
-        self._make_room()
-        self.searches[search.id] = search
+        search = SearchSession(self._context, served, served.problem.row(query), request)
+        search.take_over(run.result, run.memory, locks, run.day)
+        self._keep(search)
         return search
 
     def delete(self, id: str) -> None:
@@ -221,72 +253,58 @@ class Service:
         self.search(id).close()
         del self.searches[id]
 
-    def _begin(self, search: LiveSearch, request: ContinueRequest) -> None:
+    def _begin(self, search: SearchSession, request: ContinueRequest) -> None:
         if self._closing:
             raise Full(_CLOSING)
         if not search.running and self.running >= self.limits.searches:
             raise TooMany(f"{self.running} searches are running, and no more may: try again soon")
         task = search.begin(request.locks, request.calls, request.oracle_rows)
-        self._take_threads()
+        if not self._has_threads:  # searches wait for the model in threads: leave some for others
+            loop = asyncio.get_running_loop()
+            loop.set_default_executor(PacedExecutor(loop, self.limits.searches + _MORE_THREADS))
+            self._has_threads = True
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _take_threads(self) -> None:
-        """See to it that searches, which wait for the model in threads, leave some to others."""
-        if not self._has_threads:
-            loop = asyncio.get_running_loop()
-            loop.set_default_executor(PacedThreads(loop, self.limits.searches + _MORE_THREADS))
-            self._has_threads = True
-
-    def _make_room(self) -> None:
+    def _keep(self, search: SearchSession) -> None:
+        """Keep a search; the oldest ended ones make room."""
         ended = [search.id for search in self.searches.values() if not search.running]
         for id in ended[: max(0, len(self.searches) + 1 - self.limits.kept)]:
             self.delete(id)
+        self.searches[search.id] = search
 
     def _check_method(
-        self, name: str, settings: Mapping[str, Any], served: Served | None = None
+        self, name: str, settings: Mapping[str, Any], served: ServedProblem | None = None
     ) -> None:
-        """Raise where a method is not for this service, or its settings not for a request."""
+        """Raise if the service cannot run a method, or a request may not choose its settings."""
         made = make_method(name, settings)
-        _check_settings(name, made.settings(), settings)
+        hints, usual = get_type_hints(method_class(name)), make_method(name).settings()
+        for setting in settings:
+            value = made.settings()[setting]
+            if hints[setting] is str and setting not in _OPEN_TEXTS:
+                raise InputError(f"{name}: {setting} cannot be set by a request")
+            if isinstance(value, (int, float)):
+                most = max(_LEAST_CEILING, _MOST_TIMES * usual[setting])
+                if abs(value) > most:
+                    raise InputError(
+                        f"{name}: {setting} is at most {most:g} here, not {shown(value)}"
+                    )
         if made.needs_llm and made.needs_calls and self._llm is None:
             raise InputError(f"the method {name!r} asks an LLM, and this service has none")
-        if made.needs_known and served is not None and served.known is None:
+        if served is None:
+            return
+        if made.needs_known and served.known is None:
             raise InputError(f"the method {name!r} learns from a table, and this problem has none")
-        if served is not None:
-            made.prepare()
-
-
-def _check_settings(name: str, made: Mapping[str, Any], asked: Iterable[str]) -> None:
-    """Raise where a request sets what is not for it to set, or numbers that would stop us all."""
-    hints, usual = get_type_hints(method_class(name)), make_method(name).settings()
-    for setting in asked:
-        value = made[setting]
-        if hints[setting] is str and setting not in _OPEN_TEXTS:
-            raise InputError(f"{name}: {setting} cannot be set by a request")
-        if isinstance(value, (int, float)):
-            most = max(_LEAST_CEILING, _MOST_TIMES * usual[setting])
-            if abs(value) > most:
-                raise InputError(f"{name}: {setting} is at most {most:g} here, not {shown(value)}")
-
-
-def _read_locks(table: Mapping[str, Any]) -> Locks:
-    """Return the locks that a run on file holds; somebody may have written anything there."""
-    try:
-        return Locks.model_validate(table)
-    except ValidationError as error:
-        raise IntegrityError(
-            f"the run's locks cannot be read: {error.errors()[0]['msg']}"
-        ) from None
+        made.prepare()
 
 
 def _name_of(llm: str | Backend | None) -> str | None:
-    """Return an LLM's name; a connection string that cannot be one is refused now."""
+    """Return an LLM's name, or raise if the connection string is invalid."""
     if llm is None or isinstance(llm, Backend):
         return llm.name if llm else None
     try:
         return connect(llm).name
     except InputError:
         raise
-    except WaysoutError:  # a package or a file is missing, which may come; told by each search
+    except WaysoutError:  # a package or a file is missing: each search says so until it is there
         return llm.partition("@")[0]

@@ -1,4 +1,4 @@
-"""Who may come in: those who know the token, and browsers that have shown it."""
+"""Access: by the token, or by the cookie of a browser that has shown it."""
 
 from __future__ import annotations
 
@@ -13,36 +13,33 @@ from waysout.errors import InputError, UnavailableError
 
 VARIABLE = "WAYSOUT_TOKEN"
 SHORTEST, LONGEST = 16, 512
-# Browsers that are logged in at once; the one that came first makes room.
+# Browsers that are logged in at once; the oldest makes room.
 MOST_SESSIONS = 1000
-# What a header can hold as one word.
+# The characters of one word in a header.
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
 def read_token(environ: Mapping[str, str], file: Path | None = None) -> str | None:
-    """Return the token of a file or of the environment, or nothing where neither has one.
+    """Return the token of a file or of the environment, or None.
 
-    It is no argument of a command: every user of a machine can see those.
+    It is never an argument of a command: every user of a machine can see those. Errors never show
+    it.
     """
-    named = environ.get(VARIABLE)
-    if file is not None and named:
-        raise InputError(f"both --token-file and {VARIABLE} give a token: leave one of them out")
+    text, where = environ.get(VARIABLE), VARIABLE
     if file is not None:
-        return _checked(_file_text(file), f"the file {file}")
-    return _checked(named, VARIABLE) if named else None
-
-
-def _file_text(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            return opened.read(2 * LONGEST).decode("utf-8", "replace")
-    except OSError as error:
-        raise UnavailableError(f"cannot read the token file {file}: {error.strerror}") from None
-
-
-def _checked(text: str, where: str) -> str:
-    """Return a token without the line's end. What is wrong is told, the token never."""
-    token = text.strip()
+        if text:
+            raise InputError(
+                f"a token file and {VARIABLE} both give a token: leave one of them out"
+            )
+        where = f"the file {file}"
+        try:
+            with file.open("rb") as opened:
+                text = opened.read(2 * LONGEST).decode("utf-8", "replace")
+        except OSError as error:
+            raise UnavailableError(f"cannot read the token file {file}: {error.strerror}") from None
+    elif not text:
+        return None
+    token = (text or "").strip()
     if not SHORTEST <= len(token) <= LONGEST:
         raise InputError(
             f"{where} holds a token of {len(token)} characters; it needs {SHORTEST} to {LONGEST}, "
@@ -56,8 +53,8 @@ def _checked(text: str, where: str) -> str:
 class Gate:
     """Knows the token, and the cookies of browsers that have shown it.
 
-    A cookie is drawn for each login, so that the token itself is kept by no browser, and a logout
-    ends it. Ports share their cookies, so its name tells ours from that of a neighbour.
+    Each login gets its own random cookie, so that no browser keeps the token itself, and a logout
+    ends it. Servers on other ports share a browser's cookies, so its name holds the port.
     """
 
     def __init__(self, token: str, port: int = 0) -> None:
@@ -69,7 +66,7 @@ class Gate:
         return "Gate(token=…)"
 
     def is_token(self, given: str) -> bool:
-        """Whether this is the token; takes as long whatever is given."""
+        """Whether this is the token; takes the same time for every text."""
         return hmac.compare_digest(_digest(given), self._token)
 
     def login(self) -> str:
@@ -81,15 +78,15 @@ class Gate:
         return cookie
 
     def logout(self, cookies: Iterable[str]) -> None:
-        """End what these cookies were good for."""
+        """End the sessions of these cookies."""
         for cookie in cookies:
             self._sessions.pop(_digest(cookie), None)
 
     def admits(self, bearer: str | None, cookies: Iterable[str]) -> bool:
-        """Whether a request may come in."""
+        """Whether a request is admitted."""
         if bearer is not None and self.is_token(bearer):
             return True
-        # Looked up by digest: how long that takes tells nothing about a cookie.
+        # Looked up by digest: the time it takes reveals nothing about a cookie.
         return any(_digest(cookie) in self._sessions for cookie in cookies)
 
 

@@ -10,9 +10,9 @@ import pytest
 from guard_world import HOST, echo, exchange, serving, status_of
 
 from waysout.errors import InputError, UnavailableError
-from waysout.serve import server
+from waysout.serve import http_server
 from waysout.serve.guard import Receive, Scope, Send
-from waysout.serve.server import open_socket
+from waysout.serve.http_server import open_socket
 
 
 def test_a_free_port_is_found() -> None:
@@ -25,14 +25,14 @@ def test_a_port_that_is_taken_says_what_to_do() -> None:
     with open_socket("127.0.0.1", 0, token=False) as first:
         port = first.getsockname()[1]
         with pytest.raises(
-            UnavailableError, match=rf"port {port} of 127\.0\.0\.1 is taken.*--port 0"
+            UnavailableError, match=rf"port {port} of 127\.0\.0\.1 is taken.*0 for any free"
         ):
             open_socket("127.0.0.1", port, token=False)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "no-such-host.invalid", ""])
 def test_what_others_can_reach_needs_a_token(host: str) -> None:
-    with pytest.raises(InputError, match="WAYSOUT_TOKEN or give --token-file"):
+    with pytest.raises(InputError, match="WAYSOUT_TOKEN or a token file"):
         open_socket(host, 0, token=False)
 
 
@@ -42,7 +42,7 @@ def test_with_a_token_others_may_come() -> None:
 
 
 def test_a_name_that_only_says_it_is_local_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "is_loopback", lambda host: host == "0.0.0.0.local")
+    monkeypatch.setattr(http_server, "is_loopback", lambda host: host == "0.0.0.0.local")
     monkeypatch.setattr(socket, "create_server", lambda *_, **__: _bound_everywhere())
     with pytest.raises(InputError, match="it needs a token"):
         open_socket("0.0.0.0.local", 0, token=False)
@@ -63,7 +63,7 @@ def test_an_address_of_another_machine_cannot_be_taken() -> None:
 def test_a_head_that_does_not_come_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.2)
     with serving(echo, socket.create_server(("127.0.0.1", 0))) as port:
         assert exchange(port, sent) == b""
 
@@ -73,7 +73,7 @@ def test_a_slow_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0.3)
         await echo(scope, receive, send)
 
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.1)
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.1)
     head = f"GET / HTTP/1.1\r\nHost: {HOST[1]}\r\nConnection: close\r\n\r\n"
     with serving(slow, socket.create_server(("127.0.0.1", 0))) as port:
         assert status_of(exchange(port, head.encode())) == 200
@@ -89,11 +89,11 @@ def test_a_second_signal_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
         def start(self) -> None:
             pass
 
-    monkeypatch.setattr(server, "Timer", NoTimer)
+    monkeypatch.setattr(http_server, "Timer", NoTimer)
     monkeypatch.setattr(os, "_exit", left.append)
-    made = server.make_server(echo, _nothing)
+    made = http_server.make_server(echo, _nothing)
     made.handle_exit(signal.SIGINT, None)
-    assert (made.should_exit, left, waited) == (True, [], [server.PATIENCE])
+    assert (made.should_exit, left, waited) == (True, [], [http_server.PATIENCE])
     made.handle_exit(signal.SIGINT, None)
     assert left[0] == 130
 
@@ -103,7 +103,7 @@ async def _nothing() -> None:
 
 
 def test_who_does_not_read_what_they_asked_for_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "READ_SECONDS", 0.2)
     dropped = threading.Event()
 
     async def much(scope: Scope, receive: Receive, send: Send) -> None:

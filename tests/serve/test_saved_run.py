@@ -12,7 +12,7 @@ from waysout.report.result import Result
 from waysout.run.context import Stop
 from waysout.run.find import find
 from waysout.run.progress import Progress
-from waysout.serve.adopted import Adopted, read_run
+from waysout.serve.service import SavedRun
 from waysout.store import Store
 
 
@@ -30,9 +30,9 @@ def found(world: Problem, path: Path, after: int = 0) -> Result:
     )
 
 
-def read(path: Path, world: Problem) -> Adopted:
+def read(path: Path, world: Problem) -> SavedRun:
     with Store.read(path) as store:
-        return read_run(store, world)
+        return SavedRun.read(store, world)
 
 
 def test_a_finished_run_brings_its_result(tmp_path: Path) -> None:
@@ -85,5 +85,5 @@ def test_a_run_that_was_killed_brings_the_options_on_file(tmp_path: Path) -> Non
 
 def test_a_run_of_nobody_cannot_be_opened(tmp_path: Path) -> None:
     Store.create(tmp_path / "run.db", {"method": "recombine"}).close()
-    with pytest.raises(IntegrityError, match="holds nobody's case yet"):
+    with pytest.raises(IntegrityError, match="holds no query yet"):
         read(tmp_path / "run.db", problem(oracle=Adder()))

@@ -38,22 +38,21 @@ from waysout.errors import LLMError, RowError, RuleError
 from waysout.llm.base import Request
 from waysout.oracles.cache import CachedOracle
 from waysout.serve.errors import Conflict
-from waysout.serve.limits import ServiceLimits
-from waysout.serve.live import LiveSearch
+from waysout.serve.events import Shortlist
 from waysout.serve.models import ContinueRequest, Locks, SearchRequest
-from waysout.serve.served import served
+from waysout.serve.problems import ServedProblem
+from waysout.serve.search_session import SearchSession, ServiceLimits
 from waysout.serve.service import Service
-from waysout.serve.shortlist import Shortlist
 from waysout.store import Store, runs_dir
 
 NO_OWN_EDITS = {"own_edits": False}
 
 
-def kinds(search: LiveSearch) -> list[str]:
+def kinds(search: SearchSession) -> list[str]:
     return [event.kind for event in search.log.events]
 
 
-def told_options(search: LiveSearch) -> dict[str, Any]:
+def told_options(search: SearchSession) -> dict[str, Any]:
     """Return what somebody who has followed from the start shows now."""
     found: dict[str, Any] = {}
     for event in search.log.events:
@@ -212,7 +211,7 @@ def test_a_stop_keeps_what_was_found() -> None:
 
 
 def test_a_model_that_hangs_holds_up_nobody_who_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waysout.serve.live._PATIENCE", 0.02)
+    monkeypatch.setattr("waysout.serve.search_session._PATIENCE", 0.02)
     opened, waited = threading.Event(), []
 
     class Hanging(Adder):
@@ -237,7 +236,7 @@ def test_a_model_that_hangs_holds_up_nobody_who_stops(monkeypatch: pytest.Monkey
 
 
 def test_a_stop_at_the_very_end_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waysout.serve.live._PATIENCE", 0.0)
+    monkeypatch.setattr("waysout.serve.search_session._PATIENCE", 0.0)
     ending = asyncio.Event()
 
     async def slowly(self: Shortlist) -> None:
@@ -294,7 +293,7 @@ def test_what_nobody_foresaw_ends_the_part_too(monkeypatch: pytest.MonkeyPatch) 
     def surprise(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("waysout.serve.live.afind_many", surprise)
+    monkeypatch.setattr("waysout.serve.search_session.afind_many", surprise)
 
     async def story() -> None:
         async with make_service() as service:
@@ -403,7 +402,7 @@ def test_searches_with_a_long_name_that_begin_together_keep_a_run_each(
     monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path))
 
     async def story() -> None:
-        world = served(replace(problem(), name="n" * 64))
+        world = ServedProblem.of(replace(problem(), name="n" * 64))
         async with make_service(world, keep_runs=True) as service:
             searches = [start(service, calls=1, seed=seed) for seed in range(4)]
             for search in searches:
@@ -455,7 +454,7 @@ def test_options_known_before_are_not_counted_again() -> None:
     async def go() -> tuple[list[int], int]:
         counts = Counts()
         async with Service(
-            {"small": small()}, None, limits=ServiceLimits(), watcher=counts
+            {"small": small()}, None, limits=ServiceLimits(), listener=counts
         ) as service:
             search = service.start(SearchRequest.model_validate({**BRIEF, "oracle_rows": 20}))
             await ended(search)

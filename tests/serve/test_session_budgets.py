@@ -27,8 +27,8 @@ from serve_world import (
 from waysout.errors import InputError, LLMFailure, UnavailableError
 from waysout.llm.base import Request
 from waysout.serve.errors import Conflict
-from waysout.serve.live import LiveSearch
 from waysout.serve.models import Locks, SearchRequest
+from waysout.serve.search_session import SearchSession
 from waysout.store import Store
 
 NO_OWN_EDITS = {"own_edits": False}
@@ -50,7 +50,7 @@ def full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_budget_is_passed_however_often_it_is_stopped(seed: int) -> None:
     rng = random.Random(seed)
     calls, rows = rng.randint(0, 9), rng.randint(1, 120)
-    stopping: list[LiveSearch] = []
+    stopping: list[SearchSession] = []
     chance = rng.choice((0.05, 0.3, 0.9))
 
     async def before(request: Request, attempt: int) -> None:

@@ -1,4 +1,4 @@
-"""The server's process: its socket, its patience with slow clients, and its end."""
+"""The server's process: its socket, its timeouts for slow clients, and its shutdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from waysout.serve.guard import App
 from waysout.serve.hosts import is_loopback
 from waysout.serve.tokens import VARIABLE
 
-# How long searches and streams may take to end; a model may be thinking, and nobody waits for it.
+# Seconds for searches and streams to end; a model may hang in its thread, and is not waited for.
 PATIENCE = 4.0
 STREAM_SECONDS = 1
 THREAD_SECONDS = 0.5
@@ -29,38 +29,31 @@ KEEP_ALIVE_SECONDS = 15
 HEAD_SECONDS = 15.0
 READ_SECONDS = 60.0
 MOST_HEAD_BYTES = 32_768
-# Streams, and the requests beside them: more than that get 503.
+# Streams, and the requests beside them; more get 503.
 MOST_CONNECTIONS = 512
 
 
 def open_socket(host: str, port: int, *, token: bool) -> socket.socket:
-    """Take a port before anything is loaded. Without a token, only one of this machine's own."""
-    if not token and not is_loopback(host):
-        raise _needs_token(host)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        opened = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise _cannot_open(host, port, error) from None
-    if not token and not is_loopback(opened.getsockname()[0]):  # a name can mean any address
+    """Open a port, before anything is loaded. Without a token, only on this machine's loopback."""
+    opened = None
+    if token or is_loopback(host):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            opened = socket.create_server((host, port), family=family)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise UnavailableError(
+                    f"port {port} of {host} is taken: choose another, or 0 for any free one"
+                ) from None
+            reason = error.strerror or error
+            raise UnavailableError(f"cannot listen on {host}, port {port}: {reason}") from None
+        if token or is_loopback(opened.getsockname()[0]):  # a name can mean any address
+            return opened
         opened.close()
-        raise _needs_token(host)
-    return opened
-
-
-def _needs_token(host: str) -> InputError:
-    return InputError(
-        f"others can reach {host}, so it needs a token: set {VARIABLE} or give --token-file FILE "
-        "(or stay on this machine: --host 127.0.0.1)"
+    raise InputError(
+        f"others can reach {host}, so it needs a token, in {VARIABLE} or a token file (or listen "
+        "on this machine only, at 127.0.0.1)"
     )
-
-
-def _cannot_open(host: str, port: int, error: OSError) -> UnavailableError:
-    if error.errno == errno.EADDRINUSE:
-        return UnavailableError(
-            f"port {port} of {host} is taken: choose another, or --port 0 for any free one"
-        )
-    return UnavailableError(f"cannot listen on {host}, port {port}: {error.strerror or error}")
 
 
 def run_server(app: App, opened: socket.socket, closing: Callable[[], Awaitable[None]]) -> None:
@@ -69,14 +62,14 @@ def run_server(app: App, opened: socket.socket, closing: Callable[[], Awaitable[
 
 
 def make_server(app: App, closing: Callable[[], Awaitable[None]]) -> Server:
-    """Return a server that knows how to end. It takes nobody's word for who a client is."""
+    """Return a server that shuts down cleanly. It trusts no header about the client's address."""
     config = uvicorn.Config(
         app,
         http=PatientProtocol,
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level=logging.ERROR,  # of what a stranger sends, a line each would fill a disk
+        log_level=logging.ERROR,  # a line for each bad request would fill a disk
         access_log=False,  # its lines would hold query strings
         server_header=False,
         proxy_headers=False,
@@ -89,88 +82,80 @@ def make_server(app: App, closing: Callable[[], Awaitable[None]]) -> Server:
 
 
 class Server(uvicorn.Server):
-    """Ends when told to: the searches first, so that streams end by themselves."""
+    """Ends the searches first, so that streams end by themselves.
+
+    A clean stop exits with 0, since being stopped is how a server ends.
+    """
 
     def __init__(self, config: uvicorn.Config, closing: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
         self._closing = closing
         self._signal = 0
-        self._kept = False
+        self._closed = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End soon at the first signal, at once at the second."""
+        """Shut down at the first signal, exit at once at the second."""
         if self._signal:
             os._exit(128 + sig)
         self._signal = sig
         self.should_exit = True
-        self._end_in(PATIENCE)
+        self._exit_in(PATIENCE)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End searches and streams, then connections; threads that still think are left behind."""
+        """End searches and streams, then connections; threads that hang are left behind."""
         await self._closing()
-        self._kept = True
+        self._closed = True
         await super().shutdown(sockets)
         if self._signal:
-            self._end_in(THREAD_SECONDS)
+            self._exit_in(THREAD_SECONDS)
 
-    def _end_in(self, seconds: float) -> None:
-        """End the process though something in it hangs."""
-        timer = Timer(seconds, self._end_now)
+    def _exit_in(self, seconds: float) -> None:
+        """Exit even if something in the process hangs."""
+        timer = Timer(seconds, lambda: os._exit(0 if self._closed else 128 + self._signal))
         timer.daemon = True
         timer.start()
 
-    def _end_now(self) -> None:
-        os._exit(0 if self._kept else 128 + self._signal)
-
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 that waits for a request's head, and for an answer to be read, but not for ever."""
+    """HTTP/1.1 with a time limit for a request's head, and for the client to read the answer."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait."""
+        """Start the time limit of the head."""
         super().connection_made(transport)
-        # asyncio sees to it only where a socket names its protocol: small answers would wait 40 ms.
+        # asyncio sets this only for sockets that name their protocol: small answers waited 40 ms.
         opened = transport.get_extra_info("socket")
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._watch()
+        self._watch_head()
 
     def data_received(self, data: bytes) -> None:
-        """Take data in; half a head does not start the wait again."""
+        """Take data in; half a head does not restart the limit."""
         super().data_received(data)
-        self._watch()
+        self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        self._unwatch()
-        self._be_read()
+        """Stop the timers."""
+        for timer in filter(None, (self._head_timer, self._read_timer)):
+            timer.cancel()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Begin to wait for whoever does not read what they asked for."""
+        """Start the time limit for the client to read."""
         super().pause_writing()
         self._read_timer = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on: they read."""
-        self._be_read()
-        super().resume_writing()
-
-    def _be_read(self) -> None:
+        """Stop that limit: the client reads."""
         if self._read_timer is not None:
             self._read_timer.cancel()
-            self._read_timer = None
+        super().resume_writing()
 
-    def _watch(self) -> None:
+    def _watch_head(self) -> None:
         waiting: Any = self.conn.their_state is h11.IDLE
-        if not waiting:
-            self._unwatch()
-        elif self._head_timer is None:
+        if waiting and self._head_timer is None:
             self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
-
-    def _unwatch(self) -> None:
-        if self._head_timer is not None:
+        elif not waiting and self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None

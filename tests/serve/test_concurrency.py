@@ -9,9 +9,18 @@ from itertools import pairwise
 import pytest
 from serve_world import run
 
-from waysout.serve.pace import PacedThreads, Turns
+from waysout.llm.base import Message, Reply, Request
+from waysout.llm.simulated import Simulated
+from waysout.serve.concurrency import PacedExecutor, SharedBackend
 
 MANY = 20
+
+
+class Instant(Simulated):
+    """Replies without waiting."""
+
+    async def complete(self, request: Request) -> Reply:
+        return Reply("")
 
 
 async def most_at_once(threads: ThreadPoolExecutor) -> int:
@@ -42,7 +51,7 @@ async def most_at_once(threads: ThreadPoolExecutor) -> int:
 
 def test_results_of_threads_come_one_by_one() -> None:
     async def story() -> int:
-        with PacedThreads(asyncio.get_running_loop(), MANY) as threads:
+        with PacedExecutor(asyncio.get_running_loop(), MANY) as threads:
             return await most_at_once(threads)
 
     assert run(story()) < MANY // 2
@@ -51,7 +60,7 @@ def test_results_of_threads_come_one_by_one() -> None:
 def test_what_a_thread_returns_or_raises_arrives() -> None:
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        threads = PacedThreads(loop, 2)
+        threads = PacedExecutor(loop, 2)
         assert await loop.run_in_executor(threads, divmod, 7, 2) == (3, 1)
         with pytest.raises(ZeroDivisionError):
             await loop.run_in_executor(threads, divmod, 7, 0)
@@ -60,19 +69,22 @@ def test_what_a_thread_returns_or_raises_arrives() -> None:
 
 
 def test_a_thread_that_outlives_the_loop_ends() -> None:
-    async def story() -> PacedThreads:
-        return PacedThreads(asyncio.get_running_loop(), 1)
+    async def story() -> PacedExecutor:
+        return PacedExecutor(asyncio.get_running_loop(), 1)
 
     threads = run(story())
     assert threads.submit(int, "7").result(timeout=10) == 7
 
 
-def test_turns_let_the_loop_go_round_between_two() -> None:
+def test_replies_come_with_the_loop_going_round_between_two() -> None:
     async def story() -> None:
-        turns, order = Turns(), []
+        order: list[str] = []
+        slots, turn = asyncio.Semaphore(5), asyncio.Lock()
 
-        async def pass_by(name: str) -> None:
-            await turns.wait()
+        async def ask(name: str) -> None:
+            await SharedBackend(Instant(), slots, turn).complete(
+                Request((Message("user", "hello"),))
+            )
             order.append(name)
 
         async def go_round() -> None:
@@ -80,7 +92,7 @@ def test_turns_let_the_loop_go_round_between_two() -> None:
                 order.append("")
                 await asyncio.sleep(0)
 
-        await asyncio.gather(go_round(), *(pass_by(name) for name in "abcde"))
+        await asyncio.gather(go_round(), *(ask(name) for name in "abcde"))
         assert [name for name in order if name] == list("abcde")
         assert not any(a and b for a, b in pairwise(order))
 

@@ -1,0 +1,115 @@
+"""A problem as the service holds it: one model that all searches share, and rows to start from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from waysout.domain.distance import proximity
+from waysout.domain.known import Known
+from waysout.domain.problem import Problem
+from waysout.domain.schema import Row
+from waysout.oracles.cache import CachedOracle
+from waysout.serve.concurrency import SerializedOracle
+from waysout.serve.forms import lever_forms, lock_rules
+from waysout.serve.models import DecideRequest
+
+MOST_EXAMPLES = 30
+_MOST_CHECKED = 500
+_CACHED_ROWS = 200_000
+
+
+@dataclass
+class ServedProblem:
+    """A problem, the rows whose outcome is known, and the numbers of those to offer as examples.
+
+    The oracle of ``problem`` has a cache for all searches; see `of`.
+    """
+
+    problem: Problem
+    known: Known | None = None
+    candidates: Sequence[int] = ()
+    steady: bool | None = None
+    """Whether the model says the same each time; None before a search has tried it."""
+    _examples: list[dict[str, Any]] | None = None
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # Decisions have threads of their own: a slider must not queue behind searches.
+    _threads: Executor = field(default_factory=lambda: ThreadPoolExecutor(4, "decide"))
+
+    @classmethod
+    def of(
+        cls, problem: Problem, known: Known | None = None, examples: Sequence[int] | None = None
+    ) -> ServedProblem:
+        """Return a problem ready to be served.
+
+        ``examples`` are the numbers of the known rows to offer if they are rejected; by default
+        rejected rows are looked for all over the table.
+        """
+        oracle = problem.oracle
+        inner = oracle.oracle if isinstance(oracle, CachedOracle) else oracle
+        shared = CachedOracle(SerializedOracle(inner), max_rows=_CACHED_ROWS)
+        if examples is None:
+            count = 0 if known is None else len(known.rows)
+            spread = np.linspace(0, max(0, count - 1), min(count, _MOST_CHECKED), dtype=int)
+            examples = np.unique(spread).tolist()
+        return cls(replace(problem, oracle=shared), known, examples[:_MOST_CHECKED])
+
+    async def examples(self) -> list[dict[str, Any]]:
+        """Return rejected rows of the table as JSON; the model is asked on the first call."""
+        async with self._looking:
+            if self._examples is None:
+                self._examples = await asyncio.to_thread(self._find_examples)
+            return self._examples
+
+    def _find_examples(self) -> list[dict[str, Any]]:
+        if self.known is None or not len(self.candidates):
+            return []
+        rows = [self.known.rows[number] for number in self.candidates]
+        answers = self.problem.oracle.ask(rows)
+        goal = self.problem.goal
+        # A goal that asks for a rise is never met by a row as it is.
+        yes = answers.decision if goal.rise is not None else goal.met(answers)
+        as_dict = self.problem.schema.as_dict
+        said = zip(self.candidates, rows, answers.probability.tolist(), yes.tolist(), strict=True)
+        return [
+            {"number": number, "row": as_dict(row), "probability": chance}
+            for number, row, chance, met in said
+            if not met
+        ][:MOST_EXAMPLES]
+
+    async def decide(self, request: DecideRequest) -> dict[str, Any]:
+        """Return the model's answer about a row, and what may change within some locks."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._decide, request)
+
+    def _decide(self, request: DecideRequest) -> dict[str, Any]:
+        row = self.problem.row(request.row)
+        query = row if request.query is None else self.problem.row(request.query)
+        problem = self.problem.with_rules(lock_rules(self.problem, query, request.locks))
+        return {
+            "row": problem.schema.as_dict(row),
+            **self.verdict(query, row),
+            "levers": lever_forms(problem, query),
+            "broken": [
+                {"rule": v.rule, "features": list(v.features), "reason": v.reason}
+                for v in problem.violations(query, row)
+            ],
+            "changes": {name: list(pair) for name, pair in problem.changes(query, row).items()},
+            "proximity": proximity(problem.distance(query, row)),
+            "sparsity": problem.rules.count_changes(query, row),
+        }
+
+    def verdict(self, query: Row, row: Row) -> dict[str, Any]:
+        """Return the model's answer about a row as a change of the query."""
+        answers = self.problem.oracle.ask([row, query])
+        goal = self.problem.goal.for_query(float(answers.probability[1]))
+        return {
+            "approved": bool(goal.met(answers)[0]),
+            "decision": self.problem.yes if answers.decision[0] else self.problem.no,
+            "probability": float(answers.probability[0]),
+        }

@@ -1,0 +1,429 @@
+"""One person's search as the service runs it: part after part, with what is left of its budget.
+
+Each part is a search of its own that remembers the answers and edits of those before it, not a
+method's state: rules, budget and method may change between parts, and no method has to handle rules
+that change under it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, date, datetime
+from typing import Any, Protocol
+
+from waysout.domain.budget import Spent
+from waysout.domain.memory import Memory
+from waysout.domain.result import Option, Outcome, OutcomeKind
+from waysout.domain.schema import Row
+from waysout.errors import InputError, WaysoutError, shown
+from waysout.llm.connect import is_simulated
+from waysout.report.result import Result
+from waysout.report.text import sentence
+from waysout.report.words import Wording
+from waysout.run.context import Stop
+from waysout.run.find import Options, afind_many, make_plan
+from waysout.run.plan import describe, wording
+from waysout.run.progress import Progress, Tried
+from waysout.serve.concurrency import SharedBackend
+from waysout.serve.errors import Conflict
+from waysout.serve.events import SHORTLIST, EventLog, Lineage, Shortlist
+from waysout.serve.forms import lock_rules
+from waysout.serve.models import Locks, SearchRequest
+from waysout.serve.problems import ServedProblem
+from waysout.store import new_run_path, runs_dir
+
+_STOPPED = "stopped by request"
+_MOST_OF_A_NAME = 40
+# Seconds for a part to end after a stop; then it is given up, because a model may hang in its
+# thread.
+_PATIENCE = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """Hard limits of a service.
+
+    ``calls`` and ``oracle_rows`` bound one search, all its parts together; ``part_rows`` and
+    ``seconds`` bound one part. ``searches`` run at once; ``kept`` are remembered, and the oldest
+    ended one makes room. ``body`` is in bytes; ``subscribers`` follow events, all searches
+    together.
+    """
+
+    calls: int = 30
+    oracle_rows: int = 1000
+    part_rows: int = 150
+    searches: int = 20
+    kept: int = 200
+    body: int = 262_144
+    subscribers: int = 100
+    seconds: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name in (limit.name for limit in fields(self)):
+            value, least = getattr(self, name), 0 if name == "calls" else 1
+            if not value >= least:
+                raise InputError(f"limits: {name} is at least {least}, not {shown(value)}")
+        if self.kept < self.searches:
+            raise InputError(
+                f"limits: {self.searches} searches may run at once, so at least as many are kept, "
+                f"not {self.kept}"
+            )
+
+
+class SearchListener(Protocol):
+    """Is called when a part of a search begins and ends."""
+
+    def began(self) -> None:
+        """A part begins."""
+
+    def ended(self, outcome: str, options: int, spent: Spent) -> None:
+        """A part has ended: how, with the number of new options, and what it spent."""
+
+
+@dataclass(frozen=True)
+class ServiceContext:
+    """What all searches of a service share."""
+
+    limits: ServiceLimits
+    open_llm: Callable[[], Awaitable[SharedBackend]]
+    llm_name: str | None = None
+    keep_runs: bool = False
+    listener: SearchListener | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """The files the problem was made from, as runs keep them to be opened again."""
+
+
+class SearchSession:
+    """A search of one person, whose locks may change between its parts.
+
+    It lives within one event loop. Each part may spend what the parts before it have left.
+    """
+
+    def __init__(
+        self, context: ServiceContext, served: ServedProblem, query: Row, request: SearchRequest
+    ) -> None:
+        self.id = secrets.token_urlsafe(16)
+        self.created = datetime.now(UTC)
+        self.day = self.created.astimezone().date()
+        """When the model was asked, in local time."""
+        self.log = EventLog()
+        self.served = served
+        self.query = query
+        self.problem = served.problem
+        self.locks = Locks()
+        self.calls = 0
+        self.oracle_rows = 0
+        self.part = 0
+        self.running = False
+        self.options: dict[str, Option] = {}
+        """The options of this part by key, in the order they were found."""
+        self.shortlist = Shortlist(self.log, lambda: self._bare_result(OutcomeKind.FOUND, ""))
+        self.result: Result | None = None
+        """What all parts found, once one has ended."""
+        self.run: str | None = None
+        self._context = context
+        self._request = request
+        self._memory = Memory()
+        self._memory.steady = served.steady  # one search has tried the model for all
+        self._lineage = Lineage(served.problem, query)
+        self._on_file = Spent()  # by the saved run that this search took over
+        self._before = Spent()
+        self._now = Spent()
+        self._llm: SharedBackend | None = None  # of this part
+        self._held = 0  # options that the part began with
+        self._stop = Stop()
+        self._task: asyncio.Task[None] | None = None
+        self._giving_up: asyncio.TimerHandle | None = None
+        self._decided = False
+
+    # Views -------------------------------------------------------------------------------------
+
+    @property
+    def spent(self) -> Spent:
+        """What all parts have spent, including a saved run they continue."""
+        return self._on_file + self._before + self._now
+
+    @property
+    def calls_left(self) -> int:
+        """The number of LLM calls left."""
+        return self.calls - self._before.llm_calls - self._now.llm_calls
+
+    @property
+    def rows_left(self) -> int:
+        """The number of oracle rows left."""
+        return self.oracle_rows - self._before.oracle_rows - self._now.oracle_rows
+
+    def line(self) -> dict[str, Any]:
+        """Return the search in short."""
+        return {
+            "id": self.id,
+            "problem": self._request.problem,
+            "status": "running" if self.running else "ended",
+            "options": len(self.options),
+            "created": self.created.isoformat(timespec="seconds"),
+        }
+
+    def view(self) -> dict[str, Any]:
+        """Return the search as it stands."""
+        ended = None if self.running else self.result
+        llm = self._context.llm_name
+        return {
+            **self.line(),
+            "part": self.part,
+            "row": self.problem.schema.as_dict(self.query),
+            "locks": self.locks.model_dump(),
+            "method": self._request.method,
+            "llm": llm,
+            "simulated": is_simulated(llm),
+            "budget": self._budget(),
+            "ledger": self.spent.as_dict(),
+            "shortlist": self.shortlist.keys,
+            "sentence": sentence(ended, Wording.of(ended).lines) if ended else "",
+            "outcome": str(ended.outcome.kind) if ended else None,
+            "reason": ended.outcome.reason if ended else "",
+            "run": self.run,
+        }
+
+    def _budget(self) -> dict[str, int]:
+        return {
+            "calls": self.calls,
+            "calls_left": self.calls_left,
+            "oracle_rows": self.oracle_rows,
+            "oracle_rows_left": self.rows_left,
+        }
+
+    def so_far(self) -> Result:
+        """Return the result, or what was found until now."""
+        if self.result is not None and not self.running:
+            return self.result
+        return self._bare_result(OutcomeKind.INTERRUPTED, "the search is still under way")
+
+    def _bare_result(self, kind: OutcomeKind, reason: str) -> Result:
+        return Result(
+            query=self.problem.schema.as_dict(self.query),
+            outcome=Outcome(kind, reason),
+            options=tuple(self.options.values()),
+            ledger=self.spent,
+            settings={**describe(self.problem), "wording": wording(self.problem.schema)},
+        )
+
+    # Parts -------------------------------------------------------------------------------------
+
+    def begin(
+        self, locks: Locks | None = None, calls: int | None = None, rows: int | None = None
+    ) -> asyncio.Task[None]:
+        """Begin the first part or the next; what is not given stays as it is."""
+        if self.running:
+            raise Conflict("the search is running: stop it first, or wait for its end")
+        limits, spent = self._context.limits, self._before
+        totals = (
+            ("calls", self.calls if calls is None else calls, spent.llm_calls, limits.calls),
+            ("oracle_rows", self.oracle_rows if rows is None else rows, spent.oracle_rows,
+             limits.oracle_rows),
+        )  # fmt: skip
+        for what, total, used, most in totals:
+            if total > most:
+                raise InputError(f"{what} is at most {most} here, not {total}")
+            if total < used:
+                raise InputError(
+                    f"{what} is the total of all parts, and {used} are spent: not {total}"
+                )
+        if all(total == used for _, total, used, _ in totals):
+            raise Conflict("neither LLM calls nor oracle rows are left: allow more of them first")
+        new, base = self.locks if locks is None else locks, self.served.problem
+        problem = base.with_rules(lock_rules(base, self.query, new))
+        # An option that breaks a rule of today is left out.
+        kept = [
+            option for option in self.options.values()
+            if not problem.violations(self.query, problem.row(option.row))
+        ]  # fmt: skip
+        self.locks, self.problem = new, problem
+        self.calls, self.oracle_rows = (total for _, total, _, _ in totals)
+        self.part += 1
+        self.running = True
+        self.day = datetime.now(UTC).astimezone().date()
+        self.options, self.shortlist.keys = {}, []
+        self._held = len(kept)
+        self._stop = Stop()
+        self._log_part()
+        self._add_options(kept)
+        if self._context.listener is not None:
+            self._context.listener.began()
+        self._task = asyncio.create_task(self._run(self._stop))
+        return self._task
+
+    def stop(self, reason: str = _STOPPED) -> None:
+        """End the part that runs, if one does, with what it has found."""
+        if self.running and self._task is not None:
+            self._stop(reason)
+            if self._giving_up is None:
+                loop = asyncio.get_running_loop()
+                self._giving_up = loop.call_later(_PATIENCE, self._task.cancel)
+
+    def close(self) -> None:
+        """Stop, and end the streams of all followers."""
+        self.stop("the search was deleted")
+        self.log.close("gone")
+
+    async def _run(self, stop: Stop) -> None:
+        result, kind, failure = None, OutcomeKind.FAILED, ""
+        try:
+            if not self._decided:
+                verdict = await asyncio.to_thread(self.served.verdict, self.query, self.query)
+                self.log.add("decided", verdict)
+                self._decided = True
+            options = await self._options(stop)
+            async with aclosing(afind_many(self.problem, [self.query], **options)) as results:
+                async for result in results:
+                    self._now = result.ledger
+        except asyncio.CancelledError:
+            kind, failure = OutcomeKind.INTERRUPTED, stop.reason
+        except WaysoutError as error:
+            # The folder of the runs is of no concern to whoever reads this.
+            failure = str(error).replace(f"{runs_dir()}{os.sep}", "")
+        except Exception as error:
+            _log.exception("a search ended unexpectedly")
+            failure = f"unexpected {type(error).__name__}; the service's log says more"
+            if result is not None:  # its reason quotes the error, which may hold secrets
+                result = replace(result, outcome=replace(result.outcome, reason=failure))
+        self._task = None  # from here on a stop changes nothing
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+        try:
+            # An error may follow a result that reports it.
+            await self._end(result or self._bare_result(kind, failure))
+        finally:
+            self.running = False
+
+    async def _options(self, stop: Stop) -> Options:
+        context, request, loop = self._context, self._request, asyncio.get_running_loop()
+        rows = min(context.limits.part_rows, self.rows_left)
+
+        def on_learning(what: str, share: float) -> None:  # called in the thread that learns
+            event = {"what": what, "share": float(share)}
+            loop.call_soon_threadsafe(self.log.add, "learning", event)
+
+        options: Options = {
+            "method": request.method,
+            "settings": request.settings or None,
+            "seed": request.seed,
+            # Edits without a row to try them are not worth a call.
+            "calls": self.calls_left if rows else 0,
+            "oracle_rows": rows,
+            "seconds": context.limits.seconds,
+            "data": self.served.known,
+            "memory": self._memory,
+            "progress": self._on_progress,
+            "learning": on_learning,
+            "stop": stop,
+        }
+        if make_plan(options).asks_llm:
+            options["llm"] = self._llm = await context.open_llm()
+        if context.keep_runs:
+            # Run names are cut at their end, where two of the same second differ.
+            name = self.problem.name[:_MOST_OF_A_NAME]
+            path = new_run_path(f"{name}-{secrets.token_hex(3)}-part{self.part}")
+            self.run = path.stem
+            about = {**context.about, "service": True, "locks": self.locks.model_dump()}
+            if context.about:
+                about["row"] = self.problem.schema.as_dict(self.query)
+            options |= {"run": path, "about": about}
+        return options
+
+    def _on_progress(self, now: Progress) -> None:
+        self._now = now.spent
+        self._log_tried(now.tried)
+        self._add_options(now.found)
+        self._log_ledger()
+
+    async def _end(self, result: Result) -> None:
+        self.served.steady = self._memory.steady
+        # A search that was stopped early does not know the options it began with.
+        final, known = {o.key: o for o in result.options} or self.options, self.options
+        changed = [
+            option.as_dict() for key, option in final.items()
+            if key not in known or (option.stable is False) != (known[key].stable is False)
+        ]  # fmt: skip
+        self.options = final
+        if changed:
+            self.log.add("options", {"options": changed})
+        # A call under way at a stop or a failure is spent: the server works and bills, and if it
+        # were free, stopping and continuing would give any number of calls.
+        asked = self._llm.asked if self._llm else 0
+        spent = replace(self._now, llm_calls=max(self._now.llm_calls, asked))
+        self._llm = None
+        self._before, self._now = self._before + spent, Spent()
+        result = replace(result, options=tuple(final.values()), ledger=self.spent)
+        await self.shortlist.settle()
+        self._log_end(result)
+        if self._context.listener is not None:
+            new = max(0, len(final) - self._held)
+            self._context.listener.ended(str(result.outcome.kind), new, spent)
+
+    # Events ------------------------------------------------------------------------------------
+
+    def _log_part(self) -> None:
+        told = {"part": self.part, "locks": self.locks.model_dump(), "budget": self._budget()}
+        self.log.add("part", told)
+
+    def _log_tried(self, tried: Iterable[Tried]) -> None:
+        if new := self._lineage.add(tried):
+            self.log.add("tried", {"tried": new})
+
+    def _add_options(self, found: Iterable[Option]) -> None:
+        new = [option for option in found if option.key not in self.options]
+        if new:
+            self.options |= {option.key: option for option in new}
+            self.log.add("options", {"options": [option.as_dict() for option in new]})
+            self.shortlist.update()
+
+    def _log_ledger(self) -> None:
+        left = {"calls_left": self.calls_left, "oracle_rows_left": self.rows_left}
+        self.log.add("ledger", {**self.spent.as_dict(), **left})
+
+    def _log_end(self, result: Result) -> None:
+        self.result = result
+        self.running = False
+        self._log_ledger()
+        view = self.view()
+        said = {name: view[name] for name in ("outcome", "reason", "sentence")}
+        self.log.add("ended", {**said, "options": len(result.options)})
+
+    # Saved runs --------------------------------------------------------------------------------
+
+    def take_over(self, result: Result, memory: Memory, locks: Locks, day: date) -> None:
+        """Begin with what a saved run found, as if it were a part that has ended.
+
+        What it spent is in the ledger, but not part of the budget here.
+        """
+        self.problem = self.problem.with_rules(lock_rules(self.problem, self.query, locks))
+        self.locks, self._memory, self._on_file, self.day = locks, memory, result.ledger, day
+        self.calls, self.oracle_rows = self._context.limits.calls, self._context.limits.oracle_rows
+        self.part = 1
+        self._log_part()
+        chance = result.settings.get("query_probability")
+        if chance is not None:
+            yes = bool(result.settings.get("query_approved"))
+            approved = result.outcome.kind is OutcomeKind.ALREADY_APPROVED
+            words = self.problem.yes if yes else self.problem.no
+            verdict = {"approved": approved, "decision": words, "probability": float(chance)}
+            self.log.add("decided", verdict)
+            self._decided = True
+            past = memory.of(self.problem, self.query)
+            answers = past.answers(list(past.answered))
+            met = self.problem.goal.for_query(float(chance)).met(answers).tolist()
+            said = zip(past.answered, answers.probability.tolist(), met, strict=True)
+            self._log_tried(Tried(row, None, probability, yes) for row, probability, yes in said)
+        self.options = {option.key: option for option in result.options}
+        self.log.add("options", {"options": [option.as_dict() for option in result.options]})
+        self.shortlist.publish(result.pick(SHORTLIST))
+        self._log_end(result)
