@@ -32,7 +32,7 @@ EVENTS = ("part", "decided", "learning", "tried", "options", "shortlist", "ledge
 
 def fits(document: Any, model: type[BaseModel]) -> Any:
     """Check a document against its model, both ways: nothing missing, nothing more."""
-    assert model.model_validate(document).model_dump() == document
+    assert model.model_validate(document).model_dump(mode="json") == document
     return document
 
 

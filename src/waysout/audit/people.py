@@ -82,29 +82,22 @@ class About:
 
     @classmethod
     def read(cls, folder: Path) -> About:
-        """Read the manifest of a batch; what cannot be read is unknown."""
+        """Read the manifest of a batch; one that cannot be read tells nothing."""
         try:
             notes = json.loads((folder / "_manifest.json").read_text("utf-8"))
-        except (OSError, ValueError, RecursionError):
+            problem, budget = notes["problem"], notes.get("plan", {}).get("budget", {})
+            return cls(
+                title=str(problem.get("title") or ""),
+                llm=str(notes.get("llm") or ""),
+                method=str(notes.get("method") or ""),
+                goal=dict(problem.get("goal") or {}) or None,
+                rules=tuple(map(str, problem.get("rules") or ())),
+                budget={n: most for n, most in budget.items() if isinstance(most, (int, float))},
+                rows=None if notes.get("rows") is None else int(notes["rows"]),
+                limit=None if notes.get("limit") is None else int(notes["limit"]),
+            )
+        except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
             return cls()
-
-        def get(table: Any, name: str, kind: type | tuple[type, ...], default: Any) -> Any:
-            value = table.get(name) if isinstance(table, dict) else None
-            return value if isinstance(value, kind) and not isinstance(value, bool) else default
-
-        problem, plan = get(notes, "problem", dict, {}), get(notes, "plan", dict, {})
-        rows, limit = (get(notes, name, (int, float), -1) for name in ("rows", "limit"))
-        budget = get(plan, "budget", dict, {})
-        return cls(
-            title=get(problem, "title", str, ""),
-            llm=get(notes, "llm", str, ""),
-            method=get(notes, "method", str, ""),
-            goal=get(problem, "goal", dict, None) or None,
-            rules=tuple(map(str, get(problem, "rules", list, ()))),
-            budget={n: m for n in budget if (m := get(budget, n, (int, float), None)) is not None},
-            rows=int(rows) if rows >= 0 else None,
-            limit=int(limit) if limit >= 0 else None,
-        )
 
 
 def read_people(folder: Path, by: Sequence[str]) -> tuple[People, list[tuple[str, ...]]]:

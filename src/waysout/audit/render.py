@@ -12,21 +12,9 @@ from html import escape
 from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
+from waysout.audit import words
 from waysout.audit.figures import Audit, Group, LeverUse, Section
 from waysout.audit.stats import Spread
-from waysout.audit.words import (
-    by,
-    coverage,
-    lead,
-    lever_shares,
-    notes,
-    number,
-    sections,
-    simulated_note,
-    source,
-    tables,
-    title,
-)
 from waysout.errors import InputError, unknown
 from waysout.report.chart import WIDTH, drawing, label, line
 from waysout.report.html import bullets, section, warning_note, whole_page
@@ -50,7 +38,7 @@ def render(audit: Audit, format: str, levers: int = 5) -> str:
         groups += [(section.name, group) for section in audit.sections for group in section.groups]
         rows = [
             [by, group.name, group.few_costs if name in _OF_THE_LUCKY else group.few, name, *told,
-             source(audit)]
+             words.source(audit)]
             for by, group in groups
             for name, *told in _figures(group)
         ]  # fmt: skip
@@ -70,12 +58,12 @@ def cells(frame: pd.DataFrame, longest: int = _LONGEST) -> tuple[list[str], list
 
 
 def _markdown(audit: Audit, levers: int) -> str:
-    told = (f"# {escape_markdown(title(audit))}", lead(audit), simulated_note(audit), source(audit))
-    parts = [told[0], *(escape_markdown(text) for text in told[1:] if text)]
-    for one in sections(audit):
-        for heading, frame in tables(one, levers).values():
+    told = (words.lead(audit), words.simulated_note(audit), words.source(audit))
+    parts = [f"# {escape_markdown(words.title(audit))}", *map(escape_markdown, filter(None, told))]
+    for one in words.sections(audit):
+        for heading, frame in words.tables(one, levers).values():
             parts += [f"## {escape_markdown(heading)}", markdown_table(*cells(frame))]
-    listed = "\n".join(f"- {escape_markdown(note)}" for note in notes(audit))
+    listed = "\n".join(f"- {escape_markdown(note)}" for note in words.notes(audit))
     return "\n\n".join([*parts, "## To read this", listed]) + "\n"
 
 
@@ -127,12 +115,12 @@ Mark = tuple[Group, bool, float, float, float]
 
 def _page(audit: Audit, levers: int) -> str:
     everybody = audit.everybody
-    parts = ["<header>", f"<h1>{esc(title(audit))}</h1>"]
-    parts += [warning_note(note)] if (note := simulated_note(audit)) else []
-    parts.append(f'<p class="lead">{esc(lead(audit))}</p>')
-    told = [text for text in (source(audit), coverage(audit)) if text]
+    parts = ["<header>", f"<h1>{esc(words.title(audit))}</h1>"]
+    parts += [warning_note(note)] if (note := words.simulated_note(audit)) else []
+    parts.append(f'<p class="lead">{esc(words.lead(audit))}</p>')
+    told = [text for text in (words.source(audit), words.coverage(audit)) if text]
     parts += [*(f'<p class="soft">{esc(text)}</p>' for text in told), "</header>"]
-    for one in sections(audit):
+    for one in words.sections(audit):
         drawn = dict.fromkeys(("without", "cost"), "")
         if one.by and (overall := everybody.share_without):
             shares = [(g, g.few, 100 * s.low, 100 * s.value, 100 * s.high)
@@ -142,9 +130,9 @@ def _page(audit: Audit, levers: int) -> str:
         if one.by and everybody.cost:
             costs = [(g, g.few_costs, c.low, c.median, c.high)
                      for g in one.groups if (c := g.cost)]  # fmt: skip
-            drawn["cost"] = _chart(costs, everybody.cost.median, _COSTS, "--yes", number)
+            drawn["cost"] = _chart(costs, everybody.cost.median, _COSTS, "--yes", words.number)
         made = {}
-        for kind, (heading, frame) in tables(one, levers).items():
+        for kind, (heading, frame) in words.tables(one, levers).items():
             heads, rows = cells(frame)
             marked = ([esc(cell) for cell in row] for row in rows)
             table = html_table(cut(heading, _LONGEST), list(map(esc, heads)), marked)
@@ -154,8 +142,8 @@ def _page(audit: Audit, levers: int) -> str:
     if audit.about.rules:
         rules = bullets(map(esc, audit.about.rules))
         parts.append(section("The rules that every way out keeps", rules))
-    parts.append(section("To read this", bullets(map(esc, notes(audit)))))
-    return whole_page(title(audit), "page.css", "\n".join(parts))
+    parts.append(section("To read this", bullets(map(esc, words.notes(audit)))))
+    return whole_page(words.title(audit), "page.css", "\n".join(parts))
 
 
 def _levers(one: Section, levers: Sequence[LeverUse]) -> str:
@@ -166,7 +154,7 @@ def _levers(one: Section, levers: Sequence[LeverUse]) -> str:
         row = [esc(cut(clean(group.name), _LONGEST))]
         for name in (lever.name for lever in levers if group.with_way_out):
             lever = own.get(name, LeverUse(name, 0, 0, 0))
-            nearest, alone, some = map(escape, lever_shares(group, lever))
+            nearest, alone, some = map(escape, words.lever_shares(group, lever))
             shade = 0.45 * lever.nearest / group.with_way_out
             row.append(
                 f'<td style="padding-left:.5rem;background:rgba(26,107,60,{shade:.2f})">{nearest}'
@@ -175,7 +163,7 @@ def _levers(one: Section, levers: Sequence[LeverUse]) -> str:
         rows += [row] if group.with_way_out else []
     names = [one.name, *(lever.name for lever in levers)]
     heads = [esc(cut(clean(name), _LONGEST)) for name in names]
-    return html_table(f"Levers{by(one)}: {_LEVERS}", heads, rows) if levers else ""
+    return html_table(f"Levers{words.by(one)}: {_LEVERS}", heads, rows) if levers else ""
 
 
 def _chart(

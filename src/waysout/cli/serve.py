@@ -113,7 +113,6 @@ def serve(
 
     try:
         import fastapi  # noqa: F401
-        import jinja2  # noqa: F401
         import prometheus_client  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:

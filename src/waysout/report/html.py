@@ -36,12 +36,10 @@ MOST_LISTED = 500
 _WAVERS = "not approved each time"
 # Notebooks may drop a style sheet, so each element of an excerpt brings its own style, in colours
 # that work on light and dark themes.
-_LINE = "1px solid rgba(128,128,128,.4)"
-_BASE = "text-align:left;vertical-align:top;white-space:normal;color:inherit;background:none"
-_CELL = f"{_BASE};padding:.4em .9em .4em 0;border:0;border-top:{_LINE}"
-_HEAD = f"{_BASE};padding:.2em .9em .3em 0;border:0;font-weight:600;opacity:.75"
-_NUMBER = ";text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"
-_TABLE = "border-collapse:collapse;border:0;margin:.3em 0 .6em;font-size:inherit;color:inherit"
+_CELL = (
+    "text-align:left;vertical-align:top;white-space:normal;color:inherit;background:none;"
+    "padding:.4em .9em .4em 0;border:0;border-top:1px solid rgba(128,128,128,.4)"
+)
 
 
 def page(result: ResultData, n: int = 5, *, when: date | None = None) -> str:
@@ -91,23 +89,13 @@ def excerpt(result: ResultData, n: int = 5) -> str:
     shown = pick(result, n) if result.options else ()
     lines, note = [esc(sentence(result, wording.lines))], simulated_note(result)
     lines += [f"<strong>{esc(note)}</strong>"] if note else []
-    parts = [f'<p style="margin:.3em 0">{line}</p>' for line in lines]
-    if shown:
-        heads = (("#", ""), ("What changes", ""), ("Chance", _NUMBER), ("Nearness", _NUMBER))
-        head = "".join(f'<th scope="col" style="{_HEAD}{look}">{name}</th>' for name, look in heads)
-        rows = ""
-        for i, option in enumerate(shown, 1):
-            wavers = [_WAVERS] if option.stable is False else []
-            cells = ((str(i), ""), ("<br>".join([*_arrows(option, wording), *wavers]), ""),
-                     (escape(wording.chance(option.probability)) or "yes", _NUMBER),
-                     (f"{option.proximity:.2f}", _NUMBER))  # fmt: skip
-            told = "".join(f'<td style="{_CELL}{look}">{cell}</td>' for cell, look in cells)
-            rows += f'<tr style="background:none">{told}</tr>'
-        head = f"<thead><tr>{head}</tr></thead>"
-        parts.append(f'<table style="{_TABLE}">{head}<tbody>{rows}</tbody></table>')
-    if more := len(result.options) - len(shown):
-        parts.append(f'<p style="margin:.3em 0">… and {more:,} more: <code>to_frame()</code></p>')
-    return f'<div style="max-width:60em;overflow-wrap:anywhere">{"".join(parts)}</div>'
+    table = _table("Ways out to read first", shown, wording) if shown else ""
+    for cell in ("<td", "<th "):
+        table = table.replace(cell, f'{cell} style="{_CELL}"')
+    more = len(result.options) - len(shown)
+    rest = f"<p>… and {more:,} more: <code>to_frame()</code></p>" if more else ""
+    told = "".join(f"<p>{line}</p>" for line in lines)
+    return f'<div style="max-width:60em;overflow-wrap:anywhere">{told}{table}{rest}</div>'
 
 
 def whole_page(title: str, style: str, body: str) -> str:
@@ -232,27 +220,27 @@ def _all_options(options: Sequence[Option], wording: Wording) -> str:
             '<p class="note">Not all are listed here. All of them are in the CSV and JSON files: '
             "<code>waysout runs export --format csv</code>, or <code>to_csv()</code>.</p>"
         )
+    table = _table(f"{counts}, the easiest first", listed, wording)
+    return section("All ways out", about, table)
+
+
+def _table(caption: str, options: Iterable[Option], wording: Wording) -> str:
     heads = [f'<th scope="col" class="number">{name}</th>' for name in ("Chance", "Nearness")]
     rows = []
-    for number, option in enumerate(listed, 1):
-        changes, reason = bullets(_arrows(option, wording)), reason_text(option.reasons)
+    for number, option in enumerate(options, 1):
+        pairs = {name: wording.pair(name, old, new) for name, (old, new) in option.changes.items()}
+        changes = bullets(
+            f"{esc(wording.name(name))}: {esc(before)} → <strong>{esc(after)}</strong>"
+            for name, (before, after) in pairs.items()
+        )
+        reason = reason_text(option.reasons)
         changes += f'<div class="reason">{esc(reason)}</div>' if reason else ""
         if option.stable is False:
             changes += f'<div><span class="tag warn">{_WAVERS}</span></div>'
         chance = escape(wording.chance(option.probability)) or "yes"
         numbers = (f'<td class="number">{x}</td>' for x in (chance, f"{option.proximity:.2f}"))
         rows.append([str(number), changes, *numbers])
-    table = html_table(f"{counts}, the easiest first", ["#", "What changes", *heads], rows)
-    return section("All ways out", about, table)
-
-
-def _arrows(option: Option, wording: Wording) -> list[str]:
-    """Return an option's changes as markup, an arrow between old and new."""
-    pairs = {name: wording.pair(name, old, new) for name, (old, new) in option.changes.items()}
-    return [
-        f"{esc(wording.name(name))}: {esc(before)} → <strong>{esc(after)}</strong>"
-        for name, (before, after) in pairs.items()
-    ]
+    return html_table(caption, ["#", "What changes", *heads], rows)
 
 
 def _promises(result: ResultData, when: date | None) -> str:

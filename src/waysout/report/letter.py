@@ -41,14 +41,8 @@ _KINDS = {"##": "subject", "#": "heading", "-": "items"}
 _TAGS = {"subject": "h1", "heading": "h2", "text": "p", "numbers": "ol", "items": "ul"}
 
 Mark = Callable[[object], str]
-
-
-@dataclass(frozen=True)
-class _Block:
-    """A piece of the letter: a subject, a heading, a text, or a list with numbers or without."""
-
-    kind: str
-    texts: tuple[str, ...]
+Block = tuple[str, Sequence[str]]
+"""A kind (a subject, a heading, a text, a list with numbers or without), and its texts."""
 
 
 def letter_text(result: ResultData, *, when: date | None = None, n: int = 3) -> str:
@@ -57,17 +51,17 @@ def letter_text(result: ResultData, *, when: date | None = None, n: int = 3) -> 
     ``when`` is the day of the search, which a result does not hold.
     """
     written = []
-    for block in _blocks(_Facts(result, when, n, _short), str):
-        first = block.texts[0] if block.texts else ""
-        if block.kind == "subject":
+    for kind, texts in _blocks(_Facts(result, when, n, _short), str):
+        first = texts[0] if texts else ""
+        if kind == "subject":
             written.append(f"{first.upper()}\n{'=' * len(first)}")
-        elif block.kind == "heading":
+        elif kind == "heading":
             written.append(f"{first}\n{'-' * len(first)}")
-        elif block.kind == "text":
+        elif kind == "text":
             written.append(_wrapped(first, "  "))
         else:
-            marks = (f"{i}." if block.kind == "numbers" else "-" for i in count(1))
-            items = zip(marks, block.texts, strict=False)
+            marks = (f"{i}." if kind == "numbers" else "-" for i in count(1))
+            items = zip(marks, texts, strict=False)
             written.append("\n".join(_wrapped(text, f"  {mark} ") for mark, text in items))
     return "\n\n".join(written) + "\n"
 
@@ -80,9 +74,9 @@ def letter_page(result: ResultData, *, when: date | None = None, n: int = 3) -> 
         return esc(_short(text)) if _short(text) else ""
 
     body = []
-    for block in _blocks(_Facts(result, when, n, mark), escape):
-        tag, inner = _TAGS[block.kind], "".join(f"<li>{text}</li>" for text in block.texts)
-        body.append(f"<{tag}>{inner if tag in ('ol', 'ul') else block.texts[0]}</{tag}>")
+    for kind, texts in _blocks(_Facts(result, when, n, mark), escape):
+        tag, inner = _TAGS[kind], "".join(f"<li>{text}</li>" for text in texts)
+        body.append(f"<{tag}>{inner if tag in ('ol', 'ul') else texts[0]}</{tag}>")
     return whole_page("A letter about a decision", "letter.css", "\n".join(body))
 
 
@@ -95,7 +89,7 @@ def _wrapped(text: str, first: str) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=then)
 
 
-def _blocks(facts: _Facts, prose: Callable[[str], str]) -> Iterator[_Block]:
+def _blocks(facts: _Facts, prose: Callable[[str], str]) -> Iterator[Block]:
     """Fill the template; ``prose`` writes the template's own text."""
     blocks: list[str] = []
     for part in re.split(r"^@", packaged("letter.txt"), flags=re.MULTILINE)[1:]:
@@ -103,22 +97,21 @@ def _blocks(facts: _Facts, prose: Callable[[str], str]) -> Iterator[_Block]:
         if facts.conditions.issuperset(conditions.split()):
             blocks += text.strip().split("\n\n")
     filled = (_filled(block, facts, prose) for block in blocks)
-    for kind, alike in groupby(filled, key=lambda block: block.kind):
+    for kind, alike in groupby(filled, key=lambda block: block[0]):
         if kind == "items":  # items of two parts are one list
-            yield _Block(kind, tuple(text for block in alike for text in block.texts))
+            yield kind, [text for _, texts in alike for text in texts]
         else:
             yield from alike
 
 
-def _filled(block: str, facts: _Facts, prose: Callable[[str], str]) -> _Block:
+def _filled(block: str, facts: _Facts, prose: Callable[[str], str]) -> Block:
     if block[1:] in facts.lists:
-        kind = "numbers" if block == "$options" else "items"
-        return _Block(kind, tuple(facts.lists[block[1:]]))
+        return "numbers" if block == "$options" else "items", facts.lists[block[1:]]
     mark = block.partition(" ")[0]
     lines = block.splitlines() if mark in _KINDS else [block]
     texts = (line.removeprefix(f"{mark} ") if mark in _KINDS else line for line in lines)
-    filled = (Template(prose(text)).substitute(facts.fields) for text in texts)
-    return _Block(_KINDS.get(mark, "text"), tuple(filled))
+    filled = [Template(prose(text)).substitute(facts.fields) for text in texts]
+    return _KINDS.get(mark, "text"), filled
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,8 @@ from starlette.types import Receive, Scope, Send
 from waysout.domain.result import Option
 from waysout.report.html import easiest_first
 from waysout.report.result import Result
+from waysout.serve import models
 from waysout.serve.errors import Conflict, answer, document
-from waysout.serve.models import (
-    ContinueRequest,
-    DecideRequest,
-    Decision,
-    ErrorDocument,
-    ExampleList,
-    Health,
-    OptionList,
-    ProblemForm,
-    ProblemList,
-    ResultDocument,
-    SearchForm,
-    SearchList,
-    SearchRequest,
-)
 from waysout.serve.problems import ServedProblem
 from waysout.serve.search_session import SearchSession
 from waysout.serve.service import Service
@@ -46,13 +32,14 @@ _WHY = {
     503: "Something that is needed is missing or busy",
 }
 
-router = APIRouter(prefix="/api")
+# Operations are named like their functions.
+router = APIRouter(prefix="/api", generate_unique_id_function=lambda route: route.name)
 Id = Annotated[str, Path(max_length=100)]
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the documentation of the errors a route may answer with."""
-    return {s: {"model": ErrorDocument, "description": _WHY[s]} for s in statuses}
+    return {s: {"model": models.ErrorDocument, "description": _WHY[s]} for s in statuses}
 
 
 # Dependencies are asynchronous functions, because FastAPI runs others in threads.
@@ -81,98 +68,84 @@ Problem = Annotated[ServedProblem, Depends(the_problem)]
 Search = Annotated[SearchSession, Depends(the_search)]
 
 
-@router.get("/health", response_model=Health, operation_id="health",
-            summary="Whether the service is up, and how busy it is")  # fmt: skip
+@router.get("/health", response_model=models.Health)
 async def health(service: Running) -> Response:
-    """Answer a load balancer."""
+    """Whether the service is up, and how busy it is."""
     return answer(service.health())
 
 
 # Problems --------------------------------------------------------------------------------------
 
 
-@router.get("/problems", response_model=ProblemList, operation_id="list_problems",
-            summary="The decisions that searches can be made for")  # fmt: skip
+@router.get("/problems", response_model=models.ProblemList)
 async def list_problems(service: Running) -> Response:
-    """List what is served."""
+    """The decisions that searches can be made for."""
     return answer(service.problem_list())
 
 
-@router.get("/problems/{name}", response_model=ProblemForm, operation_id="show_problem",
-            responses=errors(404, 422),
-            summary="The features, rules and limits of a problem, for a form")  # fmt: skip
+@router.get("/problems/{name}", response_model=models.ProblemForm, responses=errors(404, 422))
 async def show_problem(name: Id, service: Running) -> Response:
-    """Describe a problem; in a thread, as methods are loaded."""
+    """The features, rules and limits of a problem, for a form."""
     return answer(await asyncio.to_thread(service.problem_view, name))
 
 
-@router.get("/problems/{name}/examples", response_model=ExampleList, operation_id="list_examples",
-            responses=errors(404, 422, 502),
-            summary="Rejected rows of the table, to start from")  # fmt: skip
+@router.get("/problems/{name}/examples", response_model=models.ExampleList,
+            responses=errors(404, 422, 502))  # fmt: skip
 async def list_examples(problem: Problem) -> Response:
-    """List rejected rows."""
+    """Rejected rows of the table, to start from."""
     return answer({"examples": await problem.examples()})
 
 
-@router.post("/problems/{name}/decide", response_model=Decision, operation_id="decide",
-             responses=errors(400, 404, 422, 502),
-             summary="Ask the model about one row, and what of it may change")  # fmt: skip
-async def decide(problem: Problem, request: DecideRequest) -> Response:
-    """Ask the model about one row."""
+@router.post("/problems/{name}/decide", response_model=models.Decision,
+             responses=errors(400, 404, 422, 502))  # fmt: skip
+async def decide(problem: Problem, request: models.DecideRequest) -> Response:
+    """Ask the model about one row, and what of it may change."""
     return answer(await problem.decide(request))
 
 
 # Searches --------------------------------------------------------------------------------------
 
 
-@router.post("/searches", response_model=SearchForm, status_code=201, operation_id="start_search",
-             responses=errors(400, 409, 422, 429, 503),
-             summary="Begin to look for ways out of one row")  # fmt: skip
-async def start_search(request: SearchRequest, service: Running) -> Response:
-    """Start a search."""
+@router.post("/searches", response_model=models.SearchForm, status_code=201,
+             responses=errors(400, 409, 422, 429, 503))  # fmt: skip
+async def start_search(request: models.SearchRequest, service: Running) -> Response:
+    """Begin to look for ways out of one row."""
     await asyncio.to_thread(service.check, request)
     search = service.start(request)
     return answer(search.view(), 201, {"Location": f"/api/searches/{search.id}"})
 
 
-@router.get("/searches", response_model=SearchList, operation_id="list_searches",
-            summary="The searches that are kept, the oldest first")  # fmt: skip
+@router.get("/searches", response_model=models.SearchList)
 async def list_searches(service: Running) -> Response:
-    """List searches."""
+    """The searches that are kept, the oldest first."""
     return answer({"searches": [search.line() for search in service.searches.values()]})
 
 
-@router.get("/searches/{id}", response_model=SearchForm, operation_id="show_search",
-            responses=errors(404, 422), summary="A search as it stands")  # fmt: skip
+@router.get("/searches/{id}", response_model=models.SearchForm, responses=errors(404, 422))
 async def show_search(search: Search) -> Response:
-    """Show a search."""
+    """A search as it stands."""
     return answer(search.view())
 
 
-@router.delete("/searches/{id}", status_code=204, operation_id="delete_search",
-               responses=errors(404, 422),
-               summary="Forget a search; if it runs, it is stopped")  # fmt: skip
+@router.delete("/searches/{id}", status_code=204, responses=errors(404, 422))
 async def delete_search(id: Id, service: Running) -> Response:
-    """Forget a search."""
+    """Forget a search; if it runs, it is stopped."""
     service.delete(id)
     return Response(status_code=204)
 
 
-@router.post("/searches/{id}/stop", response_model=SearchForm, status_code=202,
-             operation_id="stop_search", responses=errors(404, 422),
-             summary="End the part that runs; what it has found stays")  # fmt: skip
+@router.post("/searches/{id}/stop", response_model=models.SearchForm, status_code=202,
+             responses=errors(404, 422))  # fmt: skip
 async def stop_search(search: Search) -> Response:
-    """Stop a search."""
+    """End the part that runs; what it has found stays."""
     search.stop()
     return answer(search.view(), 202)
 
 
-@router.post("/searches/{id}/continue", response_model=SearchForm, status_code=202,
-             operation_id="continue_search", responses=errors(400, 404, 409, 422, 429),
-             summary="Continue with what is left, within other locks, from what is known",
-             )  # fmt: skip
-async def continue_search(id: Id, request: ContinueRequest, service: Running) -> Response:
-    """Continue a search."""
+@router.post("/searches/{id}/continue", response_model=models.SearchForm, status_code=202,
+             responses=errors(400, 404, 409, 422, 429))  # fmt: skip
+async def continue_search(id: Id, request: models.ContinueRequest, service: Running) -> Response:
+    """Continue with what is left, within other locks, from what is known."""
     return answer(service.go_on(id, request).view(), 202)
 
 
@@ -182,16 +155,14 @@ Sort = Literal["ease", "difference", "certainty", "found"]
 Download = Annotated[bool, Query(description="Save it as a file instead of showing it")]
 
 
-@router.get("/searches/{id}/options", response_model=OptionList, operation_id="list_options",
-            responses=errors(404, 422),
-            summary="The ways out found so far, sorted, a page at a time")  # fmt: skip
+@router.get("/searches/{id}/options", response_model=models.OptionList, responses=errors(404, 422))
 async def list_options(
     search: Search,
     sort: Sort = "ease",
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     limit: Annotated[int, Query(ge=0, le=1000)] = 50,
 ) -> Response:
-    """List options."""
+    """The ways out found so far, sorted, a page at a time."""
     options = await sorted_options(search, sort)
     page = [option.as_dict() for option in options[offset : offset + limit]]
     return answer({"total": len(options), "options": page})
@@ -227,11 +198,10 @@ def _as_download(response: Response, name: str, download: bool) -> Response:
     return response
 
 
-@router.get("/searches/{id}/result.json", response_model=ResultDocument,
-            operation_id="download_result", responses=errors(404, 409, 422),
-            summary="The whole result: the document of waysout find --json")  # fmt: skip
+@router.get("/searches/{id}/result.json", response_model=models.ResultDocument,
+            responses=errors(404, 409, 422))  # fmt: skip
 async def download_result(search: Finished, download: Download = False) -> Response:
-    """Return the result."""
+    """The whole result: the document of waysout find --json."""
     return _as_download(answer(search.so_far().as_dict()), "result.json", download)
 
 
@@ -241,52 +211,43 @@ def file_docs(kind: str, *statuses: int) -> dict[int | str, dict[str, Any]]:
     return {200: content, **errors(*statuses)}
 
 
-async def _file(
-    search: SearchSession, name: str, kind: str, write: Callable[[Result], str | None], save: bool
+async def write_file(
+    search: SearchSession, name: str, kind: str, write: Callable[..., str | None], save: bool
 ) -> Response:
-    # In a thread: thousands of options take a while, and others must not wait.
-    text = await asyncio.to_thread(write, search.so_far()) or ""
+    """Answer with a file; in a thread, as thousands of options take a while."""
+    text = await asyncio.to_thread(write, search.so_far(), when=search.day) or ""
     # A lone surrogate has no UTF-8, and is no reason to send nothing.
     data = text.encode("utf-8", "replace")
     return _as_download(Response(data, media_type=f"{kind}; charset=utf-8"), name, save)
 
 
-@router.get("/searches/{id}/options.csv", operation_id="download_options", response_class=Response,
-            responses=file_docs("text/csv", 404, 422),
-            summary="The options found so far as a table")  # fmt: skip
+@router.get("/searches/{id}/options.csv", response_class=Response,
+            responses=file_docs("text/csv", 404, 422))  # fmt: skip
 async def download_options(search: Search, download: Download = False) -> Response:
-    """Return the options as CSV."""
-    return await _file(search, "options.csv", "text/csv", Result.to_csv, download)
+    """The options found so far as a table."""
+    return await write_file(
+        search, "options.csv", "text/csv", lambda result, when: result.to_csv(), download
+    )
 
 
-@router.get("/searches/{id}/report.html", operation_id="download_report_html",
-            response_class=Response, responses=file_docs("text/html", 404, 409, 422),
-            summary="One page to read and print, all in one file")  # fmt: skip
-async def download_report(search: Finished, download: Download = False) -> Response:
-    """Return the report."""
-    write = partial(Result.to_html, when=search.day)
-    return await _file(search, "report.html", "text/html", write, download)
+def _add_page(name: str, kind: str, about: str, write: Callable[..., str | None]) -> None:
+    @router.get(f"/searches/{{id}}/{name}", name=f"download_{name.replace('.', '_')}",
+                description=about, response_class=Response,
+                responses=file_docs(kind, 404, 409, 422))  # fmt: skip
+    async def download_page(search: Finished, download: Download = False) -> Response:
+        return await write_file(search, name, kind, write, download)
 
 
-@router.get("/searches/{id}/letter.html", operation_id="download_letter_html",
-            response_class=Response, responses=file_docs("text/html", 404, 409, 422),
-            summary="A plain letter to the person concerned")  # fmt: skip
-async def download_letter_page(search: Finished, download: Download = False) -> Response:
-    """Return the letter as a page."""
-    write = partial(Result.to_letter, html=True, when=search.day)
-    return await _file(search, "letter.html", "text/html", write, download)
-
-
-@router.get("/searches/{id}/letter.txt", operation_id="download_letter_txt",
-            response_class=Response, responses=file_docs("text/plain", 404, 409, 422),
-            summary="The same letter as text")  # fmt: skip
-async def download_letter_text(search: Finished, download: Download = False) -> Response:
-    """Return the letter as text."""
-    write = partial(Result.to_letter, html=False, when=search.day)
-    return await _file(search, "letter.txt", "text/plain", write, download)
+_add_page("report.html", "text/html", "One page to read and print, in one file.", Result.to_html)
+_add_page("letter.html", "text/html", "A plain letter to the person concerned.",
+          partial(Result.to_letter, html=True))  # fmt: skip
+_add_page("letter.txt", "text/plain", "The same letter as text.",
+          partial(Result.to_letter, html=False))  # fmt: skip
 
 
 # Events ----------------------------------------------------------------------------------------
+
+_STREAM = {"description": "Server-sent events", "content": {"text/event-stream": {}}}
 
 
 class EventStream(StreamingResponse):
@@ -309,11 +270,8 @@ class EventStream(StreamingResponse):
             self._leave()
 
 
-@router.get("/searches/{id}/events", operation_id="follow_search",
-            response_class=StreamingResponse, summary="What happens in a search, as it happens",
-            responses={200: {"description": "Server-sent events",
-                             "content": {"text/event-stream": {}}}, **errors(404, 422, 503)},
-            )  # fmt: skip
+@router.get("/searches/{id}/events", response_class=StreamingResponse,
+            responses={200: _STREAM, **errors(404, 422, 503)})  # fmt: skip
 async def follow_search(
     search: Search,
     service: Running,

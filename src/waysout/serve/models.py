@@ -12,6 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
 
+from waysout.domain.budget import Spent
+from waysout.domain.result import Option
+
 LONGEST_TEXT = 1000
 
 
@@ -253,20 +256,6 @@ class BudgetForm(BaseModel):
     oracle_rows_left: int
 
 
-class LedgerForm(BaseModel):
-    """What all parts of a search have spent."""
-
-    llm_calls: int
-    attempts: int
-    tokens_in: int
-    tokens_out: int
-    cached_tokens: int
-    oracle_rows: int
-    setup_rows: int
-    money: float
-    seconds: float
-
-
 class SearchLine(BaseModel):
     """A search in short."""
 
@@ -287,7 +276,7 @@ class SearchForm(SearchLine):
     llm: str | None
     simulated: bool
     budget: BudgetForm
-    ledger: LedgerForm
+    ledger: Spent
     shortlist: list[str]
     sentence: str
     outcome: str | None
@@ -301,24 +290,11 @@ class SearchList(BaseModel):
     searches: list[SearchLine]
 
 
-class OptionForm(BaseModel):
-    """A way out that the model approved: what changes, how far, how likely."""
-
-    row: dict[str, Value]
-    changes: dict[str, list[Value]]
-    probability: float
-    proximity: float
-    sparsity: int
-    key: str
-    reasons: list[str]
-    stable: bool | None
-
-
 class OptionList(BaseModel):
     """A page of options."""
 
     total: int
-    options: list[OptionForm]
+    options: list[Option]
 
 
 class ResultDocument(BaseModel):
@@ -330,7 +306,7 @@ class ResultDocument(BaseModel):
     outcome: str
     reason: str
     query: dict[str, Value]
-    options: list[OptionForm]
-    near_misses: list[OptionForm]
-    ledger: LedgerForm
+    options: list[Option]
+    near_misses: list[Option]
+    ledger: Spent
     settings: dict[str, Any]

@@ -10,15 +10,16 @@ import hashlib
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import PurePath
+from string import Template
 
 from fastapi import APIRouter, Request
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
 from waysout import __version__
 
-_PACKAGE = "waysout.serve"
+_FILES = resources.files(__package__)
+_LOGOUT = '<button id="logout" type="button" class="quiet" hidden>Sign out</button>'
 # The machine's own table of types may differ, and browsers refuse scripts of another type.
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
@@ -38,7 +39,7 @@ def static_files() -> dict[str, StaticFile]:
     Only what is in this table is sent, so a path that leads elsewhere leads nowhere.
     """
     found = {}
-    for entry in (resources.files(_PACKAGE) / "static").iterdir():
+    for entry in (_FILES / "static").iterdir():
         content = entry.read_bytes()
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         found[entry.name] = StaticFile(content, _TYPES[PurePath(entry.name).suffix], tag)
@@ -47,12 +48,8 @@ def static_files() -> dict[str, StaticFile]:
 
 def shell(*, needs_token: bool) -> str:
     """Return the page before anything is in it. It holds no data, so everybody may see it."""
-    environment = Environment(
-        loader=PackageLoader(_PACKAGE), autoescape=True, undefined=StrictUndefined
-    )
-    return environment.get_template("page.html").render(
-        version=__version__, needs_token=needs_token
-    )
+    text = (_FILES / "page.html").read_text("utf-8")
+    return Template(text).substitute(version=__version__, logout=_LOGOUT if needs_token else "")
 
 
 def make_pages(*, needs_token: bool) -> APIRouter:

@@ -67,15 +67,12 @@ class ServiceLimits:
     seconds: float = 600.0
 
     def __post_init__(self) -> None:
-        for name in (limit.name for limit in fields(self)):
-            value, least = getattr(self, name), 0 if name == "calls" else 1
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            # All searches that run at once are kept.
+            least = {"calls": 0, "kept": self.searches}.get(limit.name, 1)
             if not value >= least:
-                raise InputError(f"limits: {name} is at least {least}, not {shown(value)}")
-        if self.kept < self.searches:
-            raise InputError(
-                f"limits: {self.searches} searches may run at once, so at least as many are kept, "
-                f"not {self.kept}"
-            )
+                raise InputError(f"limits: {limit.name} is at least {least}, not {shown(value)}")
 
 
 class SearchListener(Protocol):
