@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from waysout.audit import words
 from waysout.audit.figures import Audit, Group, Section
-from waysout.audit.words import by, percent, sections, source
+from waysout.audit.words import Mark
 from waysout.report.plot import BLUE, RED, plot_style, to_svg
 from waysout.report.words import clean, cut
 
@@ -21,7 +22,8 @@ _LABEL = 32
 def pictures(audit: Audit, levers: int = 5) -> Iterator[tuple[str, bytes]]:
     """Yield each picture with the name of its file; empty ones are left out."""
     taken: set[str] = set()
-    for section in sections(audit):
+    overall = words.charts([audit.everybody])
+    for section in words.sections(audit):
         # File names keep to letters that any disk takes.
         plain = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(section.by)).strip("-").lower()[:60]
         name = stem = f"-by-{plain or 'column'}" if section.by else ""
@@ -29,76 +31,56 @@ def pictures(audit: Audit, levers: int = 5) -> Iterator[tuple[str, bytes]]:
         while name in taken:
             name, number = f"{stem}-{number}", number + 1
         taken.add(name)
-        rejected = [group for group in section.groups if group.share_without]
-        lucky = [group for group in section.groups if group.cost]
+        lucky = [group for group in section.groups if group.with_way_out]
         with plot_style():
-            if rejected:
-                yield f"without{name}.svg", to_svg(_without(audit, section, rejected))
+            for kind, marks in words.charts(section.groups).items():
+                if marks:
+                    figure = _intervals(audit, section, kind, marks, overall[kind])
+                    yield f"{kind}{name}.svg", to_svg(figure)
             if lucky:
-                yield f"cost{name}.svg", to_svg(_cost(audit, section, lucky))
                 yield f"levers{name}.svg", to_svg(_levers(audit, section, lucky, levers))
 
 
-def _panel(
-    audit: Audit, title: str, groups: Sequence[Group], size: Callable[[Group], tuple[int, bool]]
-) -> tuple[Figure, Axes]:
-    """Return an empty panel that names the groups from top to bottom, with their size."""
+def _panel(audit: Audit, title: str, names: Sequence[str]) -> tuple[Figure, Axes]:
+    """Return an empty panel that names the groups from top to bottom."""
     from matplotlib.figure import Figure
 
-    height = 1.5 + 0.3 * len(groups)
+    height = 1.5 + 0.3 * len(names)
     figure = Figure(figsize=(7.2, height), layout="constrained", facecolor="white")
     panel = figure.subplots()
-    told = [cut(clean(text), 90) for text in (title, audit.about.title, source(audit)) if text]
-    figure.suptitle("\n".join(told), fontsize=10)
-    names = []
-    for group in groups:
-        n, few = size(group)
-        names.append(f"{cut(clean(group.name), _LABEL)} (n = {n:,}{', few' if few else ''})")
-    panel.set_yticks(range(len(groups)), names)
-    panel.set_ylim(len(groups) - 0.5, -0.5)
+    told = [title, audit.about.title, words.source(audit)]
+    figure.suptitle("\n".join(cut(clean(text), 90) for text in told if text), fontsize=10)
+    panel.set_yticks(range(len(names)), names)
+    panel.set_ylim(len(names) - 0.5, -0.5)
     return figure, panel
 
 
-def _with_scale(panel: Axes, overall: float | None, text: str) -> None:
-    if overall is not None:
-        panel.axvline(overall, color="0.4", dashes=(4, 3), linewidth=0.9)
+def _label(group: Group, people: int, few: bool) -> str:
+    return f"{cut(clean(group.name), _LABEL)} (n = {people:,}{', few' if few else ''})"
+
+
+def _intervals(
+    audit: Audit, section: Section, kind: str, marks: Sequence[Mark], overall: Sequence[Mark]
+) -> Figure:
+    """Draw a figure of each group between two others; hollow ones have few people."""
+    title, _ = words.tables(section, 0)[kind]
+    figure, panel = _panel(audit, title, [_label(*mark[:3]) for mark in marks])
+    colour = RED if kind == "without" else BLUE
+    for y, (_, _, few, low, middle, high) in enumerate(marks):
+        panel.plot([low, high], [y, y], color=colour, linewidth=1.4)
+        filling = "white" if few else colour
+        panel.plot([middle], [y], "o", color=colour, markerfacecolor=filling)
+    panel.axvline(overall[0][4], color="0.4", dashes=(4, 3), linewidth=0.9)
     panel.set_xlim(left=0)
-    panel.set_xlabel(f"{text}; dashed: everybody")
+    panel.set_xlabel(f"{words.CAPTIONS[kind]} Dashed: everybody.")
     panel.grid(axis="x", alpha=0.25)
-
-
-def _without(audit: Audit, section: Section, groups: Sequence[Group]) -> Figure:
-    title = f"No way out found{by(section)}"
-    figure, panel = _panel(audit, title, groups, lambda g: (g.people, g.few))
-    for y, group in enumerate(groups):
-        if told := group.share_without:
-            panel.plot([100 * told.low, 100 * told.high], [y, y], color=RED, linewidth=1.4)
-            filling = "white" if group.few else RED
-            panel.plot([100 * told.value], [y], "o", color=RED, markerfacecolor=filling)
-    overall = audit.everybody.share_without
-    text = "people rejected without a way out, %, with 95 % intervals"
-    _with_scale(panel, 100 * overall.value if overall else None, text)
-    return figure
-
-
-def _cost(audit: Audit, section: Section, groups: Sequence[Group]) -> Figure:
-    title = f"The cost of a yes{by(section)}"
-    figure, panel = _panel(audit, title, groups, lambda g: (g.with_way_out, g.few_costs))
-    for y, group in enumerate(groups):
-        if told := group.cost:
-            pale = 0.15 if group.few_costs else 0.4
-            panel.barh(y, told.high - told.low, left=told.low, height=0.55, color=BLUE, alpha=pale)
-            panel.plot([told.median] * 2, [y - 0.3, y + 0.3], color=BLUE, linewidth=2)
-    overall = audit.everybody.cost
-    text = "distance of the nearest option: median and quartiles"
-    _with_scale(panel, overall.median if overall else None, text)
     return figure
 
 
 def _levers(audit: Audit, section: Section, groups: Sequence[Group], most: int) -> Figure:
     """Draw groups × the levers that help most overall, darker for more people."""
-    title = f"Levers{by(section)}"
-    figure, panel = _panel(audit, title, groups, lambda g: (g.with_way_out, g.few_costs))
+    labels = [_label(group, group.with_way_out, group.few_costs) for group in groups]
+    figure, panel = _panel(audit, f"Levers{words.by(section)}", labels)
     names = [lever.name for lever in audit.everybody.levers[:most]]
     shares = []
     for group in groups:
@@ -107,8 +89,8 @@ def _levers(audit: Audit, section: Section, groups: Sequence[Group], most: int) 
     panel.imshow(shares, cmap="Greens", vmin=0, vmax=1, aspect="auto")
     for y, row in enumerate(shares):
         for x, share in enumerate(row):
-            colour = "white" if share > 0.6 else "black"
-            panel.text(x, y, percent(share), ha="center", va="center", color=colour, fontsize=8)
+            colour, text = "white" if share > 0.6 else "black", words.percent(share)
+            panel.text(x, y, text, ha="center", va="center", color=colour, fontsize=8)
     panel.set_xticks(range(len(names)), [cut(clean(n), 18) for n in names], rotation=20, ha="right")
     panel.set_xlabel("share of the people with a way out whose nearest option moves it")
     return figure

@@ -7,14 +7,16 @@ cleaned and escaped in a drawing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from html import escape
 from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from waysout.audit import words
 from waysout.audit.figures import Audit, Group, LeverUse, Section
-from waysout.audit.stats import Spread
+from waysout.audit.stats import Interval, Spread
+from waysout.audit.words import Mark
 from waysout.errors import InputError, unknown
 from waysout.report.chart import WIDTH, drawing, label, line
 from waysout.report.html import bullets, section, warning_note, whole_page
@@ -36,12 +38,12 @@ def render(audit: Audit, format: str, levers: int = 5) -> str:
     if format == "csv":
         groups = [("", audit.everybody)]
         groups += [(section.name, group) for section in audit.sections for group in section.groups]
-        rows = [
-            [by, group.name, group.few_costs if name in _OF_THE_LUCKY else group.few, name, *told,
-             words.source(audit)]
-            for by, group in groups
-            for name, *told in _figures(group)
-        ]  # fmt: skip
+        source, rows = words.source(audit), []
+        for by, group in groups:
+            for name, *told in _figures(group):
+                lucky = name in _OF_THE_LUCKY or name.startswith("lever_")
+                few = group.few_costs if lucky else group.few
+                rows.append([by, group.name, few, name, *told, source])
         return csv_text(_TIDY, rows)
     if format == "html":
         return _page(audit, levers)
@@ -67,29 +69,21 @@ def _markdown(audit: Audit, levers: int) -> str:
     return "\n\n".join([*parts, "## To read this", listed]) + "\n"
 
 
-# CSV: a figure, what of (a lever, a rule, an outcome), its value, and the interval or quartiles. --
-
-_OF_THE_LUCKY = (
-    "cost", "cost_difference", "changes", "fewest_changes", "options", "lever_nearest",
-    "lever_alone", "lever_some",
-)  # fmt: skip
-_PLAIN = (
-    "people", "approved", "approval_rate", "with_way_out", "without", "changes", "fewest_changes",
-    "options", "chance", "llm_calls",
-)  # fmt: skip
+_OF_THE_LUCKY = ("cost", "cost_difference", "changes", "fewest_changes", "options")
 
 
 def _figures(group: Group) -> Iterator[tuple[Any, ...]]:
-    for name in _PLAIN:
-        yield name, "", getattr(group, name), None, None
-    for name in ("share_without", "share_difference", "cost_difference", "cost"):
-        told = getattr(group, name)
-        middle = told.median if isinstance(told, Spread) else told and told.value
-        yield name, "", middle, told and told.low, told and told.high
-    counts = (("outcome", group.outcomes), ("why_without", group.why_without),
-              ("binding", group.binding))  # fmt: skip
-    for name, table in counts:
-        yield from ((name, str(of), count, None, None) for of, count in table.items())
+    """Yield each figure, of what (a lever, a rule, an outcome), its value, and its interval."""
+    for field in fields(group):
+        name, told = field.name, getattr(group, field.name)
+        if isinstance(told, (Interval, Spread)):
+            middle = told.median if isinstance(told, Spread) else told.value
+            yield name, "", middle, told.low, told.high
+        elif isinstance(told, Mapping):
+            name = "outcome" if name == "outcomes" else name
+            yield from ((name, str(of), count, None, None) for of, count in told.items())
+        elif name not in ("values", "levers", "few", "few_costs"):
+            yield name, "", told, None, None
     for lever in group.levers:
         for name in ("nearest", "alone", "some"):
             share = getattr(lever, name) / group.with_way_out
@@ -101,43 +95,29 @@ def _figures(group: Group) -> Iterator[tuple[Any, ...]]:
 _LEFT, _RIGHT, _STEP, _TOP, _BOTTOM = 170, 60, 24, 14, 24
 _LABEL = 26  # characters of a name that fit beside a chart
 _RULER = 'style="stroke:var(--soft);stroke-dasharray:4 3"'
-_SHARES = (
-    "People for whom no way out was found, in per cent, with 95 % intervals. Dashed: everybody."
-)
-_COSTS = "The cost of a yes: median and quartiles of the people with a way out. Dashed: everybody."
 _LEVERS = (
     "share of the people with a way out whose nearest option moves it; in small, those for "
     "whom it suffices alone, and those with some option that moves it"
 )
-Mark = tuple[Group, bool, float, float, float]
-"""A group's line in a chart: whether it has few people, and a figure between two others."""
 
 
 def _page(audit: Audit, levers: int) -> str:
-    everybody = audit.everybody
+    overall = words.charts([audit.everybody])
     parts = ["<header>", f"<h1>{esc(words.title(audit))}</h1>"]
     parts += [warning_note(note)] if (note := words.simulated_note(audit)) else []
     parts.append(f'<p class="lead">{esc(words.lead(audit))}</p>')
     told = [text for text in (words.source(audit), words.coverage(audit)) if text]
     parts += [*(f'<p class="soft">{esc(text)}</p>' for text in told), "</header>"]
     for one in words.sections(audit):
-        drawn = dict.fromkeys(("without", "cost"), "")
-        if one.by and (overall := everybody.share_without):
-            shares = [(g, g.few, 100 * s.low, 100 * s.value, 100 * s.high)
-                      for g in one.groups if (s := g.share_without)]  # fmt: skip
-            ruler = 100 * overall.value
-            drawn["without"] = _chart(shares, ruler, _SHARES, "--warn", lambda x: f"{x:.1f}")
-        if one.by and everybody.cost:
-            costs = [(g, g.few_costs, c.low, c.median, c.high)
-                     for g in one.groups if (c := g.cost)]  # fmt: skip
-            drawn["cost"] = _chart(costs, everybody.cost.median, _COSTS, "--yes", words.number)
+        drawn = words.charts(one.groups) if one.by else {}
         made = {}
         for kind, (heading, frame) in words.tables(one, levers).items():
             heads, rows = cells(frame)
             marked = ([esc(cell) for cell in row] for row in rows)
             table = html_table(cut(heading, _LONGEST), list(map(esc, heads)), marked)
-            made[kind] = drawn.get(kind, "") + table
-        made["levers"] = _levers(one, everybody.levers[:levers])
+            chart = _chart(kind, drawn[kind], overall[kind]) if drawn.get(kind) else ""
+            made[kind] = chart + table
+        made["levers"] = _levers(one, audit.everybody.levers[:levers])
         parts.append(section(f"By {esc(one.name)}" if one.by else "Everybody", *made.values()))
     if audit.about.rules:
         rules = bullets(map(esc, audit.about.rules))
@@ -166,11 +146,10 @@ def _levers(one: Section, levers: Sequence[LeverUse]) -> str:
     return html_table(f"Levers{words.by(one)}: {_LEVERS}", heads, rows) if levers else ""
 
 
-def _chart(
-    marks: Sequence[Mark], ruler: float, caption: str, colour: str, write: Callable[[float], str]
-) -> str:
+def _chart(kind: str, marks: Sequence[Mark], overall: Sequence[Mark]) -> str:
     """Draw a line for each group, on one scale from 0; hollow ones have few people."""
-    most = _round_up(max([ruler, *(high for *_, high in marks)]))
+    colour, write = ("--warn", "{:.1f}".format) if kind == "without" else ("--yes", words.number)
+    most = _round_up(max(high for *_, high in (*marks, *overall)))
     bottom = _TOP + _STEP * len(marks)
 
     def across(value: float) -> float:
@@ -180,8 +159,9 @@ def _chart(
     for value in (most * i / 4 for i in range(5)):
         parts.append(line(across(value), across(value), 4, bottom))
         parts.append(label(across(value), bottom + 16, f"{value:g}"))
-    parts.append(line(across(ruler), across(ruler), 4, bottom, _RULER))
-    for i, (group, few, low, middle, high) in enumerate(marks):
+    ruler = across(overall[0][4])
+    parts.append(line(ruler, ruler, 4, bottom, _RULER))
+    for i, (group, _, few, low, middle, high) in enumerate(marks):
         y = _TOP + _STEP * i + _STEP // 2
         name = escape(cut(clean(group.name), _LABEL)) + (" (few)" if few else "")
         look = f'style="stroke:var({colour});stroke-width:1.5"'
@@ -192,7 +172,7 @@ def _chart(
             f'<circle cx="{across(middle):.1f}" cy="{y}" r="4.5" style="{fill}"/>',
             label(WIDTH - 4, y + 4, write(middle), "end"),
         ]
-    return drawing(bottom + _BOTTOM, caption, parts)
+    return drawing(bottom + _BOTTOM, f"{words.CAPTIONS[kind]} Dashed: everybody.", parts)
 
 
 def _round_up(value: float) -> float:

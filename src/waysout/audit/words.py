@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from waysout.audit.figures import FEW, Audit, Group, LeverUse, Section
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOTHING = "–"
+CAPTIONS = {
+    "without": "People for whom no way out was found, in per cent, with 95 % intervals.",
+    "cost": "The cost of a yes: median and quartiles of the people with a way out.",
+}
 _SIMULATED = " (simulated: no language model)"
 _LIMITS = {"llm_calls": "LLM call", "oracle_rows": "oracle row"}
 
@@ -163,6 +167,22 @@ def tables(section: Section, levers: int) -> dict[str, tuple[str, pd.DataFrame]]
     title = f"Levers{by(section)}: share of the people with a way out"
     found["levers"] = title, pd.DataFrame(rows, columns=heads).set_index(section.name)
     return found
+
+
+Mark = tuple[Group, int, bool, float, float, float]
+"""A group's line in a chart: its people, whether they are few, a figure between two others."""
+
+
+def charts(groups: Sequence[Group]) -> dict[str, list[Mark]]:
+    """Return the shares without a way out (in per cent) and the costs, to be drawn."""
+    shares = [(g, s) for g in groups if (s := g.share_without)]
+    costs = [(g, c) for g in groups if (c := g.cost)]
+    return {
+        "without": [
+            (g, g.people, g.few, 100 * s.low, 100 * s.value, 100 * s.high) for g, s in shares
+        ],
+        "cost": [(g, g.with_way_out, g.few_costs, c.low, c.median, c.high) for g, c in costs],
+    }
 
 
 def lever_shares(group: Group, lever: LeverUse) -> list[str]:

@@ -32,8 +32,7 @@ _WHY = {
     503: "Something that is needed is missing or busy",
 }
 
-# Operations are named like their functions.
-router = APIRouter(prefix="/api", generate_unique_id_function=lambda route: route.name)
+router = APIRouter(prefix="/api")
 Id = Annotated[str, Path(max_length=100)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from pydantic import Field
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from waysout import __version__
 from waysout.serve import api
@@ -24,9 +24,6 @@ from waysout.serve.tokens import LONGEST, Gate
 _LOGIN_ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"model": ErrorDocument, "description": "This is not the token"},
     422: {"model": ErrorDocument, "description": "The body holds no token"},
-}
-_METRICS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Prometheus' text format", "content": {"text/plain": {}}}
 }
 
 
@@ -61,6 +58,7 @@ def create_app(
         redoc_url=None,
         # A redirect would repeat the Host that was sent.
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
     app.state.service = service
@@ -68,9 +66,9 @@ def create_app(
     for router in (api.router, make_login(gate), make_pages(needs_token=gate is not None)):
         app.include_router(router)
 
-    @app.get("/metrics", response_class=Response, responses=_METRICS, operation_id="metrics",
-             summary="Counts of requests and searches, for Prometheus")  # fmt: skip
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def show_metrics() -> Response:
+        """Counts of requests and searches, in Prometheus' text format."""
         return Response(counts.text(), media_type=CONTENT_TYPE)
 
     return Counting(Guard(app, hosts, gate, service.limits.body), counts)
@@ -83,9 +81,9 @@ def make_login(gate: Gate | None) -> APIRouter:
     """
     router = APIRouter(prefix="/api")
 
-    @router.post("/login", status_code=204, operation_id="login", responses=_LOGIN_ERRORS,
-                 summary="Trade the token for a cookie")  # fmt: skip
+    @router.post("/login", status_code=204, responses=_LOGIN_ERRORS)
     async def login(request: Request, login: Login) -> Response:
+        """Trade the token for a cookie."""
         answer = Response(status_code=204)
         if gate is not None and not gate.is_token(login.token):
             return error_answer("WrongToken", "this is not the token", USAGE, 401)
@@ -97,8 +95,9 @@ def make_login(gate: Gate | None) -> APIRouter:
             )
         return answer
 
-    @router.post("/logout", status_code=204, operation_id="logout", summary="End the cookie")
+    @router.post("/logout", status_code=204)
     async def logout(request: Request) -> Response:
+        """End the cookie."""
         answer = Response(status_code=204)
         if gate is not None:
             gate.logout(Head(request.scope).cookies(gate.cookie))

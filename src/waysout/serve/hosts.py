@@ -16,6 +16,8 @@ _PLACE = re.compile(
 _ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<place>[^/]+)")
 # A server bound to all addresses is reached from this machine by these.
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+# Only names that are surely ours: beside 127.0.0.1, another process may hold the port at [::1].
+_ALSO = {"localhost": "127.0.0.1", "127.0.0.1": "localhost", "::1": "localhost"}
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,7 @@ class Hosts:
         in front of us has one of them.
         """
         host = _ANY.get(host, host)
-        # Only names that are surely ours: at [::1] another process may hold the same port.
-        names = {_written(host)}
-        if host == "localhost":
-            names.add("127.0.0.1")
-        elif host in ("127.0.0.1", "::1"):
-            names.add("localhost")
-        places = {(name, port) for name in names}
+        places = {(name, port) for name in (_written(host), _ALSO.get(host, _written(host)))}
         for text in also:
             found = _read(text.strip())
             if found is None:
@@ -74,8 +70,7 @@ class Hosts:
         place = _read(found["place"]) if found else None
         if found is None or place is None:
             return False
-        name, port = place
-        return (name, port or _DEFAULT_PORTS[found["scheme"]]) in self.places
+        return (place[0], place[1] or _DEFAULT_PORTS[found["scheme"]]) in self.places
 
 
 def is_loopback(host: str) -> bool:
