@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -125,8 +125,7 @@ class Audit:
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         told = {"waysout_audit": VERSION, **asdict(self), "simulated": self.about.simulated}
-        plained: dict[str, Any] = plain(told)
-        return plained
+        return cast(dict[str, Any], plain(told))
 
 
 def audit(folder: str | Path, by: Sequence[str] = ()) -> Audit:

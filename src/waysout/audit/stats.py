@@ -58,11 +58,9 @@ def share_difference(count: int, of: int, others: int, of_others: int) -> Interv
     if a is None or b is None:
         return None
     value = a.value - b.value
-    return Interval(
-        value,
-        value - sqrt((a.value - a.low) ** 2 + (b.high - b.value) ** 2),
-        value + sqrt((a.high - a.value) ** 2 + (b.value - b.low) ** 2),
-    )
+    below = sqrt((a.value - a.low) ** 2 + (b.high - b.value) ** 2)
+    above = sqrt((a.high - a.value) ** 2 + (b.value - b.low) ** 2)
+    return Interval(value, value - below, value + above)
 
 
 def spread(numbers: Numbers) -> Spread | None:

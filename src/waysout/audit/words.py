@@ -47,13 +47,9 @@ def lead(audit: Audit) -> str:
 
 def source(audit: Audit) -> str:
     """Describe what was searched with, without the address of a server."""
-    about = audit.about
+    about, budget = audit.about, audit.about.budget
     llm = about.llm.partition("@")[0] + (_SIMULATED if about.simulated else "")
-    limits = [
-        counted(int(about.budget[name]), what)
-        for name, what in _LIMITS.items()
-        if name in about.budget
-    ]
+    limits = [counted(int(budget[name]), what) for name, what in _LIMITS.items() if name in budget]
     told = [
         f"method {about.method}" if about.method else "",
         f"LLM {llm}" if llm else "",

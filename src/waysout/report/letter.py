@@ -53,10 +53,9 @@ def letter_text(result: ResultData, *, when: date | None = None, n: int = 3) -> 
     written = []
     for kind, texts in _blocks(_Facts(result, when, n, _short), str):
         first = texts[0] if texts else ""
-        if kind == "subject":
-            written.append(f"{first.upper()}\n{'=' * len(first)}")
-        elif kind == "heading":
-            written.append(f"{first}\n{'-' * len(first)}")
+        if kind in ("subject", "heading"):
+            said, mark = (first.upper(), "=") if kind == "subject" else (first, "-")
+            written.append(f"{said}\n{mark * len(said)}")
         elif kind == "text":
             written.append(_wrapped(first, "  "))
         else:

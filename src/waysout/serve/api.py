@@ -24,6 +24,7 @@ SILENCE = 15.0  # seconds, after which a stream shows that it is alive
 _MOST_DIFFERENT = 50
 _WHY = {
     400: "The body cannot be read",
+    401: "This is not the token",
     404: "Not found",
     409: "Not possible in the search's present state",
     422: "Something in the request is wrong; the message says what",
@@ -206,8 +207,8 @@ async def download_result(search: Finished, download: Download = False) -> Respo
 
 def file_docs(kind: str, *statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the documentation of a route that answers with a file."""
-    content = {"description": "A file", "content": {kind: {"schema": {"type": "string"}}}}
-    return {200: content, **errors(*statuses)}
+    schema = {kind: {"schema": {"type": "string"}}}
+    return {200: {"description": "A file", "content": schema}, **errors(*statuses)}
 
 
 async def write_file(
@@ -246,6 +247,7 @@ _add_page("letter.txt", "text/plain", "The same letter as text.",
 
 # Events ----------------------------------------------------------------------------------------
 
+_EVENT = b"id: %d\nevent: %s\ndata: %s\n\n"
 _STREAM = {"description": "Server-sent events", "content": {"text/event-stream": {}}}
 
 
@@ -291,9 +293,5 @@ async def event_stream(
     """Yield the events of a search as they go over the wire."""
     yield b": the events of a search\n\n"  # at once, so that the client knows it is connected
     async for events in search.log.follow(after, silence):
-        lines = (
-            b"id: %d\nevent: %s\ndata: %s\n\n"
-            % (event.id, event.kind.encode(), document(event.data))
-            for event in events
-        )
+        lines = [_EVENT % (e.id, e.kind.encode(), document(e.data)) for e in events]
         yield b"".join(lines) or b": still here\n\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 from starlette.responses import PlainTextResponse, Response
 
@@ -15,16 +15,11 @@ from waysout.serve import api
 from waysout.serve.errors import USAGE, error_answer, install_errors
 from waysout.serve.guard import App, Guard, Head
 from waysout.serve.hosts import Hosts
-from waysout.serve.metrics import CONTENT_TYPE, Counting, Metrics
-from waysout.serve.models import ErrorDocument, Given
+from waysout.serve.metrics import Counting, Metrics
+from waysout.serve.models import Given
 from waysout.serve.pages import make_pages
 from waysout.serve.service import Service
 from waysout.serve.tokens import LONGEST, Gate
-
-_LOGIN_ERRORS: dict[int | str, dict[str, Any]] = {
-    401: {"model": ErrorDocument, "description": "This is not the token"},
-    422: {"model": ErrorDocument, "description": "The body holds no token"},
-}
 
 
 class Login(Given):
@@ -69,7 +64,7 @@ def create_app(
     @app.get("/metrics", response_class=PlainTextResponse)
     async def show_metrics() -> Response:
         """Counts of requests and searches, in Prometheus' text format."""
-        return Response(counts.text(), media_type=CONTENT_TYPE)
+        return Response(counts.text(), media_type=CONTENT_TYPE_LATEST)
 
     return Counting(Guard(app, hosts, gate, service.limits.body), counts)
 
@@ -81,7 +76,7 @@ def make_login(gate: Gate | None) -> APIRouter:
     """
     router = APIRouter(prefix="/api")
 
-    @router.post("/login", status_code=204, responses=_LOGIN_ERRORS)
+    @router.post("/login", status_code=204, responses=api.errors(401, 422))
     async def login(request: Request, login: Login) -> Response:
         """Trade the token for a cookie."""
         answer = Response(status_code=204)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -118,8 +117,8 @@ def lock_rules(problem: Problem, query: Row, locks: Locks) -> list[Rule]:
         rules.append(Range(feature=name, min=ends.min, max=ends.max, why=WHY))
     for name, values in locks.choices.items():
         feature, now = known(name)
-        stay: Sequence[Value] = [] if now is None else [now]
-        rules.append(Allowed(feature=feature.name, values=[*values, *stay], why=WHY))
+        admitted = [*values, *([] if now is None else [now])]
+        rules.append(Allowed(feature=feature.name, values=admitted, why=WHY))
     for changes in locks.excluded:
         conditions = {name: _as_far(*known(name), pair[1]) for name, pair in changes.items()}
         rules.append(Exclude(values=conditions, why=WHY))

@@ -42,7 +42,6 @@ _ALWAYS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-_WEBSOCKET_POLICY_VIOLATION = 1008
 
 
 class TurnedAway(Exception):
@@ -75,7 +74,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] != "http":
-            await send({"type": "websocket.close", "code": _WEBSOCKET_POLICY_VIOLATION})
+            await send({"type": "websocket.close", "code": 1008})  # policy violation
         else:
             head, send = Head(scope), _with_headers(scope["path"], send)
             try:

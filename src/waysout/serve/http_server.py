@@ -35,7 +35,6 @@ MOST_CONNECTIONS = 512
 
 def open_socket(host: str, port: int, *, token: bool) -> socket.socket:
     """Open a port, before anything is loaded. Without a token, only on this machine's loopback."""
-    opened = None
     if token or is_loopback(host):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:

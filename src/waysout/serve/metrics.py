@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from waysout.domain.budget import Spent
 from waysout.domain.result import OutcomeKind
@@ -18,7 +17,6 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _OUTCOMES = frozenset(map(str, OutcomeKind))
 _OTHER, _UNMATCHED = "other", "unmatched"
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-CONTENT_TYPE: str = CONTENT_TYPE_LATEST
 
 
 class Metrics:

@@ -15,22 +15,17 @@ from pydantic_core import PydanticCustomError
 from waysout.domain.budget import Spent
 from waysout.domain.result import Option
 
-LONGEST_TEXT = 1000
-
 
 def read_value(raw: Any, read: Callable[[Any], Any]) -> Any:
     """Read a value of a row, with one error message instead of one for each type."""
     try:
         return read(raw)
     except ValidationError:
-        raise PydanticCustomError(
-            "value",
-            "a value is a finite number, true, false, null or a text of at most {most} characters",
-            {"most": LONGEST_TEXT},
-        ) from None
+        said = "a value is a finite number, true, false, null or a text of at most 1000 characters"
+        raise PydanticCustomError("value", said) from None
 
 
-Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+Text = Annotated[str, Field(max_length=1000)]
 Value = Annotated[bool | int | float | Text | None, WrapValidator(read_value)]
 Values = Annotated[list[Value], Field(max_length=10_000)]
 Pair = Annotated[list[Value], Field(min_length=2, max_length=2)]

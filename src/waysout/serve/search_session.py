@@ -38,7 +38,6 @@ from waysout.serve.models import Locks, SearchRequest
 from waysout.serve.problems import ServedProblem
 from waysout.store import new_run_path, runs_dir
 
-_STOPPED = "stopped by request"
 _MOST_OF_A_NAME = 40
 # Seconds for a part to end after a stop; then it is given up, because a model may hang in its
 # thread.
@@ -257,7 +256,7 @@ class SearchSession:
         self._task = asyncio.create_task(self._run(self._stop))
         return self._task
 
-    def stop(self, reason: str = _STOPPED) -> None:
+    def stop(self, reason: str = "stopped by request") -> None:
         """End the part that runs, if one does, with what it has found."""
         if self.running and self._task is not None:
             self._stop(reason)

@@ -283,12 +283,10 @@ class Service:
             value = made.settings()[setting]
             if hints[setting] is str and setting not in _OPEN_TEXTS:
                 raise InputError(f"{name}: {setting} cannot be set by a request")
-            if isinstance(value, (int, float)):
-                most = max(_LEAST_CEILING, _MOST_TIMES * usual[setting])
-                if abs(value) > most:
-                    raise InputError(
-                        f"{name}: {setting} is at most {most:g} here, not {shown(value)}"
-                    )
+            is_number = isinstance(value, (int, float))
+            most = max(_LEAST_CEILING, _MOST_TIMES * usual[setting]) if is_number else 0
+            if is_number and abs(value) > most:
+                raise InputError(f"{name}: {setting} is at most {most:g} here, not {shown(value)}")
         if made.needs_llm and made.needs_calls and self._llm is None:
             raise InputError(f"the method {name!r} asks an LLM, and this service has none")
         if served is None:

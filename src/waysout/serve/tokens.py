@@ -16,7 +16,7 @@ SHORTEST, LONGEST = 16, 512
 # Browsers that are logged in at once; the oldest makes room.
 MOST_SESSIONS = 1000
 # The characters of one word in a header.
-_TOKEN = re.compile(r"[\x21-\x7e]+")
+_TOKEN = re.compile(rf"[\x21-\x7e]{{{SHORTEST},{LONGEST}}}")
 
 
 def read_token(environ: Mapping[str, str], file: Path | None = None) -> str | None:
@@ -40,13 +40,12 @@ def read_token(environ: Mapping[str, str], file: Path | None = None) -> str | No
     elif not text:
         return None
     token = (text or "").strip()
-    if not SHORTEST <= len(token) <= LONGEST:
-        raise InputError(
-            f"{where} holds a token of {len(token)} characters; it needs {SHORTEST} to {LONGEST}, "
-            "as from: python -c 'import secrets; print(secrets.token_urlsafe())'"
-        )
     if not _TOKEN.fullmatch(token):
-        raise InputError(f"the token in {where} may hold ASCII letters, digits and signs only")
+        raise InputError(
+            f"{where} holds a token of {len(token)} characters; it needs {SHORTEST} to {LONGEST} "
+            "ASCII letters, digits and signs, as from: "
+            "python -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
     return token
 
 
