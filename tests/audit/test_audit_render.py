@@ -88,14 +88,14 @@ def test_the_lead_says_who_has_none(tmp_path: Path) -> None:
 def test_the_notes_say_what_the_figures_are_not(tmp_path: Path) -> None:
     told = " ".join(notes(made(tmp_path)))
     assert "does not mean that there is none" in told
-    assert "not adjusted for many comparisons: of the 4 told here" in told
+    assert "not adjusted for many comparisons: of the 4 reported here" in told
     assert "1 person whose search failed: left out of every figure" in told
     assert "few: fewer than 30" in told
     assert "cover" not in told
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"), [(None, "those of the 2 parts that are done by now"), (82, "limited")]
+    ("limit", "said"), [(None, "those of the 2 parts that are done so far"), (82, "limited")]
 )
 def test_figures_that_do_not_cover_the_input_say_so(
     tmp_path: Path, limit: int | None, said: str

@@ -73,8 +73,8 @@ def test_a_letter_says_it_once(result: ResultData, n: int) -> None:
 def test_a_letter_says_what_it_promises_and_what_not() -> None:
     text = told(TOLD)
     for said in ("What this letter promises", "What it does not promise", "not causes",
-                 "Nobody has checked", "binds nobody", "If none of this is possible for you",
-                 "Ask for a person to look at your case."):  # fmt: skip
+                 "Nobody has checked", "does not bind those who decide",
+                 "If none of this is possible for you", "Ask for a person to look at your case."):  # fmt: skip
         assert said in text
     for nothing in (MISSED, STUCK, APPROVED, BROKEN):
         assert "What this letter promises" not in told(nothing)
@@ -150,7 +150,7 @@ def test_very_many_values_are_cut() -> None:
 
 
 def test_a_decision_that_is_not_known_is_not_made_up() -> None:
-    assert "What it says is not on file." in told(BROKEN)
+    assert "Its answer is not on file." in told(BROKEN)
     assert "rejected" not in told(BROKEN)
     known = replace(BROKEN, settings={"query_approved": False})
     assert "it says: rejected." in told(known)

@@ -167,7 +167,7 @@ def test_a_yes_and_an_obstacle_are_told() -> None:
     stuck = seen(STUCK).text
     assert "the model says: rejected" in stuck
     assert stuck.count("immutable: ") == len(QUERY)
-    assert "the model was not heard" in seen(BROKEN).text
+    assert "the model has given no answer" in seen(BROKEN).text
 
 
 def test_simulated_proposals_are_said_so_on_top() -> None:
@@ -219,4 +219,4 @@ def test_an_option_that_wavers_is_listed_last() -> None:
 def test_a_stop_does_not_hide_what_was_decided() -> None:
     stopped = replace(FOUND, outcome=Outcome(OutcomeKind.INTERRUPTED, "x"))
     assert "says: refused" in seen(stopped).text
-    assert "was not heard" in seen(replace(stopped, options=())).text
+    assert "has given no answer" in seen(replace(stopped, options=())).text

@@ -77,7 +77,7 @@ def coverage(audit: Audit) -> str:
     told = f"These figures cover {audit.rows:,} of the {rows:,} rows of the input"
     if limit is not None and audit.rows >= limit:
         return f"{told}: the batch was limited to the first of them."
-    return f"{told}: those of the {counted(audit.parts, 'part')} that are done by now."
+    return f"{told}: those of the {counted(audit.parts, 'part')} that are done so far."
 
 
 def notes(audit: Audit) -> Iterator[str]:
@@ -90,8 +90,8 @@ def notes(audit: Audit) -> Iterator[str]:
         if n := audit.everybody.outcomes.get(kind, 0):
             yield f"{_people(n)} whose search {how}: left out of every figure."
     yield (
-        "This tells what this search found, with these rules and this budget. That no way out was "
-        "found does not mean that there is none, except where the rules leave none."
+        "These figures describe what this search found, with these rules and this budget. That no "
+        "way out was found does not mean that there is none, except where the rules leave none."
     )
     yield (
         "By the rules: they leave no way out. Budget: none was found before it was spent. Tried "
@@ -121,8 +121,8 @@ def notes(audit: Audit) -> Iterator[str]:
     )
     yield (
         "Intervals are not adjusted for many comparisons: of the "
-        f"{audit.comparisons:,} told here, about one in twenty would leave out 0 by chance alone "
-        "if no group differed. A difference is no proof of unfairness, and none is no proof of "
+        f"{audit.comparisons:,} reported here, about one in twenty would leave out 0 by chance "
+        "alone if no group differed. A difference is no proof of unfairness, and none is no proof of "
         "fairness."
     )
     if any(group.few or group.few_costs for s in audit.sections for group in s.groups):

@@ -169,7 +169,7 @@ def _asked(result: ResultData, when: date | None) -> str:
     model = f"the model {esc(told['oracle'])}" if told.get("oracle") else "the model"
     chance = f" (chance {escape(standing(result))})" if standing(result) else ""
     stands = f"says: <strong>{esc(decision(result))}</strong>{chance}"
-    said = [f"As things stand, {model} {stands if decision(result) else 'was not heard'}."]
+    said = [f"As things stand, {model} {stands if decision(result) else 'has given no answer'}."]
     said.append(f"What was asked for: {esc(goal_text(told.get('goal')))}.")
     if when is not None:
         said.append(f"Asked on {date_text(when)}.")
@@ -254,13 +254,13 @@ def _promises(result: ResultData, when: date | None) -> str:
     ]
     not_promised = [
         "These are the answers of a model, not causes. It goes by what went together in past data, "
-        "and correlation is not causation: that a change turns the answer does not mean that it "
-        "changes anything else.",
+        "and correlation is not causation: a change that turns the answer need not change "
+        "anything else.",
         "Nobody has checked that a change is possible, affordable or wise for this person.",
         "In life, values that were held as they are may move when another one does. The answer "
-        "could then be another.",
-        f"The model, or the rules, may change. This is what the model answered {asked}; it binds "
-        "nobody who decides.",
+        "could then be different.",
+        f"The model, or the rules, may change. This is what the model answered {asked}; it does "
+        "not bind those who decide.",
         "There may be ways out that the search did not find.",
     ]
     if any(reason_text(option.reasons) for option in result.options):

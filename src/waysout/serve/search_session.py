@@ -283,7 +283,7 @@ class SearchSession:
         except asyncio.CancelledError:
             kind, failure = OutcomeKind.INTERRUPTED, stop.reason
         except WaysoutError as error:
-            # The folder of the runs is of no concern to whoever reads this.
+            # The folder of the runs is of no concern to the client.
             failure = str(error).replace(f"{runs_dir()}{os.sep}", "")
         except Exception as error:
             _log.exception("a search ended unexpectedly")
