@@ -74,7 +74,8 @@ def test_a_letter_says_what_it_promises_and_what_not() -> None:
     text = told(TOLD)
     for said in ("What this letter promises", "What it does not promise", "not causes",
                  "Nobody has checked", "does not bind those who decide",
-                 "If none of this is possible for you", "Ask for a person to look at your case."):  # fmt: skip
+                 "If none of this is possible for you",
+                 "Ask for a person to look at your case."):  # fmt: skip
         assert said in text
     for nothing in (MISSED, STUCK, APPROVED, BROKEN):
         assert "What this letter promises" not in told(nothing)

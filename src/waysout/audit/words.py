@@ -122,8 +122,8 @@ def notes(audit: Audit) -> Iterator[str]:
     yield (
         "Intervals are not adjusted for many comparisons: of the "
         f"{audit.comparisons:,} reported here, about one in twenty would leave out 0 by chance "
-        "alone if no group differed. A difference is no proof of unfairness, and none is no proof of "
-        "fairness."
+        "alone if no group differed. A difference is no proof of unfairness, and none is no proof "
+        "of fairness."
     )
     if any(group.few or group.few_costs for s in audit.sections for group in s.groups):
         yield f"few: fewer than {FEW} people; such figures say little."
