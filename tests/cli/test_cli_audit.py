@@ -80,7 +80,7 @@ def test_the_folder_of_a_batch_holds_parts_alone(batch: Path) -> None:
     for words in (["--out", "results/a.html"], ["--plots", "./results"]):
         error = audit(*words).exception
         assert isinstance(error, InputError)
-        assert "holds parts alone" in str(error)
+        assert "may hold only parts" in str(error)
     assert sorted(batch.iterdir()) == before
 
 

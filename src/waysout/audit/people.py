@@ -82,7 +82,7 @@ class About:
 
     @classmethod
     def read(cls, folder: Path) -> About:
-        """Read the manifest of a batch; one that cannot be read tells nothing."""
+        """Read the manifest of a batch; if it cannot be read, nothing is known."""
         try:
             notes = json.loads((folder / "_manifest.json").read_text("utf-8"))
             problem, budget = notes["problem"], notes.get("plan", {}).get("budget", {})

@@ -36,21 +36,21 @@ def audit(
         ),
     ] = None,
     levers: Annotated[
-        int, typer.Option(help="Levers to show of each group; CSV and JSON have all.", min=1)
+        int, typer.Option(help="Levers to show for each group; CSV and JSON have all.", min=1)
     ] = 5,
     format: Annotated[
-        FORMATS | None, typer.Option(help="What to write; the default: as --out ends, else text.")
+        FORMATS | None, typer.Option(help="The format; by default that of --out's suffix, or text.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The file to write it to.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write to.")] = None,
     plots: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A folder for pictures (SVG).")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Tell who has no way out, what a yes typically costs, and which levers help most.
+    """Report who has no way out, what a yes typically costs, and which levers help most.
 
-    Works on any batch, also while it runs; asks no model and no LLM. It tells what that search
-    found: that no way out was found does not mean that there is none.
+    It works on any batch, even while it runs, and asks neither the model nor an LLM. The figures
+    describe what that search found: if it found no way out, there may still be one.
 
     Try: waysout audit results --by sex --by age --out audit.html
     """
@@ -61,7 +61,9 @@ def audit(
     for option, folder in (("--out", out and out.parent), ("--plots", plots)):
         # Other files beside the parts would keep the folder from reading as a data set.
         if folder is not None and folder.resolve() == results.resolve():
-            raise InputError(f"{option} lies in {results}, which holds parts alone: give another")
+            raise InputError(
+                f"{option} is inside {results}, which may hold only parts: choose another folder"
+            )
     if json and format not in (None, "json"):
         raise InputError(f"--json and --format {format} are two formats: give one")
     chosen = "json" if json else format
