@@ -161,8 +161,9 @@ def tables(section: Section, levers: int) -> dict[str, tuple[str, pd.DataFrame]]
     ]
     heads = [section.name, "lever", "in the nearest", "alone", "in some option"]
     title = f"Levers{by(section)}: share of the people with a way out"
-    found["levers"] = title, pd.DataFrame(rows, columns=heads).set_index(section.name)
-    return found
+    table = pd.DataFrame(rows, columns=heads).set_index(section.name)
+    search = found.pop("search")
+    return {**found, "levers": (title, table), "search": search}
 
 
 Mark = tuple[Group, int, bool, float, float, float]

@@ -90,8 +90,8 @@ def excerpt(result: ResultData, n: int = 5) -> str:
     lines, note = [esc(sentence(result, wording.lines))], simulated_note(result)
     lines += [f"<strong>{esc(note)}</strong>"] if note else []
     table = _table("Ways out to read first", shown, wording) if shown else ""
-    for cell in ("<td", "<th "):
-        table = table.replace(cell, f'{cell} style="{_CELL}"')
+    for tag, look in (("<td", _CELL), ("<th ", _CELL), ("<ul", "margin:0;padding-left:1.2em")):
+        table = table.replace(tag, f'{tag} style="{look}"')
     more = len(result.options) - len(shown)
     rest = f"<p>… and {more:,} more: <code>to_frame()</code></p>" if more else ""
     told = "".join(f"<p>{line}</p>" for line in lines)

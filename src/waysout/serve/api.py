@@ -21,7 +21,6 @@ from waysout.serve.search_session import SearchSession
 from waysout.serve.service import Service
 
 SILENCE = 15.0  # seconds, after which a stream shows that it is alive
-_MOST_DIFFERENT = 50
 _WHY = {
     400: "The body cannot be read",
     401: "This is not the token",
@@ -177,7 +176,7 @@ async def sorted_options(search: SearchSession, sort: Sort) -> Sequence[Option]:
         return sorted(options, key=lambda o: (o.stable is False, -o.probability))
     if sort == "found":
         return options
-    first = await search.shortlist.most_different(_MOST_DIFFERENT)
+    first = await search.shortlist.most_different(50)
     picked = {option.key for option in first}
     return [*first, *easiest_first(o for o in options if o.key not in picked)]
 
