@@ -27,7 +27,7 @@ from waysout.run.context import RunContext
 from waysout.run.many import one, read_row
 from waysout.run.options import make_plan
 from waysout.run.plan import check_same_run, manifest
-from waysout.store import PartStores, Store
+from waysout.store import Store
 from waysout.store.lock import is_locked
 from waysout.store.tables import remove
 
@@ -80,7 +80,6 @@ class Worker:
         self.problem = _remembering(job.make())
         self._own = _connected(job) if backend is None and self.plan.asks_llm else None
         self._backend = backend or self._own
-        self._stores = PartStores()
         self._trees = asyncio.Semaphore(job.trees)
         self._parts: dict[int, _Part] = {}
         self.plan.method.prepare()
@@ -98,7 +97,6 @@ class Worker:
             caller=caller,
             known=self.job.known,
             memory=self.job.memory,
-            store=self._stores,
             in_flight=self.job.trees,
             steady=self.job.steady,
             isolate=True,
@@ -153,13 +151,11 @@ class Worker:
         with self._store(store_path(self.job.out, task.part), len(task)) as store:
             rows = PartRows(self.problem.schema, self.job.columns)
             part = _Part(task, store, rows, on_file=store.summary().finished)
-            self._stores.attach(store, part.indices)
             self._parts[task.part] = part
             try:
                 yield part
             finally:
                 del self._parts[task.part]
-                self._stores.detach(part.indices)
 
     def _store(self, path: Path, people: int) -> Store:
         described = manifest(self.problem, self.plan, self.context.llm)
@@ -200,7 +196,7 @@ class Worker:
                 result = (
                     None
                     if self.context.stopped
-                    else await one(self.context, index, part.raw(index))
+                    else await one(self.context, index, part.raw(index), part.store)
                 )
             except Exception as error:  # a store that cannot be written, or is another's
                 self.context.fail(error)

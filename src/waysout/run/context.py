@@ -27,7 +27,7 @@ from waysout.prompts.render import Topic
 from waysout.run.batcher import OracleBatcher
 from waysout.run.plan import Plan, describe, wording
 from waysout.run.progress import OnProgress
-from waysout.store import PartStores, Store
+from waysout.store import Store
 
 # Rows come back within one search and among people who are alike; more would fill the memory.
 REMEMBERED_ROWS = 100_000
@@ -45,7 +45,7 @@ class RunContext:
         caller: Caller | None = None,
         known: Known | None = None,
         memory: Memory | None = None,
-        store: Store | PartStores | None = None,
+        store: Store | None = None,
         in_flight: int | None = None,
         progress: OnProgress | None = None,
         steady: bool | None = None,
@@ -138,11 +138,6 @@ class RunContext:
             if self.memory is not None:
                 self.memory.steady = report.stable
             return report.rows_asked
-
-    def note_probe(self, index: int, rows: int) -> None:
-        """Put on file who has paid for trying the oracle."""
-        if self.store and rows:
-            self.store.event(PROBED, {"rows": rows, "stable": self.steady}, index)
 
     async def call(self, request: Request, ledger: Ledger) -> Reply:
         """Ask the LLM."""

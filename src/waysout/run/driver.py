@@ -26,13 +26,13 @@ from waysout.errors import (
 )
 from waysout.oracles.probe import SAME
 from waysout.report.result import Result
-from waysout.run.context import RunContext
+from waysout.run.context import PROBED, RunContext
 from waysout.run.progress import Progress, Tried
 from waysout.run.recall import REMEMBERED, known_before, spent_before
 from waysout.search.archive import Archive
 from waysout.search.base import Ending, Search
 from waysout.search.work import Answer, Evaluate, Propose, Work
-from waysout.store import check_same
+from waysout.store import Store, check_same
 
 _UNFINISHED = (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
 
@@ -46,15 +46,20 @@ class SearchDriver:
         index: int,
         query: Row,
         *,
+        store: Store | None = None,
         scored: Answers | None = None,
         probe_rows: int = 0,
     ) -> None:
-        """Begin, from where time counts; ``scored`` is what is on file of the query itself."""
+        """Begin, from where time counts.
+
+        ``store`` records this person; ``scored`` is what is on file of the query itself.
+        """
         self.context = context
+        self.store = store
         self.index = index
         self.query = query
         price = context.caller.price if context.caller else None
-        before = spent_before(context.store, index, price) if context.store else Spent()
+        before = spent_before(store, index, price) if store else Spent()
         paid = replace(before, setup_rows=before.setup_rows + probe_rows)
         self.ledger = Ledger(context.plan.budget, paid)
         self._scored = scored
@@ -129,10 +134,11 @@ class SearchDriver:
         self.ledger.take_setup_rows(1)
         async with self._in_time():
             answers = await self.context.batcher.ask([self.query])
-        store = self.context.store
-        if store:
-            store.record_setup(self.index, "query", [self.query], answers, self.ledger.spent)
-            self.context.note_probe(self.index, self._probe_rows)
+        if self.store:
+            self.store.record_setup(self.index, "query", [self.query], answers, self.ledger.spent)
+            if self._probe_rows:
+                probed = {"rows": self._probe_rows, "stable": self.context.steady}
+                self.store.event(PROBED, probed, self.index)
         return answers
 
     async def _check_model(self, on_file: Answers) -> None:
@@ -166,14 +172,14 @@ class SearchDriver:
     def _past(self) -> Past | None:
         """Return what was known when the search began: by the run on file, else by memory."""
         context = self.context
-        if context.store and self._scored is not None:
-            before = known_before(context.store, context.problem, self.index)
+        if self.store and self._scored is not None:
+            before = known_before(self.store, context.problem, self.index)
             if before and self._memory is not None:
                 self._memory.add(before)
             return before
         past = self._memory.copy() if self._memory else None
-        if context.store and past:
-            context.store.event(REMEMBERED, past.as_dict(), self.index)
+        if self.store and past:
+            self.store.event(REMEMBERED, past.as_dict(), self.index)
         return past
 
     # The loop ----------------------------------------------------------------------------------
@@ -227,10 +233,10 @@ class SearchDriver:
 
     async def _replay(self, search: Search) -> list[Work]:
         """Tell the search what is on file; return what was asked and not answered then."""
-        if self.context.store is None:
+        if self.store is None:
             return []
         waiting: dict[int, Work] = {}
-        for recorded in self.context.store.answers(self.index):
+        for recorded in self.store.answers(self.index):
             while search.asked < recorded.asked:
                 if (work := await self._think(search)) is not None:
                     waiting[work.id] = work
@@ -292,10 +298,9 @@ class SearchDriver:
 
     def _tell(self, search: Search, work: Work, answer: Answer) -> None:
         """Take an answer in; it is on file before anything follows from it."""
-        store = self.context.store
-        if store:
+        if self.store:
             spent, model = self.ledger.spent, self.context.llm or ""
-            store.record(self.index, search.asked, work, answer, spent, model=model)
+            self.store.record(self.index, search.asked, work, answer, spent, model=model)
         origin = search.origin(work)
         search.tell(work, answer)
         self._note(search)
@@ -304,9 +309,8 @@ class SearchDriver:
 
     def _note(self, search: Search) -> None:
         """File new options; after a kill all of them again, since the last may not be there."""
-        store = self.context.store
-        if store and len(search.archive) > self._filed:
-            store.options_found(self.index, search.archive.options(self._filed))
+        if self.store and len(search.archive) > self._filed:
+            self.store.options_found(self.index, search.archive.options(self._filed))
             self._filed = len(search.archive)
 
     def _remember(self, search: Search, work: Work, answer: Answer) -> None:
@@ -406,8 +410,8 @@ class SearchDriver:
             settings=self.settings,
             index=self.index,
         )
-        if context.store:
-            context.store.finish(self.index, result)
+        if self.store:
+            self.store.finish(self.index, result)
         return result
 
 

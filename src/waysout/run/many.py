@@ -13,6 +13,7 @@ from waysout.errors import RowError
 from waysout.report.result import Result
 from waysout.run.context import RunContext
 from waysout.run.driver import SearchDriver, metrics_of
+from waysout.store import Store
 
 # Enough that some searches think while others wait for the LLM, and the oracle's batches fill.
 FEWEST_AT_ONCE = 8
@@ -29,7 +30,7 @@ async def results(context: RunContext, rows: Iterable[Any]) -> AsyncGenerator[Re
     try:
         while True:
             while len(running) < _at_once(context) and (person := source.next()) is not None:
-                task = asyncio.create_task(one(context, *person))
+                task = asyncio.create_task(one(context, *person, context.store))
                 task.add_done_callback(_heard)
                 running.add(task)
             if not running:
@@ -98,13 +99,12 @@ class _Source:
         return None
 
 
-async def one(context: RunContext, index: int, raw: Any) -> Result:
-    """Search for one person, who has this number among all; whoever is on file is not searched."""
-    store = context.store
+async def one(context: RunContext, index: int, raw: Any, store: Store | None) -> Result:
+    """Search for one person, with this index among all, unless the store has their result."""
     try:
         query = read_row(context.problem, raw)
     except RowError as error:
-        return _unread(context, index, raw, error)
+        return _unread(context, index, raw, error, store)
     scored = None
     if store:
         store.add_query(index, context.problem.schema.as_dict(query))  # refuses another person
@@ -113,12 +113,14 @@ async def one(context: RunContext, index: int, raw: Any) -> Result:
             return Result.of(finished)
         scored = next(store.setup(index), None)
     probe_rows = 0 if scored is not None else await context.probe(query)
-    person = SearchDriver(context, index, query, scored=scored, probe_rows=probe_rows)
+    person = SearchDriver(context, index, query, store=store, scored=scored, probe_rows=probe_rows)
     context.running(asyncio.current_task())
     return await person.result()
 
 
-def _unread(context: RunContext, index: int, raw: Any, error: RowError) -> Result:
+def _unread(
+    context: RunContext, index: int, raw: Any, error: RowError, store: Store | None
+) -> Result:
     result = Result(
         query=_texts(context.problem, raw),
         outcome=Outcome(OutcomeKind.FAILED, str(error.at(index))),
@@ -126,9 +128,9 @@ def _unread(context: RunContext, index: int, raw: Any, error: RowError) -> Resul
         settings=context.settings,
         index=index,
     )
-    if context.store:
-        context.store.add_query(index, result.query)
-        context.store.finish(index, result)
+    if store:
+        store.add_query(index, result.query)
+        store.finish(index, result)
     return result
 
 

@@ -14,13 +14,13 @@ from waysout.domain.schema import Row
 from waysout.errors import InputError
 from waysout.llm.base import Reply
 from waysout.llm.call import Price
-from waysout.store import PartStores, Store
+from waysout.store import Store
 
 REMEMBERED = "remembered"
 """The kind of event that holds what a search knew when it began."""
 
 
-def known_before(store: Store | PartStores, problem: Problem, index: int) -> Past | None:
+def known_before(store: Store, problem: Problem, index: int) -> Past | None:
     """Return what a search on file knew when it began, if it did."""
     found = next((e for e in store.events(index) if e.kind == REMEMBERED), None)
     return None if found is None else Past.from_dict(found.detail, problem.schema)
@@ -67,7 +67,7 @@ def _edits(problem: Problem, option: Option, row: Row) -> list[Edit]:
     return found
 
 
-def spent_before(store: Store | PartStores, index: int, price: Price | None) -> Spent:
+def spent_before(store: Store, index: int, price: Price | None) -> Spent:
     """Return what the answers on file cost, and the time and attempts up to the last sign of life.
 
     The ledger filed with an answer may count others that were under way and never came to file:

@@ -7,14 +7,12 @@ and the rest knows where runs lie.
 from __future__ import annotations
 
 from waysout.store.folder import find_run, list_runs, new_run_path, runs_dir
-from waysout.store.parts import PartStores
 from waysout.store.records import Event, Recorded, RunSummary, check_same
 from waysout.store.repair import RepairCounts, RepairReport, repair
 from waysout.store.store import Store
 
 __all__ = [
     "Event",
-    "PartStores",
     "Recorded",
     "RepairCounts",
     "RepairReport",
