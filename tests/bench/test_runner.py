@@ -396,7 +396,7 @@ def test_a_full_disk_ends_the_run_and_says_so(
     results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from waysout.errors import UnavailableError
-    from waysout.store.faults import full
+    from waysout.store.tables import full
 
     def fails(*_: object) -> None:
         raise full(results.path)
@@ -412,7 +412,7 @@ def test_what_cannot_be_filed_ends_the_run_before_more_is_paid_for(
     table: str, results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from waysout.errors import UnavailableError
-    from waysout.store.faults import full
+    from waysout.store.tables import full
 
     file, filed = getattr(Results, table), list[object]()
 

@@ -16,7 +16,7 @@ from waysout.bench.measure import FoundAt
 from waysout.bench.replies import TALLY, ReplyTally, SharedReplies
 from waysout.bench.results import Results
 from waysout.llm.base import Backend, Message, Reply, Request
-from waysout.store.faults import full
+from waysout.store.tables import full
 
 ONE, OTHER = (Request((Message("user", text),), k=1) for text in ("one", "other"))
 

@@ -446,7 +446,7 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (("--run", "a.db", "--no-run"), 3, "contradict each other"),
     (("--html", "none/such.html"), 5, "there is no folder none"),
     (("--csv", "."), 5, "cannot write ."),
-    (("--run", "loans.csv"), 3, "loans.csv is no Waysout run"),
+    (("--run", "loans.csv"), 3, "loans.csv is not a Waysout run"),
     (("--llm", "gpt"), 3, "unknown LLM backend 'gpt'"),
     (("--llm", "replay:nowhere"), 3, "cannot read the recording nowhere"),
     (("--llm", "llamacpp:smollm2-135m"), 5, "waysout models pull"),

@@ -464,7 +464,7 @@ def test_what_is_no_run_is_listed_as_unreadable(waysout: CommandLine) -> None:
     waysout(*FIND, *QUICK)
     new_run_path("junk").write_text("not a run")
     code, out, err = waysout("runs", "list")
-    assert (code, "unreadable" in out, "is no Waysout run" in err) == (0, True, True)
+    assert (code, "unreadable" in out, "is not a Waysout run" in err) == (0, True, True)
     listed = json.loads(waysout("runs", "list", "--json")[1])
     assert sorted(run["status"] for run in listed) == ["finished", "unreadable"]
 

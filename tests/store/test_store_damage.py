@@ -27,8 +27,9 @@ from store_samples import (
 import waysout.store.lock
 from waysout.domain.result import OutcomeKind
 from waysout.errors import InputError, IntegrityError, UnavailableError, WaysoutError
-from waysout.store import RepairCounts, Store, repair, tables
-from waysout.store.faults import faults
+from waysout.store import Store, tables
+from waysout.store.repair import RepairCounts, repair
+from waysout.store.tables import faults
 
 PAGE = tables.PAGE_SIZE
 
@@ -316,7 +317,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(waysout.store.lock, "_opened", full)
+    monkeypatch.setattr(waysout.store.lock, "try_lock", full)
     with pytest.raises(UnavailableError, match=r"run\.db: the disk is full"):
         Store.create(tmp_path / "run.db", MANIFEST)
     (tmp_path / "file").touch()

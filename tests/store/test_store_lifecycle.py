@@ -30,8 +30,9 @@ from store_samples import (
 from waysout.domain.result import OutcomeKind
 from waysout.errors import InputError, IntegrityError, UnavailableError
 from waysout.files import try_lock
-from waysout.store import Store, list_runs, repair, tables
+from waysout.store import Store, list_runs, tables
 from waysout.store.lock import is_locked, lock_path
+from waysout.store.repair import repair
 
 KILLS = 40
 
@@ -233,14 +234,14 @@ def test_what_is_no_run_is_refused(tmp_path: Path, way) -> None:  # type: ignore
         way(path)
     for content in (b"", b"hello" * 1000):
         path.write_bytes(content)
-        with pytest.raises(InputError, match="no Waysout run"):
+        with pytest.raises(InputError, match="not a Waysout run"):
             way(path)
         assert path.read_bytes() == content
     path.unlink()
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE run (id, at, body, crc)")
     db.close()
-    with pytest.raises(InputError, match="no Waysout run"):
+    with pytest.raises(InputError, match="not a Waysout run"):
         way(path)
     assert sorted(tmp_path.iterdir()) == [path]
 

@@ -18,7 +18,7 @@ from waysout.errors import IntegrityError
 from waysout.llm.base import FINISHES, Message, Reply, Request, Usage
 from waysout.search.work import Evaluate, Propose
 from waysout.store import Recorded, Store, check_same
-from waysout.store.cells import pack_answers, pack_rows, unpack_answers, unpack_rows
+from waysout.store.records import pack_answers, pack_rows, unpack_answers, unpack_rows
 
 # Lone surrogates included, also a high and a low one side by side that are two characters.
 any_text = st.text() | st.text(st.characters(categories=("Cs", "Cc", "Lu")))

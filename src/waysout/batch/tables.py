@@ -23,7 +23,7 @@ from waysout.datasets.table import parquet_packages
 from waysout.domain.result import Option, OutcomeKind, ResultData, plain
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import InputError, IntegrityError, UnavailableError, shown, unknown
-from waysout.store.faults import faults
+from waysout.store.tables import faults
 
 if TYPE_CHECKING:
     import pyarrow

@@ -22,11 +22,10 @@ from waysout.bench.cell import RESULTS_FILE, Cell, Cells, Key
 from waysout.errors import InputError, IntegrityError
 from waysout.llm.base import Reply
 from waysout.prompts.propose import Style
-from waysout.store.cells import as_cell, as_text, pack_reply, unpack_reply
-from waysout.store.faults import faults
 from waysout.store.folder import runs_dir
 from waysout.store.lock import WriterLock
-from waysout.store.tables import connect, settle, transaction, write_ahead
+from waysout.store.records import as_cell, as_text, pack_reply, unpack_reply
+from waysout.store.tables import connect, faults, settle, transaction, write_ahead
 
 APPLICATION = 0x57424E43
 VERSION = 1

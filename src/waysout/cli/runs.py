@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from waysout.cli.kept import Kept
     from waysout.report.result import Result
     from waysout.run.source import Trust
-    from waysout.store import RepairReport, Store
+    from waysout.store import Store
+    from waysout.store.repair import RepairReport
 
 app = typer.Typer(
     help="The searches that were kept: list, show, resume, export, repair.", no_args_is_help=True
@@ -292,7 +293,7 @@ def repair(
 ) -> None:
     """Save what can be read of a damaged run; the damaged file is kept beside it."""
     from waysout.store import find_run
-    from waysout.store import repair as repair_run
+    from waysout.store.repair import repair as repair_run
 
     report = repair_run(find_run(run), out)
     if json:

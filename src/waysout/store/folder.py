@@ -1,4 +1,4 @@
-"""Where the command line keeps runs, and how people name one."""
+"""Where the command line keeps runs, and how users name one."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ def runs_dir() -> Path:
 
 
 def list_runs(folder: Path) -> list[Path]:
-    """Return the runs in a folder, the one last written to first."""
-    return sorted(folder.glob(f"*{SUFFIX}"), key=lambda run: (_touched(run), run.name))[::-1]
+    """Return the runs in a folder, the most recently written first."""
 
+    def written(run: Path) -> tuple[float, str]:
+        log = run.with_name(f"{run.name}-wal")  # what changes while a run is under way
+        return max(file.stat().st_mtime for file in (run, log) if file.exists()), run.name
 
-def _touched(run: Path) -> float:
-    # While a run is under way it is its log that changes.
-    log = run.with_name(f"{run.name}-wal")
-    return max(file.stat().st_mtime for file in (run, log) if file.exists())
+    return sorted(folder.glob(f"*{SUFFIX}"), key=written, reverse=True)
 
 
 def find_run(name_or_path: str) -> Path:
-    """Return the run that a person means: a path, a name in `runs_dir`, or ``last``."""
+    """Return the run that a user means: a path, a name in `runs_dir`, or ``last``."""
     runs = runs_dir()
     known = list_runs(runs)
     if name_or_path == "last":
@@ -54,7 +53,7 @@ def find_run(name_or_path: str) -> Path:
 
 
 def new_run_path(label: str) -> Path:
-    """Return where a new run may lie: named by the time, unlike any that is there."""
+    """Return an unused path for a new run, named after the time and a label."""
     words = re.sub(r"[^\w.-]+", "-", label)[:_LONGEST_LABEL].strip("-.") or "run"
     stem = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{words}"
     number, path = 1, runs_dir() / f"{stem}{SUFFIX}"

@@ -1,25 +1,38 @@
-"""What is read back from a run: answers to replay, events, and the run in a few figures."""
+"""What a run's file holds: how values are written as cells, and the records read back from them.
+
+Cells are JSON that gives back exactly what went in. Floats are written in their shortest exact
+form, and ``1``, ``1.0`` and ``true`` stay apart. Text may hold lone surrogates, which LLM servers
+produce and UTF-8 cannot encode: such a cell is bytes instead of text.
+"""
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row
 from waysout.errors import IntegrityError
+from waysout.llm.base import Reply, Request, Usage
 from waysout.search.work import Answer, Propose, Work
-from waysout.store import cells
 
+Cell = int | str | bytes | None
 Status = Literal["running", "finished", "interrupted"]
+
+
+# Records ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An answer on file. ``asked`` works had been handed out when it came.
+    """A recorded answer. The search had handed out ``asked`` works when it arrived.
 
     ``request_key`` belongs to a propose, ``rows`` to an evaluate.
     """
@@ -30,6 +43,15 @@ class Recorded:
     request_key: str
     rows: tuple[Row, ...]
     answer: Answer
+
+    @classmethod
+    def of(cls, row: sqlite3.Row) -> Recorded:
+        """Read an answer to a search from its row in the file."""
+        if row["kind"] == "propose":
+            reply = unpack_reply(row["answer"])
+            return cls(row["asked"], row["work"], "propose", row["label"], (), reply)
+        rows, answers = unpack_rows(row["question"]), unpack_answers(row["answer"])
+        return cls(row["asked"], row["work"], "evaluate", "", rows, answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +68,9 @@ class Event:
 class RunSummary:
     """A run in a few figures.
 
-    Each query is either ``finished``, ``interrupted`` (with the results so far; one that failed is
-    tried again, too) or ``open`` (with none yet). ``status`` is "running" while a live process
-    writes the run.
+    Each query is either ``finished``, ``interrupted`` (with the results so far; a failed one counts
+    here, because a resumed run tries it again) or ``open`` (no result yet). ``status`` is "running"
+    while a live process writes the run.
     """
 
     path: Path
@@ -82,14 +104,85 @@ def check_same(work: Work, recorded: Recorded, model: str = "") -> None:
 
 
 def moment(at: int) -> datetime:
-    """Return a time of the file as a date."""
+    """Return a time in the file as a date."""
     return datetime.fromtimestamp(at / 1e6, tz=UTC)
 
 
-def read_recorded(row: sqlite3.Row) -> Recorded:
-    """Read an answer to a search."""
-    if row["kind"] == "propose":
-        reply = cells.unpack_reply(row["answer"])
-        return Recorded(row["asked"], row["work"], "propose", row["label"], (), reply)
-    rows, answers = cells.unpack_rows(row["question"]), cells.unpack_answers(row["answer"])
-    return Recorded(row["asked"], row["work"], "evaluate", "", rows, answers)
+# Cells -----------------------------------------------------------------------------------------
+
+
+def pack(value: Any) -> str | bytes:
+    """Write a plain value as a cell.
+
+    >>> pack([1, 1.0, True, None, "ü"]), pack("\\ud83d")
+    ('[1,1.0,true,null,"ü"]', b'"\\xed\\xa0\\xbd"')
+    """
+    return as_cell(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def unpack(cell: str | bytes) -> Any:
+    """Read what `pack` wrote."""
+    return json.loads(as_text(cell))
+
+
+def as_cell(text: str) -> str | bytes:
+    """Return a text in a form that SQLite can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="surrogatepass")
+    return text
+
+
+def as_text(cell: str | bytes) -> str:
+    """Return the text that `as_cell` was given."""
+    return cell if isinstance(cell, str) else cell.decode(errors="surrogatepass")
+
+
+def pack_request(request: Request) -> str | bytes:
+    """Write a request without its menu, which is in the prompt already."""
+    held = request.constraint
+    schema = None if held is None or held.json_schema is None else dict(held.json_schema)
+    return pack(
+        {
+            "messages": [[m.role, m.content] for m in request.messages],
+            "k": request.k,
+            "temperature": request.temperature,
+            "seed": request.seed,
+            "max_tokens": request.max_tokens,
+            "draw": request.draw,
+            "constraint": held and {"grammar": held.grammar, "json_schema": schema},
+        }
+    )
+
+
+def pack_reply(reply: Reply) -> str | bytes:
+    """Write a reply."""
+    return pack(asdict(reply))
+
+
+def unpack_reply(cell: str | bytes) -> Reply:
+    """Read what `pack_reply` wrote."""
+    table = unpack(cell)
+    return Reply(**(table | {"usage": Usage(**table["usage"])}))
+
+
+def pack_answers(answers: Answers) -> str | bytes:
+    """Write an oracle's answers."""
+    return pack([answers.probability.tolist(), answers.decision.tolist()])
+
+
+def unpack_answers(cell: str | bytes) -> Answers:
+    """Read what `pack_answers` wrote."""
+    probability, decision = unpack(cell)
+    return Answers(np.array(probability, np.float64), np.array(decision, np.bool_))
+
+
+def pack_rows(rows: Sequence[Row]) -> str | bytes:
+    """Write typed rows."""
+    return pack(list(rows))
+
+
+def unpack_rows(cell: str | bytes) -> tuple[Row, ...]:
+    """Read what `pack_rows` wrote."""
+    return tuple(map(tuple, unpack(cell)))

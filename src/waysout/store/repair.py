@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from waysout.errors import InputError, IntegrityError
-from waysout.store import cells, tables
-from waysout.store.faults import faults
+from waysout.store import tables
 from waysout.store.lock import WriterLock
-from waysout.store.salvage import records
+from waysout.store.records import Cell, pack, unpack
+from waysout.store.salvage import read_pages
 from waysout.store.store import VERSION, Store, check_version
 
 
 @dataclass(frozen=True, slots=True)
 class RepairCounts:
-    """Rows of one table that were kept and lost; ``None`` where nobody can tell any more."""
+    """Rows of one table that were kept and lost; ``None`` where the number lost is unknown."""
 
     kept: int
     lost: int | None
@@ -25,10 +25,10 @@ class RepairCounts:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What became of a damaged run.
+    """What was saved of a damaged run.
 
     ``unusable`` answers could be read and were dropped, because one before them is lost; they are
-    among the lost. ``original`` is where the damaged file lies now.
+    counted among the lost. ``original`` is where the damaged file is now.
     """
 
     path: Path
@@ -41,113 +41,82 @@ class RepairReport:
 def repair(path: str | Path, out: str | Path | None = None) -> RepairReport:
     """Save what can be read of a damaged run: into ``out``, else in the place of the original.
 
-    The original is kept, as ``….damaged`` where the new file takes its place. A run that is whole
-    is left alone.
+    The original is kept, as ``….damaged`` where the new file takes its place. An undamaged run is
+    not touched.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"there is no run {path}")
-    with faults(path), WriterLock.take(path):
-        if _is_fine(path):
+    with tables.faults(path), WriterLock.take(path):
+        try:
+            with Store.read(path) as store:
+                store.verify()
             return RepairReport(path, fine=True, original=path)
-        return _repaired(path, None if out is None else Path(out))
-
-
-def _is_fine(path: Path) -> bool:
-    try:
-        with Store.read(path) as store:
-            store.verify()
-    except (IntegrityError, InputError):
-        return False
-    return True
+        except (IntegrityError, InputError):
+            return _repaired(path, None if out is None else Path(out))
 
 
 def _repaired(path: Path, out: Path | None) -> RepairReport:
     new = path.with_name(f".{path.name}.repaired") if out is None else out
     if out is None:
         tables.remove(new)  # a kill may have left one
-    # To leave no trace of dropped rows: a later repair would find them again.
+    # Compact, to leave no trace of dropped rows: a later repair would find them again.
     with WriterLock.take(new), tables.creating(new, compact=True) as db:
-        expected = _fill(db, path)
+        expected = _copy_rows(path, db)
         unusable = db.execute(f"DELETE FROM answers WHERE id IN ({tables.AFTER_GAP})").rowcount
         kept = db.execute("SELECT * FROM totals").fetchone()
-        tallies = {table: _tally(kept[table], expected.get(table)) for table in tables.COLUMNS}
-        _check_manifest(db, path, tallies)
+        if not any(kept[table] for table in tables.COLUMNS):
+            raise IntegrityError(f"{path}: nothing of a Waysout run is left in it")
+        counts = {}
+        for table in tables.COLUMNS:
+            lost = max(0, expected[table] - kept[table]) if table in expected else None
+            counts[table] = RepairCounts(kept[table], lost)
+        if manifest := tables.select(db, path, "run", "id = 1"):
+            check_version(path, unpack(manifest[0]["body"]))
+        else:  # its results can still be read, though it can no longer be resumed
+            tables.insert(db, "run", (tables.now(), pack({"waysout_run": VERSION, "lost": True})))
     with Store.read(new) as store:
         store.verify()
-    original = path if out is not None else _take_the_place(new, path)
-    return RepairReport(path if out is None else out, False, original, tallies, unusable)
-
-
-def _tally(kept: int, expected: int | None) -> RepairCounts:
-    return RepairCounts(kept, None if expected is None else max(0, expected - kept))
-
-
-def _fill(db: sqlite3.Connection, path: Path) -> dict[str, int]:
-    """Copy every whole row; return how many there were, as far as the file still tells."""
-    expected: dict[str, int] = {}
-    for number, columns in records(path):
-        table = _table(columns)
-        if table == "totals":
-            counts = zip(tables.COUNTS, columns[3:], strict=True)
-            # A page that is no longer in use may hold an older count.
-            expected |= {name: max(int(n), expected.get(name, 0)) for name, n in counts}  # type: ignore[arg-type]
-        elif table is not None:
-            _keep(db, table, number, columns[1:-1])
-    return expected
-
-
-def _table(columns: list[cells.Cell]) -> str | None:
-    """Return the table a row belongs to, if it is one of ours and whole."""
-    if columns[1:2] == [tables.TOTALS_MARK]:
-        counts = columns[3:]
-        whole = len(counts) == len(tables.COUNTS) and all(isinstance(n, int) for n in counts)
-        return "totals" if whole else None
-    values, crc = columns[1:-1], columns[-1:]
-    for table, names in tables.COLUMNS.items():
-        if len(values) == len(names) and crc == [tables.checksum(table, values)]:
-            return table
-    return None
-
-
-def _keep(db: sqlite3.Connection, table: str, number: int, values: list[cells.Cell]) -> None:
-    if table != "results":
-        tables.insert(db, table, values, id=number, otherwise="IGNORE")
-        return
-    # Pages that are no longer in use may hold what an interruption left of a finished query.
-    at, query, final, _ = values
-    older = "query = ? AND (final, at) < (?, ?)"
-    db.execute(f"DELETE FROM results WHERE {older}", (query, final, at))
-    tables.insert(db, table, values, otherwise="IGNORE")
-
-
-def _check_manifest(
-    db: sqlite3.Connection, path: Path, tallies: Mapping[str, RepairCounts]
-) -> None:
-    if not any(tally.kept for tally in tallies.values()):
-        raise IntegrityError(f"{path}: nothing of a Waysout run is left in it")
-    rows = tables.select(db, path, "run", "id = 1")
-    if rows:
-        check_version(path, cells.unpack(rows[0]["body"]))
-    else:
-        # Its results can still be read, though nobody knows any more how to go on.
-        body = cells.pack({"waysout_run": VERSION, "lost": True})
-        tables.insert(db, "run", (tables.now(), body))
-
-
-def _take_the_place(new: Path, path: Path) -> Path:
-    """Put the new file where the damaged one was; return where that one is kept, log and all."""
-    original = _unused(path)
+    if out is not None:
+        return RepairReport(out, False, path, counts, unusable)
+    number, original = 1, path.with_name(f"{path.name}.damaged")
+    while original.exists():
+        number += 1
+        original = path.with_name(f"{path.name}.damaged-{number}")
     for file in tables.side_files(path):
         file.rename(original.with_name(file.name.replace(path.name, original.name, 1)))
     path.rename(original)
     new.rename(path)
-    return original
+    return RepairReport(path, False, original, counts, unusable)
 
 
-def _unused(path: Path) -> Path:
-    number, name = 1, path.with_name(f"{path.name}.damaged")
-    while name.exists():
-        number += 1
-        name = path.with_name(f"{path.name}.damaged-{number}")
-    return name
+def _copy_rows(path: Path, db: sqlite3.Connection) -> dict[str, int]:
+    """Copy every intact row; return how many there were, as far as the file still tells."""
+    expected: dict[str, int] = {}
+    for number, columns in read_pages(path):
+        values = columns[1:-1]
+        if columns[1:2] == [tables.TOTALS_MARK]:
+            counts = [n for n in columns[3:] if isinstance(n, int)]
+            if len(counts) == len(columns[3:]) == len(tables.COUNTS):
+                # A page that is no longer in use may hold an older count.
+                pairs = zip(tables.COUNTS, counts, strict=True)
+                expected |= {name: max(n, expected.get(name, 0)) for name, n in pairs}
+            continue
+        table = _table_of(values, columns[-1:])
+        if table == "results":
+            # Pages that are no longer in use may hold the interrupted result of a finished query.
+            at, query, final, _ = values
+            older = "query = ? AND (final, at) < (?, ?)"
+            db.execute(f"DELETE FROM results WHERE {older}", (query, final, at))
+            tables.insert(db, table, values, otherwise="IGNORE")
+        elif table is not None:
+            tables.insert(db, table, values, id=number, otherwise="IGNORE")
+    return expected
+
+
+def _table_of(values: list[Cell], checksum: list[Cell]) -> str | None:
+    """Return the table whose number of columns and checksum a row has."""
+    for table, names in tables.COLUMNS.items():
+        if len(values) == len(names) and checksum == [tables.checksum(table, values)]:
+            return table
+    return None

@@ -1,8 +1,8 @@
-"""Rows out of a damaged SQLite file, page by page, without SQLite.
+"""Reads the rows of a damaged SQLite file page by page, without SQLite.
 
 SQLite reaches a row through the pages above it and gives up where one of them is broken. Here every
-page that holds rows is read by itself, those in the write-ahead log included; a checksum tells our
-rows from rubbish. (The format is described on sqlite.org: "Database File Format".)
+page that holds rows is read by itself, those in the write-ahead log included; the caller's checksum
+tells our rows from garbage. (The format is described on sqlite.org: "Database File Format".)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from waysout.store.cells import Cell
+from waysout.store.records import Cell
 from waysout.store.tables import PAGE_SIZE
 
 _LEAF = 0x0D
@@ -22,11 +22,11 @@ _INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
 class _Torn(Exception):
-    """Bytes that are no row."""
+    """These bytes are not a row."""
 
 
-def records(path: Path) -> Iterator[tuple[int, list[Cell]]]:
-    """Return whatever looks like a row in a file and its log: row number and columns."""
+def read_pages(path: Path) -> Iterator[tuple[int, list[Cell]]]:
+    """Yield whatever looks like a row in a file and its log: row number and columns."""
     log = path.with_name(f"{path.name}-wal")
     with path.open("rb") as file:
         if not log.is_file():
@@ -70,10 +70,15 @@ class _Pages:
                     continue
 
     def _payload(self, page: bytes, place: int, size: int) -> bytes:
-        """Return the bytes of a row, most of which may lie on a chain of further pages."""
+        """Return the bytes of a row, most of which may be on a chain of further pages."""
         if size > self._last * PAGE_SIZE:
             raise _Torn
-        here = _local_size(size)
+        # SQLite's rule for how many bytes of a row are on its own page.
+        most, least = PAGE_SIZE - 35, (PAGE_SIZE - 12) * 32 // 255 - 23
+        here = size
+        if size > most:
+            kept = least + (size - least) % (PAGE_SIZE - 4)
+            here = kept if kept <= most else least
         parts, left = [page[place : place + here]], size - here
         if left:
             following = _page_number(page, place + here)
@@ -86,7 +91,7 @@ class _Pages:
 
 
 def _committed(wal: IO[bytes]) -> dict[int, int]:
-    """Return where in the log the newest whole version of each page lies."""
+    """Return where in the log the newest committed version of each page is."""
     salt = wal.read(_WAL_HEADER)[16:24]
     found: dict[int, int] = {}
     waiting: dict[int, int] = {}
@@ -100,41 +105,30 @@ def _committed(wal: IO[bytes]) -> dict[int, int]:
     return found
 
 
-def _local_size(size: int) -> int:
-    """Return how many bytes of a row lie on its own page."""
-    most, least = PAGE_SIZE - 35, (PAGE_SIZE - 12) * 32 // 255 - 23
-    if size <= most:
-        return size
-    kept = least + (size - least) % (PAGE_SIZE - 4)
-    return kept if kept <= most else least
-
-
 def _columns(payload: bytes) -> list[Cell]:
     head, place = _varint(payload, 0)
     kinds = []
     while place < head:
         kind, place = _varint(payload, place)
         kinds.append(kind)
-    values = []
+    values: list[Cell] = []
     place = head
     for kind in kinds:
-        value, place = _value(payload, place, kind)
-        values.append(value)
+        if kind in (0, 8, 9):
+            values.append({0: None, 8: 0, 9: 1}[kind])
+            continue
+        if kind in (7, 10, 11):  # floats, which none of our columns holds, and reserved codes
+            raise _Torn
+        size = _INTEGER_BYTES[kind] if kind in _INTEGER_BYTES else (kind - 12) // 2
+        data = payload[place : place + size]
+        place += size
+        if len(data) < size:
+            raise _Torn
+        if kind in _INTEGER_BYTES:
+            values.append(int.from_bytes(data, signed=True))
+        else:
+            values.append(data.decode() if kind % 2 else data)
     return values
-
-
-def _value(payload: bytes, place: int, kind: int) -> tuple[Cell, int]:
-    if kind in (0, 8, 9):
-        return {0: None, 8: 0, 9: 1}[kind], place
-    if kind in (7, 10, 11):  # floats, which are in none of our columns, and what no row holds
-        raise _Torn
-    end = place + (_INTEGER_BYTES[kind] if kind in _INTEGER_BYTES else (kind - 12) // 2)
-    data = payload[place:end]
-    if len(data) < end - place:
-        raise _Torn
-    if kind in _INTEGER_BYTES:
-        return int.from_bytes(data, signed=True), end
-    return (data.decode() if kind % 2 else data), end
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:

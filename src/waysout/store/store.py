@@ -1,10 +1,9 @@
 """A run on disk: manifest, queries, every answer, options, results and events, in one SQLite file.
 
-An answer is on file before the search is told, so whatever kills the process, what was paid for is
-there again: `Store.answers` gives it back in the order it was told. A killed process loses nothing
-that was recorded. A power cut may cost the last moments before it (the log is not forced to the
-disk at every answer, only when it is folded into the file), never what came before and never the
-file itself.
+An answer is on file before the search is told, so whatever kills the process, nothing that was paid
+for is lost: `Store.answers` gives the answers back in the order they were told. A power cut may
+cost the last moments before it (the log is forced to disk only when it is folded into the file),
+never what came before and never the file itself.
 """
 
 from __future__ import annotations
@@ -24,17 +23,10 @@ from waysout.errors import InputError, IntegrityError, shown
 from waysout.files import sha256
 from waysout.llm.base import Reply
 from waysout.search.work import Answer, Evaluate, Propose, Work
-from waysout.store import cells, tables
-from waysout.store.faults import damaged, faults, no_run
+from waysout.store import records, tables
 from waysout.store.lock import WriterLock, is_locked
-from waysout.store.records import (
-    Event,
-    Recorded,
-    RunSummary,
-    Status,
-    moment,
-    read_recorded,
-)
+from waysout.store.records import Cell, Event, Recorded, RunSummary, Status, moment, pack, unpack
+from waysout.store.tables import damaged, faults, no_run
 
 VERSION = 1
 _PAGE = 100
@@ -54,12 +46,12 @@ class Store:
 
     @classmethod
     def create(cls, path: str | Path, manifest: Mapping[str, Any]) -> Self:
-        """Begin a run in a new file, and be its writer."""
+        """Create a run in a new file, for writing."""
         path = Path(path)
         lock = WriterLock.take(path)
         try:
             with tables.creating(path) as db:
-                body = cells.pack(plain({"waysout_run": VERSION, **manifest}))
+                body = pack(plain({"waysout_run": VERSION, **manifest}))
                 tables.insert(db, "run", (tables.now(), body))
             return cls._opened(path, lock)
         except BaseException:
@@ -68,7 +60,7 @@ class Store:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Go on with a run, and be its writer."""
+        """Open an existing run for writing."""
         path = _existing(path)
         lock = WriterLock.take(path)
         try:
@@ -79,7 +71,7 @@ class Store:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Look at a run, which may be under way."""
+        """Open a run for reading; another process may be writing it."""
         return cls._opened(_existing(path), None)
 
     @classmethod
@@ -88,7 +80,9 @@ class Store:
             db = tables.connect(path, read_only=lock is None)
             try:
                 store = cls(path, db, lock)
-                store._check_kind()
+                if db.execute("PRAGMA application_id").fetchone()[0] != tables.APPLICATION:
+                    raise no_run(path)
+                check_version(path, store.manifest)
                 if lock is not None:
                     tables.write_ahead(db)
                 return store
@@ -96,13 +90,8 @@ class Store:
                 db.close()
                 raise
 
-    def _check_kind(self) -> None:
-        if self._db.execute("PRAGMA application_id").fetchone()[0] != tables.APPLICATION:
-            raise no_run(self.path)
-        check_version(self.path, self.manifest)
-
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file, and let another process write it."""
         with self._one_at_a_time, faults(self.path):
             if self._lock is not None:
                 tables.settle(self._db)
@@ -125,10 +114,10 @@ class Store:
             yield self._db
 
     def add_query(self, index: int, query: Mapping[str, Value]) -> None:
-        """File a query; the same one again changes nothing."""
+        """Record a query; recording the same one again changes nothing."""
         if index < 0:
             raise ValueError(f"the index of a query is 0 or more, not {index}")
-        body = cells.pack(dict(query))
+        body = pack(dict(query))
         with self._writing() as db:
             if tables.insert(db, "queries", (tables.now(), index, body), otherwise="IGNORE"):
                 return
@@ -141,17 +130,17 @@ class Store:
     def record(
         self, index: int, asked: int, work: Work, answer: Answer, spent: Spent, *, model: str = ""
     ) -> None:
-        """File an answer before the search is told.
+        """Record an answer before the search is told.
 
         ``asked`` is how many works the search had handed out, ``spent`` the query's ledger after
         this answer, and ``model`` the name that goes into a request's key.
         """
         if isinstance(work, Propose) and isinstance(answer, Reply):
             size, label = 0, work.request.key(model)
-            question, body = cells.pack_request(work.request), cells.pack_reply(answer)
+            question, body = records.pack_request(work.request), records.pack_reply(answer)
         elif isinstance(work, Evaluate) and isinstance(answer, Answers):
             size, label = len(work.rows), ""
-            question, body = cells.pack_rows(work.rows), cells.pack_answers(answer)
+            question, body = records.pack_rows(work.rows), records.pack_answers(answer)
         else:
             raise TypeError(f"{type(answer).__name__} is no answer to {type(work).__name__}")
         kind = type(work).__name__.lower()
@@ -160,53 +149,56 @@ class Store:
     def record_setup(
         self, index: int, what: str, rows: Sequence[Row], answers: Answers, spent: Spent
     ) -> None:
-        """File what the oracle said of rows that no search asked for, such as the query itself."""
-        question, body = cells.pack_rows(rows), cells.pack_answers(answers)
+        """Record the oracle's answers to rows that no search asked for, such as the query."""
+        question, body = records.pack_rows(rows), records.pack_answers(answers)
         self._append(index, ("setup", what, 0, _NO_WORK, len(rows), question, body), spent)
 
-    def _append(self, index: int, columns: tuple[cells.Cell, ...], spent: Spent) -> None:
-        ledger = cells.pack(spent.as_dict())
+    def _append(self, index: int, columns: tuple[Cell, ...], spent: Spent) -> None:
+        ledger = pack(spent.as_dict())
         with self._writing() as db:
             last = db.execute("SELECT max(seq) FROM answers WHERE query = ?", (index,)).fetchone()
             seq = 0 if last[0] is None else last[0] + 1
             tables.insert(db, "answers", (tables.now(), index, seq, *columns, ledger))
 
     def options_found(self, index: int, options: Sequence[Option]) -> None:
-        """File options as they are found. One whose key is on file already changes nothing."""
+        """Record options as they are found; one whose key is on file changes nothing."""
         with self._writing() as db:
             for option in options:
                 key = sha256(option.key.encode(errors="surrogatepass"))
-                row = (tables.now(), index, key, cells.pack(plain(option.as_dict())))
+                row = (tables.now(), index, key, pack(plain(option.as_dict())))
                 tables.insert(db, "options", row, otherwise="IGNORE")
 
     def finish(self, index: int, result: ResultData) -> None:
-        """File a query's result. One that was interrupted, or failed, makes way for the next."""
+        """Record a query's result; an interrupted or failed one is replaced by the next.
+
+        A failure is not final: the answers on file are good, and a model that was away may return.
+        """
         final = result.outcome.kind not in (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
-        row = (tables.now(), index, int(final), cells.as_cell(result.to_json()))
+        row = (tables.now(), index, int(final), records.as_cell(result.to_json()))
         with self._writing() as db:
             db.execute("DELETE FROM results WHERE query = ? AND NOT final", (index,))
             if not tables.insert(db, "results", row, otherwise="IGNORE"):
                 raise IntegrityError(f"query {index} in {self.path} is finished already")
 
     def event(self, kind: str, detail: Mapping[str, Any], index: int | None = None) -> None:
-        """Note that something happened, now."""
-        row = (tables.now(), index, kind, cells.pack(plain(detail)))
+        """Record that something happened, now."""
+        row = (tables.now(), index, kind, pack(plain(detail)))
         with self._writing() as db:
             tables.insert(db, "events", row)
 
     def expect(self, queries: int) -> None:
-        """Note how many queries there are: a run is finished when they are."""
+        """Record how many queries there are: the run is finished when all of them are."""
         if queries not in self._expected(self.manifest):
             self.event("queries", {"queries": queries})
 
     # Reading -----------------------------------------------------------------------------------
 
-    def _select(self, table: str, condition: str, *parameters: cells.Cell) -> list[sqlite3.Row]:
+    def _select(self, table: str, condition: str, *parameters: Cell) -> list[sqlite3.Row]:
         with self._one_at_a_time, faults(self.path):
             return tables.select(self._db, self.path, table, condition, parameters)
 
     def _walk(
-        self, table: str, column: str, start: int = 0, where: str = "", *parameters: cells.Cell
+        self, table: str, column: str, start: int = 0, where: str = "", *parameters: Cell
     ) -> Iterator[sqlite3.Row]:
         """Walk along an indexed column, some rows at a time.
 
@@ -219,31 +211,31 @@ class Store:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What the run is: as it was given, and the version of the file."""
+        """The manifest as it was given, with the version of the file."""
         rows = self._select("run", "id = 1")
         if not rows:
             raise damaged(self.path, "its manifest is missing")
-        manifest: dict[str, Any] = cells.unpack(rows[0]["body"])
+        manifest: dict[str, Any] = unpack(rows[0]["body"])
         return manifest
 
     def query(self, index: int) -> dict[str, Value] | None:
         """Return a query, if it is on file."""
         rows = self._select("queries", "query = ?", index)
-        return dict(cells.unpack(rows[0]["body"])) if rows else None
+        return dict(unpack(rows[0]["body"])) if rows else None
 
     def queries(self) -> Iterator[tuple[int, dict[str, Value]]]:
-        """Walk through the queries, by index."""
+        """Yield the queries, by index."""
         for row in self._walk("queries", "query"):
-            yield row["query"], dict(cells.unpack(row["body"]))
+            yield row["query"], dict(unpack(row["body"]))
 
     def answers(self, index: int) -> Iterator[Recorded]:
-        """Walk through the answers to a query's search, in the order it was told."""
-        return (read_recorded(row) for row in self._sequence(index) if row["kind"] != "setup")
+        """Yield the answers to a query's search, in the order it was told."""
+        return (Recorded.of(row) for row in self._sequence(index) if row["kind"] != "setup")
 
     def setup(self, index: int) -> Iterator[Answers]:
-        """Walk through what the oracle said beside the search, in order."""
+        """Yield what the oracle answered beside the search, in order."""
         rows = (row for row in self._sequence(index) if row["kind"] == "setup")
-        return (cells.unpack_answers(row["answer"]) for row in rows)
+        return (records.unpack_answers(row["answer"]) for row in rows)
 
     def _sequence(self, index: int) -> Iterator[sqlite3.Row]:
         for seq, row in enumerate(self._walk("answers", "seq", 0, "query = ? AND", index)):
@@ -254,12 +246,12 @@ class Store:
     def spent(self, index: int) -> Spent:
         """Return a query's ledger as it was after its last answer."""
         rows = self._select("answers", "query = ? ORDER BY seq DESC LIMIT 1", index)
-        return Spent.from_dict(cells.unpack(rows[0]["spent"])) if rows else Spent()
+        return Spent.from_dict(unpack(rows[0]["spent"])) if rows else Spent()
 
     def options(self, index: int) -> Iterator[Option]:
-        """Walk through the options of a query, as they were found."""
+        """Yield the options of a query, in the order they were found."""
         for row in self._walk("options", "id", 0, "query = ? AND", index):
-            yield Option.from_dict(cells.unpack(row["body"]))
+            yield Option.from_dict(unpack(row["body"]))
 
     def finished(self, index: int) -> ResultData | None:
         """Return the result of a query whose search has ended."""
@@ -271,50 +263,50 @@ class Store:
 
     def _result(self, index: int, *, final: bool) -> ResultData | None:
         rows = self._select("results", "query = ? AND final = ?", index, int(final))
-        return ResultData.from_json(cells.as_text(rows[0]["body"])) if rows else None
+        return ResultData.from_json(records.as_text(rows[0]["body"])) if rows else None
 
     def results(self) -> Iterator[ResultData]:
-        """Walk through all results, finished or not, by index."""
+        """Yield all results, finished or not, by index."""
         for row in self._walk("results", "query"):
-            yield ResultData.from_json(cells.as_text(row["body"]))
+            yield ResultData.from_json(records.as_text(row["body"]))
 
     def events(self, index: int | None = None) -> Iterator[Event]:
-        """Walk through what happened, in order; with an index, to that query alone."""
+        """Yield what happened, in order; with an index, to that query only."""
         of = () if index is None else (index,)
         for row in self._walk("events", "id", 0, "query = ? AND" if of else "", *of):
-            yield Event(moment(row["at"]), row["kind"], cells.unpack(row["body"]), row["query"])
+            yield Event(moment(row["at"]), row["kind"], unpack(row["body"]), row["query"])
 
     def summary(self) -> RunSummary:
-        """Return the run in a few figures; the size of the run does not matter."""
+        """Return the run in a few figures, at the same cost for a run of any size."""
         manifest = self.manifest
         with self._one_at_a_time, faults(self.path):
             begun = self._db.execute("SELECT at FROM run WHERE id = 1").fetchone()
             count = self._db.execute("SELECT * FROM totals WHERE id = 1").fetchone()
+        queries, finished = count["queries"], count["finished"]
+        status: Status = "running"
+        if not is_locked(self.path):
+            # A run that ends early has not recorded all its queries.
+            due = self._expected({"queries": queries, **manifest})
+            done = due and finished >= max(1, queries, *due)
+            status = "finished" if done else "interrupted"
         return RunSummary(
             path=self.path,
-            status=self._status(count["finished"], count["queries"], manifest),
+            status=status,
             created=moment(begun["at"]),
             updated=moment(count["updated"]),
             method=str(manifest.get("method", "")),
             llm=str(manifest.get("llm") or ""),
-            queries=count["queries"],
-            finished=count["finished"],
-            interrupted=count["results"] - count["finished"],
-            open=max(0, count["queries"] - count["results"]),
+            queries=queries,
+            finished=finished,
+            interrupted=count["results"] - finished,
+            open=max(0, queries - count["results"]),
             options=count["options"],
             llm_calls=count["calls"],
             oracle_rows=count["oracle_rows"],
         )
 
-    def _status(self, finished: int, queries: int, manifest: Mapping[str, Any]) -> Status:
-        if is_locked(self.path):
-            return "running"
-        # A run that ends early has not filed all its queries.
-        due = self._expected({"queries": queries, **manifest})
-        return "finished" if due and finished >= max(1, queries, *due) else "interrupted"
-
     def _expected(self, manifest: Mapping[str, Any]) -> set[int]:
-        """Return how many queries were expected, by the manifest or by an event; none: unknown."""
+        """Return how many queries manifest and events promise; empty where that is unknown."""
         told = [manifest.get("queries"), *(e.detail.get("queries") for e in self.events())]
         return {number for number in told if isinstance(number, int)}
 
@@ -334,7 +326,7 @@ class Store:
 
 
 def check_version(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Refuse a run of a version that this release does not know."""
+    """Raise `InputError` for a run of a version that this release does not know."""
     version = manifest.get("waysout_run")
     if version != VERSION:
         raise InputError(

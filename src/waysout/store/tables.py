@@ -1,18 +1,21 @@
-"""The tables of a run, and how a connection to its file is made.
+"""A run's SQLite file: its tables, connections to it, and its errors in our own words.
 
     run       the manifest
     queries   the rows asked about
     answers   what LLM and oracle said, numbered per query without gaps (``seq``), with the ledger
-    options   what was found, as it was found
+    options   what was found, in the order it was found
     results   one per query: finished (``final``) or what there was when it ended
-    events    how many queries there are, who tried the oracle, why it stopped
+    events    how many queries there are, who paid for probing the oracle, why the run stopped
     totals    one row of counts, kept by triggers: a summary costs the same for any number of rows
 
-Every row but the totals ends in a checksum: SQLite itself would not notice a changed letter.
+Every row but the totals ends in a checksum: SQLite itself would not notice a changed letter, and a
+replay would believe it. Tree nodes are not stored: a replay makes them again, and two copies of the
+truth can differ.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -21,9 +24,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from waysout.errors import InputError
-from waysout.store.cells import Cell
-from waysout.store.faults import damaged, faults
+from waysout.errors import InputError, IntegrityError, UnavailableError
+from waysout.store.records import Cell
 
 APPLICATION = 0x57415953
 TOTALS_MARK = "waysout totals"
@@ -57,8 +59,10 @@ _ALSO_COUNTED = {
     "results": {"finished": "{row}.final"},
 }  # fmt: skip
 _BUSY_SECONDS = 10.0
+_LONGEST = 100
+_KEPT = "everything recorded so far is kept"
 
-# What no replay can use: answers that do not follow on those before them.
+# Answers after a gap, which no replay can use.
 AFTER_GAP = """
     SELECT id FROM (
         SELECT id, seq, row_number() OVER (PARTITION BY query ORDER BY seq) - 1 AS place
@@ -66,8 +70,61 @@ AFTER_GAP = """
     ) WHERE seq != place"""
 
 
+# Errors ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def faults(path: Path) -> Iterator[None]:
+    """Turn every error of SQLite or of the disk into one that says what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        # The low byte is the kind of error, the rest its details. Errors of the Python module
+        # itself have no code: a closed connection, or text that is not UTF-8.
+        torn = isinstance(error, sqlite3.OperationalError)
+        unnamed = sqlite3.SQLITE_CORRUPT if torn else sqlite3.SQLITE_MISUSE
+        code = getattr(error, "sqlite_errorcode", unnamed) & 0xFF
+        if code == sqlite3.SQLITE_FULL:
+            raise full(path) from None
+        if code == sqlite3.SQLITE_NOTADB:
+            raise no_run(path) from None
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT):
+            raise damaged(path, str(error)[:_LONGEST]) from None
+        read_only = code == sqlite3.SQLITE_READONLY
+        reason = "it is open for reading only" if read_only else str(error)
+        raise UnavailableError(f"cannot use {path}: {reason}; {_KEPT}") from None
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise full(path) from None
+        reason = error.strerror or str(error)
+        raise UnavailableError(f"cannot use {path}: {reason}; {_KEPT}") from None
+
+
+def damaged(path: Path, why: str) -> IntegrityError:
+    """Return an error that says how to save what is left of a damaged run."""
+    return IntegrityError(
+        f"{path} is damaged ({why}); to save what can be read: waysout runs repair {path}"
+    )
+
+
+def no_run(path: Path) -> InputError:
+    """Return an error that says that a file is not a run."""
+    return InputError(
+        f"{path} is not a Waysout run; if it was one, and its beginning is destroyed: "
+        f"waysout runs repair {path}"
+    )
+
+
+def full(path: Path) -> UnavailableError:
+    """Return an error that says that the disk is full."""
+    return UnavailableError(f"cannot write {path}: the disk is full; {_KEPT}. Free some space")
+
+
+# Rows ------------------------------------------------------------------------------------------
+
+
 def now() -> int:
-    """Return the time in microseconds."""
+    """Return the current time in microseconds."""
     return time.time_ns() // 1000
 
 
@@ -82,7 +139,7 @@ def checksum(table: str, values: Sequence[Cell]) -> int:
 
 def insert(db: sqlite3.Connection, table: str, values: Sequence[Cell], id: int | None = None,
            otherwise: str = "ABORT") -> bool:  # fmt: skip
-    """Add a row with its checksum; ``otherwise`` is what to do where one is there already."""
+    """Add a row with its checksum; ``otherwise`` is SQLite's action on a conflict."""
     names = ", ".join(("id", *COLUMNS[table], "crc"))
     marks = ", ".join("?" * (len(values) + 2))
     done = db.execute(
@@ -94,7 +151,7 @@ def insert(db: sqlite3.Connection, table: str, values: Sequence[Cell], id: int |
 
 def select(db: sqlite3.Connection, path: Path, table: str, condition: str,
            parameters: Sequence[Cell] = ()) -> list[sqlite3.Row]:  # fmt: skip
-    """Return rows of a table, or say that one of them is damaged."""
+    """Return rows of a table; raise `IntegrityError` if one of them is damaged."""
     columns = COLUMNS[table]
     sql = f"SELECT id, {', '.join(columns)}, crc FROM {table} WHERE {condition}"
     rows = db.execute(sql, tuple(parameters)).fetchall()
@@ -105,7 +162,7 @@ def select(db: sqlite3.Connection, path: Path, table: str, condition: str,
 
 
 def counts_hold(db: sqlite3.Connection) -> bool:
-    """Whether the totals are those of the tables."""
+    """Whether the totals agree with the tables."""
     sums = {table: f"(SELECT count(*) FROM {table})" for table in COLUMNS}
     for table, amounts in _ALSO_COUNTED.items():
         for name, amount in amounts.items():
@@ -114,11 +171,14 @@ def counts_hold(db: sqlite3.Connection) -> bool:
     return db.execute(f"SELECT 1 FROM totals WHERE id = 1 AND {same}").fetchone() is not None
 
 
-def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """Open a run's file, which must be there.
+# The file --------------------------------------------------------------------------------------
 
-    It is SQLite alone that opens it: to close a second handle on the file would take the locks of
-    every connection in this process away.
+
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """Open a run's file, which must exist.
+
+    Only SQLite opens it: closing a second handle on the file would release the locks of every
+    connection in this process.
     """
     db = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
@@ -134,22 +194,25 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def side_files(path: Path) -> list[Path]:
-    """Return SQLite's own files beside a run, as far as they are there."""
+    """Return the files that SQLite has made beside a run."""
     beside = (path.with_name(path.name + ending) for ending in SIDE_FILES)
     return [file for file in beside if file.exists()]
 
 
 def remove(path: Path) -> None:
-    """Remove a file and SQLite's own files beside it, as far as they are there."""
+    """Remove a file and SQLite's own files beside it, if they exist."""
     for file in (path, *side_files(path)):
         file.unlink(missing_ok=True)
 
 
 def write_ahead(db: sqlite3.Connection) -> None:
-    """Let readers read while we write, and let no kill tear a transaction."""
+    """Let readers read while we write, and keep transactions whole if the process is killed.
+
+    With ``synchronous = NORMAL`` a kill loses nothing; a power cut may cost the last moments.
+    """
     if _journal_mode(db, "") != "wal":
         # A journal on disk, left by a kill, would keep readers out: only a writer can roll it back.
-        # What changes now is the head of the first page, which is written at once or not at all.
+        # This changes only the head of the first page, which is written whole or not at all.
         _journal_mode(db, "= MEMORY")
         if _journal_mode(db, "= WAL") != "wal":  # a file system without shared memory
             _journal_mode(db, "= DELETE")
@@ -161,9 +224,9 @@ def _journal_mode(db: sqlite3.Connection, change: str) -> str:
 
 
 def settle(db: sqlite3.Connection) -> None:
-    """Fold the log in and do without: a run at rest is one file, which needs no folder to write to.
+    """Fold the log into the file: a run at rest is one file, readable in a read-only folder.
 
-    Where somebody is reading, the log stays, and does no harm.
+    While another process reads the run the log stays, which does no harm.
     """
     with suppress(sqlite3.Error):
         db.execute("PRAGMA busy_timeout = 0")
@@ -172,7 +235,7 @@ def settle(db: sqlite3.Connection) -> None:
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Do all that is inside, or nothing."""
+    """Commit everything inside, or nothing."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -185,9 +248,9 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def creating(path: Path, *, compact: bool = False) -> Iterator[sqlite3.Connection]:
-    """Make a new file with empty tables, to be filled inside by the holder of its lock.
+    """Create a file with empty tables, to be filled inside by the holder of its lock.
 
-    It is built under another name, so that even after a kill all of it is there, or nothing.
+    It is built under a hidden name and renamed, so that after a kill it exists whole or not at all.
     ``compact`` leaves no trace of rows that were deleted inside.
     """
     with faults(path):
@@ -196,26 +259,21 @@ def creating(path: Path, *, compact: bool = False) -> Iterator[sqlite3.Connectio
         draft = path.with_name(f".{path.name}.new")
         remove(draft)  # a kill may have left one
         try:
-            with closing(_drafted(draft)) as db:
+            # Rows are about people: only the owner may read them, or SQLite's files beside them.
+            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            with closing(connect(draft)) as db:
+                db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
                 with transaction(db):
                     _make_tables(db)
                     yield db
                 if compact:
                     db.execute("VACUUM")
-            for file in side_files(path):  # left by a run that is gone: SQLite would fold them in
+            for file in side_files(path):  # left by a removed run: SQLite would fold them in
                 file.unlink()
             draft.rename(path)
         except BaseException:
             remove(draft)
             raise
-
-
-def _drafted(draft: Path) -> sqlite3.Connection:
-    # Rows are about people: nobody else may read them, nor SQLite's files beside them.
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    db = connect(draft)
-    db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-    return db
 
 
 def _make_tables(db: sqlite3.Connection) -> None:
@@ -229,15 +287,11 @@ def _make_tables(db: sqlite3.Connection) -> None:
     zeros = ", ".join("0" for _ in COUNTS)
     db.execute(f"INSERT INTO totals VALUES (1, '{TOTALS_MARK}', 0, {zeros})")
     for table in COLUMNS:
-        db.execute(_counting(table, "INSERT", "NEW", "+"))
-        db.execute(_counting(table, "DELETE", "OLD", "-"))
-
-
-def _counting(table: str, event: str, row: str, sign: str) -> str:
-    amounts = {table: "1"} | _ALSO_COUNTED.get(table, {})
-    changes = [f"{n} = {n} {sign} ({a.format(row=row)})" for n, a in amounts.items()]
-    changes.append(f"updated = max(updated, {row}.at)")
-    return (
-        f"CREATE TRIGGER {table}_{event.lower()} AFTER {event} ON {table} "
-        f"BEGIN UPDATE totals SET {', '.join(changes)}; END"
-    )
+        for event, row, sign in (("INSERT", "NEW", "+"), ("DELETE", "OLD", "-")):
+            amounts = {table: "1"} | _ALSO_COUNTED.get(table, {})
+            changes = [f"{n} = {n} {sign} ({a.format(row=row)})" for n, a in amounts.items()]
+            changes.append(f"updated = max(updated, {row}.at)")
+            db.execute(
+                f"CREATE TRIGGER {table}_{event.lower()} AFTER {event} ON {table} "
+                f"BEGIN UPDATE totals SET {', '.join(changes)}; END"
+            )
