@@ -289,12 +289,13 @@ class Counted(Timed):
         if kept is not None:
             kept.begin()
 
-    def begins(self, told: str, driver: Driver) -> None:
+    def start(self, told: str, driver: Driver) -> None:
         """Keep the driver, and the time."""
-        super().begins(told, driver)
+        super().start(told, driver)
         self.began = time.monotonic()
 
-    def _watch(self, pace: BatchProgress) -> None:
+    def watch(self, pace: BatchProgress) -> None:
+        """Count, and stop the batch in time."""
         if self.size.seconds and self.most and self.size.seconds >= self.most:
             return
         began = self.kept.first if self.kept is not None else self.began
@@ -304,7 +305,8 @@ class Counted(Timed):
 
     def _note(self, pace: BatchProgress, seconds: float) -> None:
         tally, kept = pace.tally, self.kept
-        calls, read, written = tally.llm_calls, tally.tokens_in, tally.tokens_out
+        spent = tally.spent
+        calls, read, written = spent.llm_calls, spent.tokens_in, spent.tokens_out
         each = calls / max(tally.people, 1)
         seen = (calls, read, written) if kept is None else (kept.replies, kept.read, kept.written)
         self.size = Size(tally.people, seconds, each, *seen)
@@ -347,7 +349,8 @@ def _flown(
     heard = Counted(kept, given.seconds if not other else None)
     workers = _sharing(trees, given.workers or cores())
     more = {"in_flight": trees, "workers": workers, "cluster": given.cluster}
-    run_batch(wanted(people, out, options, limit=limit, **more), heard)
+    run_batch(wanted(people, out, options, limit=limit, **more),
+              on_start=heard.start, on_progress=heard.watch)  # fmt: skip
     return heard.size
 
 

@@ -18,8 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from waysout.batch.driver import BatchProgress, Driver, Watch
-from waysout.batch.run import BatchRequest, Listener, run_batch
+from waysout.batch.driver import BatchProgress, Driver
+from waysout.batch.run import BatchRequest, run_batch
 from waysout.datasets import registry
 from waysout.datasets.manifest import load_oracle_model
 from waysout.datasets.stream import open_stream
@@ -176,24 +176,21 @@ class Ran:
         return (self.people - self.early) / max(self.seconds - self.begun, 1e-9)
 
 
-class Timed(Listener):
+class Timed:
     """Notes when the first people were done."""
 
     def __init__(self) -> None:
         self.begun: tuple[float, int] | None = None
         self.driver: Driver | None = None
 
-    def begins(self, told: str, driver: Driver) -> None:
+    def start(self, told: str, driver: Driver) -> None:
         """Keep the driver."""
         self.driver = driver
 
-    def goes(self) -> Watch:
-        """Watch."""
-        return self._watch
-
-    def _watch(self, pace: BatchProgress) -> None:
-        if self.begun is None and pace.tally.people:
-            self.begun = pace.seconds, pace.tally.people
+    def watch(self, progress: BatchProgress) -> None:
+        """Note the time and the number of people, once."""
+        if self.begun is None and progress.tally.people:
+            self.begun = progress.seconds, progress.tally.people
 
 
 def wanted(people: People, out: Path, options: Mapping[str, Any], **more: Any) -> BatchRequest:
@@ -206,10 +203,16 @@ def run_here(spec: Mapping[str, Any]) -> None:
     source = Source(**spec["source"])
     people, heard = People(source, ""), Timed()
     batch = wanted(people, Path(spec["out"]), spec["options"], **spec["more"])
-    summary, ended = run_batch(batch, heard)
+    summary, ended = run_batch(batch, on_start=heard.start, on_progress=heard.watch)
     begun, early = heard.begun or (ended.seconds, summary.tally.people)
     ran = Ran(
-        ended.rows, ended.seconds, summary.tally.llm_calls, ended.left, ended.stopped, begun, early
+        ended.rows,
+        ended.seconds,
+        summary.tally.spent.llm_calls,
+        ended.left,
+        ended.stopped,
+        begun,
+        early,
     )
     print(json.dumps({k: v for k, v in asdict(ran).items() if k != "memory"}), flush=True)
 
@@ -284,7 +287,7 @@ class Watcher:
         return until[-1] - before[-1]
 
     def workers(self) -> list[int]:
-        """Return the processes that search, of this machine's crew or of Ray's."""
+        """Return the processes that search, local or of Ray."""
         return [pid for pid in _tree(self.root, _processes()) if _is_worker(pid)]
 
     def _watch(self) -> None:

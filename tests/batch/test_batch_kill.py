@@ -21,7 +21,7 @@ from batch_world import job, record, told
 from inline_executor import InlineExecutor
 from scripted_server import Exchange, ScriptedServer, ok, serving_apart
 
-from waysout.batch.driver import BatchEnd, BatchProgress, Driver, Watch, cut
+from waysout.batch.driver import BatchEnd, BatchProgress, Driver, OnBatchProgress, cut
 from waysout.batch.local_executor import LocalExecutor
 from waysout.batch.tables import STORES, options
 from waysout.llm.base import Reply
@@ -52,7 +52,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
 
 
 def batch(
-    out: str | Path, url: str, executor: Any = LocalExecutor, watch: Watch | None = None
+    out: str | Path, url: str, executor: Any = LocalExecutor, watch: OnBatchProgress | None = None
 ) -> BatchEnd:
     """Do all that is left of a batch, with processes or without."""
     asked = job(Path(out), llm=f"openai:m@{url}", calls=CALLS, trees=TREES)

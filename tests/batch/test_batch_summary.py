@@ -42,7 +42,7 @@ def test_the_figures_add_up_over_all_parts(tmp_path: Path) -> None:
         person(3, FAILED, "=1+1"),
         person(4, OutcomeKind.BUDGET_SPENT, "all spent"),
     )
-    summary = summarize(tmp_path, 9, BatchTally(llm_calls=7))
+    summary = summarize(tmp_path, 9, BatchTally(spent=Spent(llm_calls=7)))
     found = summary.as_dict()
     assert (found["rows"], found["done"], found["already_approved"]) == (9, 5, 1)
     assert (found["searched"], found["found"], found["empty"], found["failed"]) == (2, 1, 1, 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from waysout.batch.driver import HOPELESS, MOST_DEATHS, BatchProgress, Driver, cut
+from waysout.batch.driver import MOST_DEATHS, MOST_FAILURES, BatchProgress, Driver, cut
 from waysout.batch.job import BEGUN, BatchTally, PartReport, PartTask
 from waysout.batch.tables import people_done, store_path, write_part
 from waysout.domain.result import Outcome, OutcomeKind, ResultData
@@ -89,7 +89,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     driver = Driver(tmp_path, tasks(), 7)
     ended = driver.run(lambda: executor)
     assert [task.part for task in executor.given] == [2, 3]
-    assert (ended.rows, driver.pace.before, driver.pace.done) == (3, 4, 7)
+    assert (ended.rows, driver.progress.before, driver.progress.done) == (3, 4, 7)
 
 
 def test_a_part_that_a_limit_cut_is_done_again_when_more_rows_come(tmp_path: Path) -> None:
@@ -114,7 +114,12 @@ def test_a_lost_part_goes_out_again_then_with_care(tmp_path: Path) -> None:
 
     executor = FakeExecutor(answer)
     ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)
-    assert [task.careful for task in executor.given if task.part == 1] == [False, False, True, True]
+    assert [task.isolated for task in executor.given if task.part == 1] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     assert (ended.left, ended.rows) == (0, 7)
 
 
@@ -133,7 +138,7 @@ def test_whoever_kills_their_worker_each_time_is_left_out(tmp_path: Path) -> Non
     def answer(task: PartTask) -> PartReport:
         if task.part != 1 or 3 in task.skip:
             return written(tmp_path, task)
-        if task.careful:
+        if task.isolated:
             note(tmp_path, 1, *next(begun))
         return PartReport(1, lost=True)
 
@@ -151,7 +156,7 @@ def test_a_part_where_many_kill_their_worker_is_done_without_them(tmp_path: Path
         left = [row for row in killers if row not in task.skip]
         if not left:
             return written(tmp_path, task)
-        if task.careful:
+        if task.isolated:
             note(tmp_path, 0, *range(left[0] + 1))
         return PartReport(0, lost=True)
 
@@ -164,7 +169,7 @@ def test_deaths_do_not_add_up_while_parts_are_done(tmp_path: Path) -> None:
     def answer(task: PartTask) -> PartReport:
         if task.skip:
             return written(tmp_path, task)
-        if task.careful:
+        if task.isolated:
             note(tmp_path, task.part, task.first)
         return PartReport(task.part, lost=True)
 
@@ -175,7 +180,7 @@ def test_deaths_do_not_add_up_while_parts_are_done(tmp_path: Path) -> None:
 
 def test_where_everybody_kills_their_worker_the_batch_ends(tmp_path: Path) -> None:
     def answer(task: PartTask) -> PartReport:
-        if task.careful:
+        if task.isolated:
             note(tmp_path, 0, len(task.skip))
         return PartReport(0, lost=True)
 
@@ -210,7 +215,7 @@ def test_a_wish_before_anything_has_begun_is_told(tmp_path: Path) -> None:
 def test_a_part_that_only_ever_dies_ends_the_batch(tmp_path: Path) -> None:
     executor = FakeExecutor(lambda task: PartReport(task.part, lost=True))
     ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)
-    assert "rows 0 to 1 died each time" in ended.stopped
+    assert "every worker with rows 0 to 1 died" in ended.stopped
     assert (ended.exit_code, ended.left) == (5, 4)
 
 
@@ -239,7 +244,7 @@ def test_what_meets_everybody_ends_the_batch_with_its_code(tmp_path: Path) -> No
 
 
 def test_a_wish_ends_the_batch_and_what_comes_back_counts(tmp_path: Path) -> None:
-    driver = Driver(tmp_path, tasks(), 7, watch=lambda pace: driver.stop("enough"))
+    driver = Driver(tmp_path, tasks(), 7, on_progress=lambda progress: driver.stop("enough"))
     executor = FakeExecutor(lambda task: written(tmp_path, task))
     ended = driver.run(lambda: executor)
     assert (executor.stopped, ended.stopped, ended.exit_code) == ("enough", "enough", 0)
@@ -257,9 +262,9 @@ def test_a_wish_ends_the_batch_and_what_comes_back_counts(tmp_path: Path) -> Non
 def test_a_batch_of_nothing_but_failures_ends_early(
     tmp_path: Path, first: OutcomeKind, hopeless: bool
 ) -> None:
-    many = tasks(2 * HOPELESS, 20)
+    many = tasks(2 * MOST_FAILURES, 20)
     executor = FakeExecutor(lambda t: written(tmp_path, t, OutcomeKind.FAILED if t.part else first))
-    ended = Driver(tmp_path, many, 2 * HOPELESS).run(lambda: executor)
+    ended = Driver(tmp_path, many, 2 * MOST_FAILURES).run(lambda: executor)
     assert (ended.exit_code, ended.left > 0) == ((4, True) if hopeless else (0, False))
 
 

@@ -20,10 +20,12 @@ from typing import Any
 
 import pytest
 
+from waysout.batch import executor as executors
 from waysout.batch import local_executor as local
 from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask
 from waysout.batch.local_executor import LocalExecutor
 from waysout.batch.worker import Worker
+from waysout.domain.budget import Spent
 from waysout.domain.problem import Problem
 from waysout.errors import InputError, OracleError, UnavailableError, WaysoutError
 from waysout.llm.base import Backend, Message, Reply, Request, Usage
@@ -63,7 +65,7 @@ class ScriptedWorker(Worker):
             note["alone"] = note["alone"] and len(self.under_way) == 1
             if self.reason:
                 break
-            self.under_way[task.part] += BatchTally({"found": 1}, llm_calls=1)
+            self.under_way[task.part] += BatchTally({"found": 1}, spent=Spent(llm_calls=1))
         (self.job.out / f"{task.part}.json").write_text(json.dumps(note))
         tally = self.under_way.pop(task.part)
         return PartReport(task.part, tally, done=not self.reason, stopped=self.reason)
@@ -128,9 +130,9 @@ def fatal() -> Problem:
     raise AssertionError
 
 
-def task(part: int, *what: str, careful: bool = False) -> PartTask:
+def task(part: int, *what: str, isolated: bool = False) -> PartTask:
     rows = [{"do": each, "filling": "x" * 100_000} for each in what]
-    return PartTask(part, part * PART_ROWS, rows, careful=careful)
+    return PartTask(part, part * PART_ROWS, rows, isolated=isolated)
 
 
 Started = Callable[..., LocalExecutor]
@@ -204,7 +206,8 @@ def test_parts_are_shared_out_the_killed_are_replaced_and_the_stopped_come_back(
     assert dict(os.environ) == environment
     done = ended(hands, 4)
     assert done == {
-        p: PartReport(p, BatchTally({"found": 2}, llm_calls=2), done=True) for p in range(4)
+        p: PartReport(p, BatchTally({"found": 2}, spent=Spent(llm_calls=2)), done=True)
+        for p in range(4)
     }
     assert (hands.room, hands.tally(), llm.answered) == (4, BatchTally(), 8)
     first, second, *more = pids(tmp_path, range(4))
@@ -225,8 +228,8 @@ def test_parts_are_shared_out_the_killed_are_replaced_and_the_stopped_come_back(
     until(hands, lambda: llm.cancelled == 2)
 
     # A part that is done with care has a worker to itself: here the new one, by and by.
-    hands.submit(task(its[0], "ok", careful=True))
-    hands.submit(task(its[1], "ok", careful=True))
+    hands.submit(task(its[0], "ok", isolated=True))
+    hands.submit(task(its[1], "ok", isolated=True))
     hands.submit(task(8, "ok", "ok"))
     again = ended(hands, 3)
     assert all(report.done for report in again.values())
@@ -238,7 +241,7 @@ def test_parts_are_shared_out_the_killed_are_replaced_and_the_stopped_come_back(
     until(hands, lambda: hands.tally().people == 3)
     hands.stop("enough")
     assert ended(hands, 1) == {
-        9: PartReport(9, BatchTally({"found": 1}, llm_calls=1), stopped="enough")
+        9: PartReport(9, BatchTally({"found": 1}, spent=Spent(llm_calls=1)), stopped="enough")
     }
     hands.submit(task(10, "ok"))
     assert ended(hands, 1) == {10: PartReport(10, stopped="enough")}
@@ -274,20 +277,20 @@ def test_a_job_that_cannot_be_sent_is_refused_before_anything_is_started(executo
 def test_workers_that_die_before_anything_is_done_are_given_up(
     executor: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_DEATHS_IN_A_ROW", 0)
+    monkeypatch.setattr(executors, "DEATHS_IN_A_ROW", 0)
     hands = executor(1, fatal)
     hands.submit(task(0, "ok"))
     assert ended(hands, 1) == {0: PartReport(0, lost=True)}
     hands.submit(task(0, "ok"))
-    with pytest.raises(UnavailableError, match=r"2 times in a row.*SIGKILL.*memory.*waysout find"):
+    with pytest.raises(UnavailableError, match=r"2 times in a row.*SIGKILL.*memory.*single row"):
         ended(hands, 1)
 
 
 def test_deaths_do_not_add_up_while_people_are_done_and_a_floor_that_raises_is_heard(
     executor: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_DEATHS_IN_A_ROW", 0)
-    monkeypatch.setattr(local, "_LAST_WORDS_SECONDS", 0.2)
+    monkeypatch.setattr(executors, "DEATHS_IN_A_ROW", 0)
+    monkeypatch.setattr(local, "_DRAIN_SECONDS", 0.2)
     hands = executor(1)
     # Whoever was forked from a worker keeps its pipes open when it has died.
     for part, death in enumerate(["die", "fork and die"]):
@@ -304,10 +307,10 @@ def test_deaths_do_not_add_up_while_people_are_done_and_a_floor_that_raises_is_h
 def test_whoever_hangs_or_has_not_begun_holds_nobody_up(
     executor: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_GOING_SECONDS", 0.0)
+    monkeypatch.setattr(local, "_EXIT_SECONDS", 0.0)
     hands = executor(2)
     hands.submit(task(0, "hang"))
-    until(hands, lambda: (tmp_path / "0.json").exists() and hands._workers[0].has_begun)
+    until(hands, lambda: (tmp_path / "0.json").exists() and hands._workers[0].is_up)
     hands.submit(task(1, "ok"))
     hands.submit(task(2, "ok"))
     hands.stop("enough")  # the second worker is being started

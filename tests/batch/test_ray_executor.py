@@ -27,10 +27,12 @@ from batch_world import job as small_job
 from inline_executor import InlineExecutor
 from test_local_executor import PART_ROWS, ScriptedWorker, fatal, notes, nothing, pids, task, torn
 
-from waysout.batch import ray_executor as ray_executor
+from waysout.batch import executor as executors
+from waysout.batch import ray_executor
 from waysout.batch.driver import Driver, cut
 from waysout.batch.job import BatchJob, BatchTally, PartReport
 from waysout.batch.ray_executor import RayExecutor
+from waysout.domain.budget import Spent
 from waysout.domain.problem import Problem
 from waysout.errors import (
     InputError,
@@ -83,7 +85,7 @@ def ray() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.setenv("PYTHONPATH", PLACES)
-        ray, is_ours = ray_executor._connected("")
+        ray, is_ours = ray_executor.connect_ray("")
         assert is_ours
         assert signal.getsignal(signal.SIGTERM) == handler
         yield ray
@@ -156,8 +158,8 @@ def test_parts_are_shared_out_the_killed_come_back_and_the_stopped_do_too(
     assert hands.tally().people == 2
 
     # A part that is done with care has a worker to itself: here the one that was restarted.
-    hands.submit(task(its[0], "ok", careful=True))
-    hands.submit(task(its[1], "ok", careful=True))
+    hands.submit(task(its[0], "ok", isolated=True))
+    hands.submit(task(its[1], "ok", isolated=True))
     again = ended(hands, 2)
     assert all(report.done for report in again.values())
     assert all(note["alone"] for note in notes(tmp_path, *its))
@@ -165,7 +167,7 @@ def test_parts_are_shared_out_the_killed_come_back_and_the_stopped_do_too(
 
     hands.stop("enough")
     assert ended(hands, 2) == {
-        part: PartReport(part, BatchTally({"found": 1}, llm_calls=1), stopped="enough")
+        part: PartReport(part, BatchTally({"found": 1}, spent=Spent(llm_calls=1)), stopped="enough")
         for part in range(4)
         if part not in its
     }
@@ -187,7 +189,6 @@ def test_an_llm_that_is_gone_is_out_of_reach_and_an_unknown_one_is_refused(
     with pytest.raises(LLMUnreachable, match="actor of the LLM is gone"):
         ended(hands, 1)
     hands.close()
-    assert hands.room == 0
     other = executor(1, backend="no-such-llm:1")
     other.submit(task(0, "ok"))
     with pytest.raises(InputError, match="no-such-llm"):
@@ -216,10 +217,10 @@ def test_a_worker_that_cannot_begin_says_why(executor: Started) -> None:
 def test_workers_that_die_before_anything_is_done_are_given_up(
     executor: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_executor, "_DEATHS_IN_A_ROW", 0)
+    monkeypatch.setattr(executors, "DEATHS_IN_A_ROW", 0)
     hands = executor(1, fatal)
     hands.submit(task(0, "ok"))
-    with pytest.raises(UnavailableError, match=r"2 times in a row.*memory.*waysout find"):
+    with pytest.raises(UnavailableError, match=r"2 times in a row.*memory.*single row"):
         ended(hands, 1)
 
 
@@ -230,7 +231,7 @@ def test_a_cluster_that_never_has_room_is_given_up(
     monkeypatch.setattr(ray_executor, "_BEGIN_SECONDS", 0.0)
     hands = executor(1)
     hands.submit(task(0, "ok"))
-    with pytest.raises(UnavailableError, match=r"no worker has come up.*CPUs.*ray status"):
+    with pytest.raises(UnavailableError, match=r"no worker has started.*CPUs.*ray status"):
         ended(hands, 1)
 
 
@@ -243,8 +244,8 @@ def test_a_job_that_cannot_be_sent_is_refused(executor: Started) -> None:
 @needs_ray
 def test_nobody_at_an_address_is_told_at_once() -> None:
     with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1'.*ray start --head --port 1`"):
-        ray_executor._knock("ray://127.0.0.1:1")
-    ray_executor._knock("auto")  # Ray looks itself where that may be
+        ray_executor.check_reachable("ray://127.0.0.1:1")
+    ray_executor.check_reachable("auto")  # Ray looks itself where that may be
 
 
 def test_ray_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -260,8 +261,8 @@ def test_a_batch_gives_what_it_gives_without_ray(ray: Any, tmp_path: Path) -> No
         out = tmp_path / name
         out.mkdir()
         tasks = cut(RECORDS, 3, total=len(RECORDS))
-        muster: Any = partial(kind, small_job(out), workers=1, part_rows=3)
-        finished = Driver(out, tasks, len(RECORDS)).run(muster)
+        start: Any = partial(kind, small_job(out), workers=1, part_rows=3)
+        finished = Driver(out, tasks, len(RECORDS)).run(start)
         assert (finished.left, finished.stopped) == (0, "")
     assert told(tmp_path / "ray") == told(tmp_path / "inline")
     assert len(told(tmp_path / "ray")) == len(RECORDS)

@@ -13,6 +13,7 @@ import pytest
 from run_world import PEOPLE, SCHEMA, Adder, Watched, no_waiting, person, problem, timeless
 
 import waysout
+from waysout.batch import shared_edits
 from waysout.batch.job import BatchTally
 from waysout.batch.shared_edits import (
     LIBRARY,
@@ -26,6 +27,7 @@ from waysout.batch.shared_edits import (
     library_in,
     sharing,
 )
+from waysout.domain.budget import Spent
 from waysout.domain.edit import Edit
 from waysout.domain.key import Key
 from waysout.domain.memory import Past
@@ -96,13 +98,13 @@ def test_whoever_is_approved_or_cannot_be_read_is_no_pilot(tmp_path: Path) -> No
     assert found is not None
     assert [p.row for p in found.pilots] == [(0, 0, "x")]
     assert found.tally.outcomes == {"found": 1}
-    assert found.tally.setup_rows > 3  # those three who could be read, and the pilot's own
+    assert found.tally.spent.setup_rows > 3  # those three who could be read, and the pilot's own
 
 
 def test_where_nobody_is_rejected_the_library_is_empty(tmp_path: Path) -> None:
     options: Options = {**PILOT_OPTIONS, "llm": Watched()}
     found = build_library(problem(), [person((15, 15, "x"))], options, run=tmp_path / "run.db")
-    assert found == SharedLibrary("adder", "", (), BatchTally(setup_rows=1))
+    assert found == SharedLibrary("adder", "", (), BatchTally(spent=Spent(setup_rows=1)))
     assert SharedEdits(found).of(problem(), PEOPLE[0]) == Past()
 
 
@@ -115,7 +117,7 @@ def test_what_was_named_is_kept_without_reasons(tmp_path: Path) -> None:
     assert found is not None
     assert [p.row for p in found.pilots] == choose_pilots(problem(), PEOPLE, 4)
     assert found.llm == "simulated:7"
-    assert found.tally.llm_calls == llm.requests == 12
+    assert found.tally.spent.llm_calls == llm.requests == 12
     edits = [named for p in found.pilots for named in p.edits]
     assert len(edits) > 20
     assert not any(named.edit.reason for named in edits)
@@ -157,11 +159,11 @@ def saved(folder: Path, **changes: Any) -> Path:
         ({"waysout_library": 2}, InputError, "its version is 2, not 1"),
         ({"oracle": "other"}, InputError, "the model 'other', not 'adder'"),
         ({"features": ["a", "b"]}, InputError, r"the features \['a', 'b'\]"),
-        ({"pilots": [{"row": [1, 2], "edits": []}]}, IntegrityError, "searched anew"),
+        ({"pilots": [{"row": [1, 2], "edits": []}]}, IntegrityError, "searched for again"),
         ({"pilots": [{"row": [1, 2, "x"], "edits": [["a", "many", True]]}]}, IntegrityError, "a"),
         ({"pilots": [{"row": [1, 2, "x"], "edits": [["d", 1, True]]}]}, IntegrityError, "'d'"),
-        ({"pilots": 3}, IntegrityError, "searched anew"),
-        ({"tally": {"people": 3}}, IntegrityError, "searched anew"),
+        ({"pilots": 3}, IntegrityError, "searched for again"),
+        ({"tally": {"people": 3}}, IntegrityError, "searched for again"),
     ],
 )
 def test_a_file_that_is_not_what_it_should_be(
@@ -195,7 +197,7 @@ def test_pilots_that_were_stopped_are_gone_on_with(tmp_path: Path) -> None:
     assert resumed is not None
     assert whole is not None
     assert resumed.pilots == whole.pilots
-    assert resumed.tally.llm_calls == whole.tally.llm_calls
+    assert resumed.tally.spent.llm_calls == whole.tally.spent.llm_calls
     assert 0 < second.requests < 12
     assert not set(first.replied) & set(second.replied)
 
@@ -234,15 +236,17 @@ def test_nothing_is_shared_where_nothing_can_be(
 # What a person gets -----------------------------------------------------------------------------
 
 
-def test_the_nearest_pilots_edits_come_first() -> None:
+def test_the_nearest_pilots_edits_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     far, near = pilot((15, 15, "x"), "a=3", "b=9"), pilot((1, 0, "x"), "a=9", "c=y")
 
-    def first(**most: int) -> list[str]:
-        return told(SharedEdits(library(far, near), **most).of(problem(), (0, 0, "x")))
+    def first() -> list[str]:
+        return told(SharedEdits(library(far, near)).of(problem(), (0, 0, "x")))
 
     assert first() == ["a=9", "c=y", "a=3", "b=9"]
-    assert first(nearest=1) == ["a=9", "c=y"]
-    assert first(most=3) == ["a=9", "c=y", "a=3"]
+    monkeypatch.setattr(shared_edits, "MOST_EDITS", 3)
+    assert first() == ["a=9", "c=y", "a=3"]
+    monkeypatch.setattr(shared_edits, "NEAREST", 1)
+    assert first() == ["a=9", "c=y"]
 
 
 def test_what_worked_and_what_many_named_counts_more() -> None:
@@ -295,12 +299,6 @@ def test_a_rule_that_breaks_is_left_to_the_search() -> None:
     broken = replace(problem(), rules=Breaks(SCHEMA, ()))
     shared = SharedEdits(library(pilot((1, 0, "x"), "a=5")))
     assert shared.of(broken, (0, 0, "x")) == Past()
-
-
-@pytest.mark.parametrize("name", ["nearest", "most"])
-def test_how_many_is_checked(name: str) -> None:
-    with pytest.raises(InputError, match=f"{name} is a whole number of at least 1"):
-        SharedEdits(library(), **{name: 0})
 
 
 # Searches ---------------------------------------------------------------------------------------

@@ -59,8 +59,8 @@ def test_whom_one_meets_changes_nothing(tmp_path: Path) -> None:
     parts = [PartTask(i // 2, i, RECORDS[i : i + 2]) for i in range(0, 8, 2)]
     run(job(tmp_path / "one", trees=1))
     run(job(tmp_path / "many", trees=3), *parts)
-    run(job(tmp_path / "careful"), replace(task(), careful=True))
-    assert told(tmp_path / "one") == told(tmp_path / "many") == told(tmp_path / "careful")
+    run(job(tmp_path / "isolated"), replace(task(), isolated=True))
+    assert told(tmp_path / "one") == told(tmp_path / "many") == told(tmp_path / "isolated")
 
 
 def test_with_care_it_is_on_file_of_whom_the_model_was_asked_last(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_with_care_it_is_on_file_of_whom_the_model_was_asked_last(tmp_path: Path
             return super().ask(rows)
 
     model = Looking()
-    asked = replace(task(RECORDS[:4]), careful=True, skip=(1,))
+    asked = replace(task(RECORDS[:4]), isolated=True, skip=(1,))
     run(job(tmp_path, Made(model), method="random", calls=0, oracle_rows=3), asked)
     first = {index: model.batches[begun.index(index)] for index in (0, 2, 3)}
     assert begun == sorted(begun)  # type: ignore[type-var]
@@ -195,7 +195,7 @@ def test_a_bug_that_a_row_shows_fails_that_person_alone(
 
 def test_those_to_be_left_out_are_failures_and_care_is_one_at_a_time(tmp_path: Path) -> None:
     llm = Watched(before=lambda *_: asyncio.sleep(0))
-    asked = replace(task(RECORDS[:4]), careful=True, skip=(1,))
+    asked = replace(task(RECORDS[:4]), isolated=True, skip=(1,))
     (report,) = run(job(tmp_path), asked, backend=llm)
     assert (report.done, llm.most_at_once) == (True, 1)
     assert told(tmp_path)[1]["reason"] == DIED

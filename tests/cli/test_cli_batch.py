@@ -190,7 +190,7 @@ def test_rows_that_cannot_be_read_are_listed_and_may_be_tried_again(
     code, said, err = waysout(*BATCH, "--data", str(table), "--out", str(out), "--json")
     found = json.loads(said)
     assert (code, found["failed"]) == (0, 1)
-    assert "1 row failed; each with its reason" in err
+    assert "1 row failed; the reason for each" in err
     (failed,) = csv.DictReader((out / "_failed.csv").open(encoding="utf-8", newline=""))
     assert failed["row_id"] == "2"
     assert "income" in failed["reason"]
@@ -215,7 +215,7 @@ def test_an_llm_that_goes_leaves_a_batch_to_go_on_with(
         code, said, err = waysout(*BATCH, "--out", str(out), "--json")
     error = json.loads(said)["error"]
     assert (code, error["code"], "nobody there" in error["message"]) == (9, 9, True)
-    assert "go on with: waysout batch" in err
+    assert "resume with: waysout batch" in err
     whole = tmp_path / "whole"
     waysout(*BATCH, "--out", str(whole))
     code, said, _ = waysout(*BATCH, "--out", str(out), "--json")

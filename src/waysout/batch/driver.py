@@ -1,4 +1,4 @@
-"""The driver of a batch: parts go out, reports come in; the lost go out again, with more care."""
+"""The driver of a batch: hands parts out, takes reports in, and retries what was lost."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from waysout.domain.result import OutcomeKind
 from waysout.errors import IntegrityError, WaysoutError
 from waysout.store import Store
 
-# Once more as it was (what killed the worker may have been no fault of the part), then with care.
-CAREFUL_AFTER = 2
-# Somebody who may have been there by chance is not to blame yet.
-BLAMED_AFTER = 2
-# A part whose workers die and show no person who is to blame, or that is interrupted each time.
+# A lost part is retried once as it is (its worker may have died for another reason), then isolated.
+ISOLATED_AFTER = 2
+# A person may have been searched for by chance when a worker died: once is no proof.
+SKIPPED_AFTER = 2
+# For a part that is interrupted each time, or that kills its workers and no one person is to blame.
 MOST_TRIES = 5
-# So many deaths in spite of care, and no part done between them, are no fault of single rows.
+# More deaths of isolated parts without a part done between them are not the fault of single rows.
 MOST_DEATHS = 30
-# So many failures without a single search that worked are the job's fault, not the rows'.
-HOPELESS = 100
+# More failures without a single search that worked are the fault of the job, not of the rows.
+MOST_FAILURES = 100
 _LOOK_SECONDS = 0.5
 
 
 @dataclass
 class BatchProgress:
-    """How far a batch has come, for whoever watches."""
+    """How far a batch has got."""
 
     rows: int
     before: int = 0
-    """Rows that were done when it began."""
+    """Rows that were done when it started."""
     tally: BatchTally = field(default_factory=BatchTally)
     began: float = field(default_factory=time.monotonic)
     over: bool = False
-    """Whether the searches have ended: what is left is being counted."""
+    """Whether the searches have ended: the results are being counted."""
 
     @property
     def done(self) -> int:
@@ -55,17 +55,17 @@ class BatchProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest will take at this pace; unknown before anybody is done."""
+        """How long the rest will take at this pace; unknown before the first row is done."""
         people = self.tally.people
         return self.seconds / people * (self.rows - self.done) if people else None
 
 
 @dataclass
 class BatchEnd:
-    """How a sitting ended: what it did, what is left, and why."""
+    """How one run of the batch command ended: what it did, what is left, and why."""
 
     rows: int
-    """Rows that were done in it; those of a part that it found half done were not."""
+    """Rows done in it, without those it found on file in a part that was half done."""
     seconds: float
     left: int = 0
     """Parts that are not done."""
@@ -73,13 +73,13 @@ class BatchEnd:
     exit_code: int = 0
 
 
-Watch = Callable[[BatchProgress], None]
+OnBatchProgress = Callable[[BatchProgress], None]
 
 
 def cut(
     rows: Iterable[Mapping[str, Any]], part_rows: int, *, limit: int | None = None, total: int
 ) -> Iterator[PartTask]:
-    """Cut rows into parts, as they come; the last is shorter, and ``cut`` where a limit made it so.
+    """Cut a stream of rows into parts; the last is shorter, and ``cut`` if a limit made it so.
 
     >>> [(task.first, len(task), task.cut) for task in cut([{}] * 9, 2, limit=5, total=9)]
     [(0, 2, False), (2, 2, False), (4, 1, True)]
@@ -96,10 +96,10 @@ def cut(
 
 
 class Driver:
-    """Hands the parts of a batch to an executor until all are done or it is stopped.
+    """Gives the parts of a batch to an executor until all are done or it is stopped.
 
-    With ``retry_failed``, parts in which somebody failed are not done. `stop` may be called from
-    anywhere, a signal's handler too.
+    With ``retry_failed``, parts in which a row failed are not done. `stop` may be called from
+    anywhere, a signal's handler included.
     """
 
     def __init__(
@@ -107,134 +107,124 @@ class Driver:
         out: Path,
         tasks: Iterable[PartTask],
         rows: int,
-        watch: Watch | None = None,
+        on_progress: OnBatchProgress | None = None,
         *,
         retry_failed: bool = False,
     ) -> None:
         self.out = out
         self.retry_failed = retry_failed
-        self.pace = BatchProgress(rows)
+        self.progress = BatchProgress(rows)
         self._tasks = iter(tasks)
-        self._again: deque[PartTask] = deque()
+        self._retries: deque[PartTask] = deque()
         self._under_way: dict[int, PartTask] = {}
-        self._tries: Counter[int] = Counter()
-        self._deaths: Counter[int] = Counter()
-        self._suspects: Counter[int] = Counter()
-        self._careful_deaths = 0
+        self._tries: Counter[int] = Counter()  # by part
+        self._deaths: Counter[int] = Counter()  # by part
+        self._suspects: Counter[int] = Counter()  # by row
+        self._isolated_deaths = 0  # since a part was done
         self._left = self._on_file = 0
         self._done = BatchTally()
-        self._watch = watch or (lambda pace: None)
-        self._wish = ""
+        self._on_progress = on_progress or (lambda progress: None)
+        self._requested = ""  # the reason given to `stop`
         self._stopped, self._exit_code = "", 0
 
     def stop(self, reason: str) -> None:
-        """End the batch, with what it has."""
-        self._wish = self._wish or reason
+        """Stop the batch with what it has."""
+        self._requested = self._requested or reason
 
-    def run(self, muster: Callable[[], Executor]) -> BatchEnd:
-        """Run to the end; an executor is only called together where something is to be done."""
+    def run(self, start_executor: Callable[[], Executor]) -> BatchEnd:
+        """Run to the end; an executor is started only if there is something to do."""
         first = next(self._open_tasks(), None)
         if first is None:
-            return BatchEnd(0, self.pace.seconds)
-        self._again.append(first)
-        with closing(muster()) as executor:
+            return BatchEnd(0, self.progress.seconds)
+        self._retries.append(first)
+        with closing(start_executor()) as executor:
             while True:
-                self._fill(executor)
+                while not (self._stopped or self._requested) and executor.room > 0:
+                    task = self._next_task()
+                    if task is None:
+                        break
+                    self._under_way[task.part] = task
+                    executor.submit(task)
                 if not self._under_way:
                     break
-                if self._wish and not self._stopped:
-                    self._end(executor, self._wish)
+                if self._requested and not self._stopped:
+                    self._end(executor, self._requested)
                 for report in executor.wait(_LOOK_SECONDS):
-                    self._heed(executor, report)
-                self.pace.tally = self._done + executor.tally()
-                self._watch(self.pace)
-        rows, seconds = self._done.people - self._on_file, self.pace.seconds
-        self.pace.over = True
-        self._watch(self.pace)
-        left = self._left + len(self._again) + sum(1 for _ in self._open_tasks())
-        return BatchEnd(rows, seconds, left, self._stopped or self._wish, self._exit_code)
+                    self._handle(executor, report)
+                self.progress.tally = self._done + executor.tally()
+                self._on_progress(self.progress)
+        rows, seconds = self._done.people - self._on_file, self.progress.seconds
+        self.progress.over = True
+        self._on_progress(self.progress)
+        left = self._left + len(self._retries) + sum(1 for _ in self._open_tasks())
+        return BatchEnd(rows, seconds, left, self._stopped or self._requested, self._exit_code)
 
-    def _fill(self, executor: Executor) -> None:
-        while not (self._stopped or self._wish) and executor.room > 0:
-            task = self._again.popleft() if self._again else next(self._open_tasks(), None)
-            if task is None:
-                return
-            self._under_way[task.part] = task
-            executor.submit(task)
+    def _next_task(self) -> PartTask | None:
+        return self._retries.popleft() if self._retries else next(self._open_tasks(), None)
 
     def _open_tasks(self) -> Iterator[PartTask]:
-        """Go on through the parts, past those that are done."""
+        """Yield the next parts that are not done."""
         for task in self._tasks:
-            if self._is_done(task):
-                self.pace.before += len(task)
+            done = people_done(self.out, task.part) or 0
+            # A part with more rows belongs to a greater limit, and must not shrink.
+            retry = self.retry_failed and done == len(task) and has_failed(self.out, task.part)
+            if done >= len(task) and not retry:
+                self.progress.before += len(task)
             else:
                 yield task
 
-    def _is_done(self, task: PartTask) -> bool:
-        rows = people_done(self.out, task.part) or 0
-        # One with more rows belongs to a greater limit, and is not to shrink.
-        again = self.retry_failed and rows == len(task) and has_failed(self.out, task.part)
-        return rows >= len(task) and not again
-
     # Reports -----------------------------------------------------------------------------------
 
-    def _heed(self, executor: Executor, report: PartReport) -> None:
+    def _handle(self, executor: Executor, report: PartReport) -> None:
         task = self._under_way.pop(report.part)
         if report.done:
             self._done += report.tally
             self._on_file += report.on_file
-            self._careful_deaths = 0
-            self._check_hope(executor)
+            self._isolated_deaths = 0
+            outcomes = Counter(self._done.outcomes)
+            failed = outcomes.pop(str(OutcomeKind.FAILED), 0)
+            del outcomes[str(OutcomeKind.ALREADY_APPROVED)]
+            if failed >= MOST_FAILURES and not outcomes.total():
+                reason = f"all of the first {failed} searches failed; see the reasons"
+                self._end(executor, reason, 4)
             return
         if report.stopped:
             self._end(executor, report.stopped, report.exit_code)
         if self._stopped:
             self._left += 1
-        elif report.lost:
-            self._send_again(executor, self._with_care(task))
         else:
-            self._send_again(executor, task)
+            self._retry(executor, self._after_death(task) if report.lost else task)
 
-    def _send_again(self, executor: Executor, task: PartTask) -> None:
+    def _retry(self, executor: Executor, task: PartTask) -> None:
         self._tries[task.part] += 1
-        if self._tries[task.part] < MOST_TRIES + BLAMED_AFTER * len(task.skip):
-            self._again.append(task)
-            if self._careful_deaths >= MOST_DEATHS:
+        if self._tries[task.part] < MOST_TRIES + SKIPPED_AFTER * len(task.skip):
+            self._retries.append(task)
+            if self._isolated_deaths >= MOST_DEATHS:
                 self._end(executor, f"workers died {MOST_DEATHS} times in a row: out of memory?", 5)
             return
         self._left += 1
-        rows = f"rows {task.first} to {task.first + len(task) - 1}"
         if self._deaths[task.part]:
-            self._end(executor, f"whoever searched for {rows} died each time: out of memory?", 5)
+            rows = f"rows {task.first} to {task.first + len(task) - 1}"
+            self._end(executor, f"every worker with {rows} died: out of memory?", 5)
 
-    def _with_care(self, task: PartTask) -> PartTask:
-        """Return a part that was lost as it is to be tried again."""
+    def _after_death(self, task: PartTask) -> PartTask:
+        """Return a part whose worker died, changed as it is to be retried."""
         self._deaths[task.part] += 1
-        if not task.careful:
-            return replace(task, careful=self._deaths[task.part] >= CAREFUL_AFTER)
-        self._careful_deaths += 1
-        suspect = self._suspect(task)
-        if suspect is None:
-            return task
-        self._suspects[suspect] += 1
-        blamed = self._suspects[suspect] >= BLAMED_AFTER
-        return replace(task, skip=(*task.skip, suspect)) if blamed else task
-
-    def _suspect(self, task: PartTask) -> int | None:
-        """Return who was being searched when the worker died: the last who was begun."""
+        if not task.isolated:
+            return replace(task, isolated=self._deaths[task.part] >= ISOLATED_AFTER)
+        self._isolated_deaths += 1
         try:
             with Store.read(store_path(self.out, task.part)) as store:
                 begun = [event.index for event in store.events() if event.kind == BEGUN]
-        except WaysoutError:  # it died before it could file anything
-            return None
-        return begun[-1] if begun and begun[-1] not in task.skip else None
-
-    def _check_hope(self, executor: Executor) -> None:
-        outcomes = Counter(self._done.outcomes)
-        failed = outcomes.pop(str(OutcomeKind.FAILED), 0)
-        del outcomes[str(OutcomeKind.ALREADY_APPROVED)]
-        if failed >= HOPELESS and not outcomes.total():
-            self._end(executor, f"all of the first {failed} searches failed; see the reasons", 4)
+        except WaysoutError:  # it died before it could record anything
+            return task
+        # The last person whose search was started is the one it died with.
+        suspect = begun[-1] if begun else None
+        if suspect is None or suspect in task.skip:
+            return task
+        self._suspects[suspect] += 1
+        skipped = self._suspects[suspect] >= SKIPPED_AFTER
+        return replace(task, skip=(*task.skip, suspect)) if skipped else task
 
     def _end(self, executor: Executor, reason: str, exit_code: int = 0) -> None:
         if not self._stopped:

@@ -1,41 +1,173 @@
-"""Who does the work: processes of this machine, or actors of a cluster."""
+"""Scheduling parts over workers, the same for local processes and Ray actors.
+
+Driver ──submit──► Executor ──WorkerHandle.run──► worker process or actor (`Worker.run`)
+   ◄────wait──────          ◄──reports, tallies───
+"""
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
-from waysout.batch.job import BatchTally, PartReport, PartTask
+from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask
+from waysout.errors import UnavailableError
+
+# A worker that cannot start may be short of memory that others release after a while.
+DEATHS_IN_A_ROW = 5
 
 
 class Executor(Protocol):
-    """Takes parts and hands back what became of them; used by one thread alone.
+    """Takes parts and returns reports; used by one thread only.
 
-    A worker that dies is replaced, and its parts come back as lost: whoever handed them in decides
-    what to do with them.
+    A worker that dies is replaced, and its parts are reported as lost: the driver decides whether
+    to submit them again.
     """
 
     @property
     def room(self) -> int:
-        """How many more parts may be handed in now, so that nobody waits for work."""
+        """How many more parts to submit now, so that no worker runs out of work."""
         ...
 
     def submit(self, task: PartTask) -> None:
-        """Hand a part in."""
+        """Have a part done."""
         ...
 
     def wait(self, seconds: float) -> Sequence[PartReport]:
-        """Return what has ended, waiting for it so long at most."""
+        """Return the parts that have ended, waiting for the first for at most ``seconds``."""
         ...
 
     def tally(self) -> BatchTally:
-        """Return what is known by now of the people in parts under way; it may be a little old."""
+        """Return the people done in parts under way; it may be a little out of date."""
         ...
 
     def stop(self, reason: str) -> None:
-        """End every search with what it has; the parts under way still come back."""
+        """Stop every search with what it has found; the parts under way are still reported."""
         ...
 
     def close(self) -> None:
-        """Let all workers go. Whatever is under way is in its store."""
+        """End all workers. What was answered in parts under way is in their stores."""
         ...
+
+
+class WorkerHandle(ABC):
+    """A worker, as the executor sees it."""
+
+    def __init__(self) -> None:
+        self.parts: dict[int, PartTask] = {}
+        """The parts it was given and has not reported."""
+        self.tally = BatchTally()
+
+    @property
+    @abstractmethod
+    def is_up(self) -> bool:
+        """Whether it has loaded its model."""
+
+    @abstractmethod
+    def send(self, task: PartTask) -> None:
+        """Send it a part."""
+
+    @abstractmethod
+    def stop(self, reason: str) -> None:
+        """Tell it to stop every search."""
+
+
+W = TypeVar("W", bound=WorkerHandle)
+
+
+class PoolExecutor(ABC, Generic[W]):
+    """The part of an executor that local processes and Ray actors share."""
+
+    def __init__(self, job: BatchJob, workers: int, part_rows: int) -> None:
+        self._size = workers
+        # While one part runs out, the next ones fill the trees.
+        self._parts_each = 1 + -(-job.trees // part_rows)
+        self._workers: list[W] = []
+        self._waiting: deque[PartTask] = deque()
+        self._ended: list[PartReport] = []
+        self._deaths = 0
+        self._stopped = ""
+
+    @abstractmethod
+    def _available(self) -> Sequence[W]:
+        """Return the workers that can be sent parts; start one if all are busy."""
+
+    @abstractmethod
+    def _poll(self, seconds: float) -> None:
+        """Handle what the workers have sent, waiting for the first message at most ``seconds``."""
+
+    @property
+    def room(self) -> int:
+        """See `Executor.room`."""
+        under_way = sum(len(worker.parts) for worker in self._workers)
+        return self._size * self._parts_each - under_way - len(self._waiting)
+
+    def submit(self, task: PartTask) -> None:
+        """See `Executor.submit`."""
+        if self._stopped:
+            self._ended.append(PartReport(task.part, stopped=self._stopped))
+        else:
+            self._waiting.append(task)
+            self._assign()
+
+    def wait(self, seconds: float) -> Sequence[PartReport]:
+        """See `Executor.wait`.
+
+        Raises the error of a worker that cannot start, and gives up if workers keep dying.
+        """
+        until = time.monotonic() + seconds
+        while not self._ended and (left := until - time.monotonic()) > 0:
+            self._poll(left)
+        self._poll(0.0)
+        self._assign()
+        reports, self._ended = self._ended, []
+        return reports
+
+    def tally(self) -> BatchTally:
+        """See `Executor.tally`."""
+        return sum((worker.tally for worker in self._workers), BatchTally())
+
+    def stop(self, reason: str) -> None:
+        """See `Executor.stop`; parts that no worker has are reported at once."""
+        self._stopped = reason
+        self._ended += (PartReport(task.part, stopped=reason) for task in self._waiting)
+        self._waiting.clear()
+        for worker in self._workers:
+            if worker.is_up:
+                worker.stop(reason)
+
+    def _assign(self) -> None:
+        """Send waiting parts in order to the workers with the fewest, as long as one can take more.
+
+        An isolated part, which may kill its worker, is alone with it: no other part is lost.
+        """
+        while self._waiting:
+            task = self._waiting[0]
+            most = 1 if task.isolated else self._parts_each
+            able = [
+                worker
+                for worker in self._available()
+                if len(worker.parts) < most and not any(t.isolated for t in worker.parts.values())
+            ]
+            if not able:
+                return
+            worker = min(able, key=lambda worker: len(worker.parts))
+            worker.parts[task.part] = self._waiting.popleft()
+            worker.send(task)
+
+    def _lose(self, worker: W, how: str) -> None:
+        """Report the parts of a worker that died as lost; give up if none can even start.
+
+        What becomes of parts that kill their workers is up to the driver.
+        """
+        self._ended += (PartReport(part, lost=True) for part in worker.parts)
+        worker.parts, worker.tally = {}, BatchTally()
+        self._deaths += 1  # set to 0 whenever a worker has started
+        if self._deaths > DEATHS_IN_A_ROW + self._size:
+            raise UnavailableError(
+                f"workers died {self._deaths} times in a row before they could start (the last "
+                f"one: {how}). Is there enough memory for the model and its rows? Try fewer "
+                "workers, or a search for a single row"
+            )

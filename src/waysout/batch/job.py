@@ -1,13 +1,14 @@
-"""What a batch is made of: the job, its parts, and what becomes of each."""
+"""What travels between the driver of a batch and its workers: the job, parts and reports."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from waysout.domain.budget import Spent
 from waysout.domain.known import Known
 from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
@@ -15,16 +16,17 @@ from waysout.domain.result import ResultData
 from waysout.run.options import Options
 
 BEGUN = "begun"
-"""What a store notes of each person of a part that is done with care: who was the last?"""
+"""The event that the store of an isolated part holds for each person whose search was started."""
 
 
 @dataclass(frozen=True)
 class BatchJob:
-    """All that a worker needs; it can be pickled, and every worker gets the same.
+    """Everything a worker needs; it can be pickled, and every worker gets the same.
 
-    ``make`` makes the problem, with a model of the worker's own. ``options`` are those of
-    `find_many` that decide what a search does. ``steady`` is what trying the model has shown: it
-    is tried once for all. ``trees`` are the searches that a worker has under way at once.
+    ``make`` makes the problem, with the worker's own copy of the model. ``options`` are those of
+    `find_many` that decide what a search does. ``steady`` says whether the model answers the same
+    row the same way: it was probed once for all workers. ``trees`` is how many searches a worker
+    runs at once.
     """
 
     make: Callable[[], Problem]
@@ -40,18 +42,20 @@ class BatchJob:
 
 @dataclass(frozen=True)
 class PartTask:
-    """Rows of the input that follow each other, the first of them with its number.
+    """Consecutive rows of the input: the unit of work, of storage and of resuming.
 
-    A part that has killed its worker before is done with care: one person after the other, and
-    without those of ``skip``, each of whom was being searched when a worker died.
+    A part travels with its rows: only the driver reads the table. A part that has killed its worker
+    is ``isolated``: it has a worker to itself, which searches for one person at a time and leaves
+    out those in ``skip``, each of whom was being searched for when a worker died.
     """
 
     part: int
     first: int
+    """The index of its first row in the input."""
     rows: Sequence[Mapping[str, Any]]
     cut: bool = False
-    """Whether the limit ended it early: more rows may follow another time."""
-    careful: bool = False
+    """Whether a limit ended it early: it may have more rows another time."""
+    isolated: bool = False
     skip: tuple[int, ...] = ()
 
     def __len__(self) -> int:
@@ -60,35 +64,18 @@ class PartTask:
 
 @dataclass(frozen=True)
 class BatchTally:
-    """How many people, how they ended, what was found and what it cost; tallies add up."""
+    """How many people, how their searches ended, what was found and spent; tallies add up."""
 
     outcomes: Mapping[str, int] = field(default_factory=dict)
     options: int = 0
-    llm_calls: int = 0
-    attempts: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    cached_tokens: int = 0
-    oracle_rows: int = 0
-    setup_rows: int = 0
-    money: float = 0.0
+    spent: Spent = field(default_factory=Spent)
+    """Without seconds: searches run side by side, so their sum means nothing."""
 
     @classmethod
     def of(cls, result: ResultData) -> BatchTally:
         """Return the tally of one person."""
-        spent = result.ledger
-        return cls(
-            {str(result.outcome.kind): 1},
-            len(result.options),
-            spent.llm_calls,
-            spent.attempts,
-            spent.tokens_in,
-            spent.tokens_out,
-            spent.cached_tokens,
-            spent.oracle_rows,
-            spent.setup_rows,
-            spent.money,
-        )
+        spent = replace(result.ledger, seconds=0.0)
+        return cls({str(result.outcome.kind): 1}, len(result.options), spent)
 
     @property
     def people(self) -> int:
@@ -96,25 +83,29 @@ class BatchTally:
         return sum(self.outcomes.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            **{f.name: getattr(self, f.name) for f in fields(self)},
-            "outcomes": dict(self.outcomes),
-        }
+        """Return plain values, the costs side by side with the rest."""
+        spent = self.spent.as_dict()
+        del spent["seconds"]
+        return {"outcomes": dict(self.outcomes), "options": self.options, **spent}
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> BatchTally:
+        """Read what `as_dict` wrote."""
+        spent = {name: n for name, n in table.items() if name not in ("outcomes", "options")}
+        return cls(table["outcomes"], table["options"], Spent.from_dict(spent))
 
     def __add__(self, other: BatchTally) -> BatchTally:
-        numbers = [f.name for f in fields(self) if f.name != "outcomes"]
-        summed = {name: getattr(self, name) + getattr(other, name) for name in numbers}
-        return replace(self, outcomes=Counter(self.outcomes) + Counter(other.outcomes), **summed)
+        outcomes = Counter(self.outcomes) + Counter(other.outcomes)
+        return BatchTally(outcomes, self.options + other.options, self.spent + other.spent)
 
 
 @dataclass(frozen=True)
 class PartReport:
-    """What became of a part: ``tally`` counts its people, ``on_file`` those of an earlier sitting.
+    """What became of a part: ``tally`` counts its people, ``on_file`` those of an earlier run.
 
-    It is ``done`` when its files are written. It is not when somebody was interrupted, and
-    ``stopped`` says why where that meets everybody (``exit_code`` as of the error). A worker that
-    died tells nothing but that the part is ``lost``.
+    It is ``done`` when its files are written, which needs a result for everyone. Otherwise
+    ``stopped`` gives the reason if it stops the whole batch (with ``exit_code``), and ``lost`` says
+    that the worker died.
     """
 
     part: int
@@ -124,12 +115,3 @@ class PartReport:
     stopped: str = ""
     exit_code: int = 0
     lost: bool = False
-
-
-def parts_at_once(trees: int, part_rows: int) -> int:
-    """Return how many parts a worker has at once: while one runs out, the next fills the trees.
-
-    >>> parts_at_once(64, 200), parts_at_once(256, 100)
-    (2, 4)
-    """
-    return 1 + -(-trees // part_rows)

@@ -1,4 +1,7 @@
-"""An executor of processes on this machine; whatever becomes of one, the others go on."""
+"""Workers as processes of this machine: one that dies is replaced, and the others carry on.
+
+`LocalExecutor` and `_WorkerProcess` live in the parent, `_serve` is what a worker process runs.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,16 @@ import queue
 import signal
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
 from threading import Timer
 from typing import Any
 
-from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask, parts_at_once
+from waysout.batch.executor import PoolExecutor, WorkerHandle
+from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask
 from waysout.batch.worker import Worker
-from waysout.errors import InputError, UnavailableError, WaysoutError
+from waysout.errors import InputError, WaysoutError
 from waysout.llm.base import Backend
 from waysout.llm.shared import (
     BackendClient,
@@ -32,27 +34,19 @@ from waysout.llm.shared import (
 )
 from waysout.run.machine import one_thread_each
 
-# Whoever cannot begin may be short of memory that others let go of by and by.
-_DEATHS_IN_A_ROW = 5
-# How often a worker tells how far it is, and how long one may take to go, in seconds.
+# How often a worker reports its progress, and how long it may take to exit, in seconds.
 _TELL_SECONDS = 0.5
-_GOING_SECONDS = 3.0
-# What a process has said may still be read when it has died already.
-_LAST_WORDS_SECONDS = 1.0
+_EXIT_SECONDS = 3.0
+# How long to read what a process has written after it has died, in seconds.
+_DRAIN_SECONDS = 1.0
+
+_Inbox = queue.SimpleQueue[tuple["_WorkerProcess", Any]]
 
 
-@dataclass(frozen=True)
-class _News:
-    """What a worker tells: how many people are done in the parts it has, and which has ended."""
+class LocalExecutor(PoolExecutor["_WorkerProcess"]):
+    """Worker processes, each with its own copy of the model; see `Executor`.
 
-    tally: BatchTally
-    report: PartReport | None = None
-
-
-class LocalExecutor:
-    """So many worker processes, each with a model of its own; see `Executor`.
-
-    With a ``backend`` all of them ask that one, which is let go at the end; without, each connects
+    With a ``backend`` all of them ask that one, which is closed at the end; without, each connects
     to the LLM of the job itself. Processes are started when there is work for them.
     """
 
@@ -65,201 +59,122 @@ class LocalExecutor:
         backend: Backend | None = None,
         worker: type[Worker] = Worker,
     ) -> None:
-        self._job = _packed(worker, job)
-        self._size = workers
-        self._most = parts_at_once(job.trees, part_rows)
-        self._hub = BackendServer(backend) if backend is not None else None
-        self._workers: list[_Worker] = []
-        self._waiting: deque[PartTask] = deque()
-        self._ended: list[PartReport] = []
-        self._heard: queue.SimpleQueue[tuple[_Worker, Any]] = queue.SimpleQueue()
-        self._deaths = 0
-        self._stopped = ""
-
-    @property
-    def room(self) -> int:
-        """How many more parts may be handed in now, so that nobody waits for work."""
-        under_way = sum(len(worker.parts) for worker in self._workers)
-        return self._size * self._most - under_way - len(self._waiting)
-
-    def submit(self, task: PartTask) -> None:
-        """Hand a part in."""
-        if self._stopped:
-            self._ended.append(PartReport(task.part, stopped=self._stopped))
-            return
-        self._waiting.append(task)
-        self._deal()
-
-    def wait(self, seconds: float) -> Sequence[PartReport]:
-        """Return what has ended, waiting for it so long at most.
-
-        Raises the error of a worker that cannot begin, and gives up where they die again and again.
-        """
-        until = time.monotonic() + seconds
-        while not self._ended and (left := until - time.monotonic()) > 0:
-            with suppress(queue.Empty):
-                self._take(*self._heard.get(timeout=min(left, _LAST_WORDS_SECONDS)))
-            for worker in [worker for worker in self._workers if worker.is_gone()]:
-                self._lose(worker)
-        with suppress(queue.Empty):
-            while True:
-                self._take(*self._heard.get_nowait())
-        self._deal()
-        reports, self._ended = self._ended, []
-        return reports
-
-    def tally(self) -> BatchTally:
-        """Return what is known by now of the people in parts under way; it may be a little old."""
-        return sum((worker.tally for worker in self._workers), BatchTally())
+        super().__init__(job, workers, part_rows)
+        try:
+            self._job = pickle.dumps((worker, job))
+        except Exception as error:  # every class that cannot be pickled raises another error
+            raise InputError(
+                f"the job cannot be sent to other processes: {error}. Its parts must be picklable: "
+                "functions at the top of a module, and no lambdas"
+            ) from error
+        self._llm = BackendServer(backend) if backend is not None else None
+        self._inbox: _Inbox = queue.SimpleQueue()
 
     def stop(self, reason: str) -> None:
-        """End every search with what it has; parts that nobody has begun come back at once."""
-        self._stopped = reason
-        never_begun = [task.part for task in self._waiting]
-        self._waiting.clear()
-        for worker in [*self._workers]:
-            if worker.has_begun:
-                worker.line.send(reason)
-            else:
-                never_begun += worker.parts
-                self._dismiss(worker)
-        self._ended += (PartReport(part, stopped=reason) for part in never_begun)
+        """See `Executor.stop`; parts of workers that are still starting are reported at once."""
+        super().stop(reason)
+        for worker in [worker for worker in self._workers if not worker.is_up]:
+            self._ended += (PartReport(part, stopped=reason) for part in worker.parts)
+            self._remove(worker)
 
     def close(self) -> None:
-        """Let all workers go, by force where one does not; what is under way is in its store."""
+        """End all workers, by force if necessary; what was answered is in their stores."""
         for worker in self._workers:
-            worker.line.close()
-        until = time.monotonic() + _GOING_SECONDS + 0.5
+            worker.channel.close()
+        until = time.monotonic() + _EXIT_SECONDS + 0.5
         for worker in self._workers:
-            worker.end(max(0.0, until - time.monotonic()) if worker.has_begun else 0.0)
+            worker.join(max(0.0, until - time.monotonic()) if worker.is_up else 0.0)
         self._workers.clear()
-        if self._hub is not None:
-            self._hub.close()
+        if self._llm is not None:
+            self._llm.close()
 
-    # Who does what -----------------------------------------------------------------------------
+    def _available(self) -> Sequence[_WorkerProcess]:
+        if len(self._workers) < self._size and all(worker.parts for worker in self._workers):
+            self._workers.append(_WorkerProcess(self._job, self._llm, self._inbox))
+        return self._workers
 
-    def _deal(self) -> None:
-        """Give away what is waiting, in order, as far as there is somebody to take it."""
-        while self._waiting and (worker := self._taker(self._waiting[0])) is not None:
-            task = self._waiting.popleft()
-            worker.parts[task.part] = task.careful
-            worker.line.send(task)
+    def _poll(self, seconds: float) -> None:
+        with suppress(queue.Empty):
+            self._handle(*self._inbox.get(timeout=min(seconds, _DRAIN_SECONDS)))
+            while True:
+                self._handle(*self._inbox.get_nowait())
+        for worker in [worker for worker in self._workers if worker.is_dead()]:
+            self._lose(worker, self._remove(worker))
 
-    def _taker(self, task: PartTask) -> _Worker | None:
-        """Return who takes a part: somebody idle, somebody new, or whoever has the least to do.
-
-        A part that may kill its worker is alone with it: no other is lost, or blamed.
-        """
-        idle = next((worker for worker in self._workers if not worker.parts), None)
-        if idle is not None:
-            return idle
-        if len(self._workers) < self._size:
-            return self._start()
-        if task.careful:
-            return None
-        able = [w for w in self._workers if len(w.parts) < self._most and not any(w.parts.values())]
-        return min(able, key=lambda worker: len(worker.parts), default=None)
-
-    def _start(self) -> _Worker:
-        worker = _Worker(self._job, self._hub, self._heard)
-        self._workers.append(worker)
-        return worker
-
-    # What they say -----------------------------------------------------------------------------
-
-    def _take(self, worker: _Worker, said: _News | RemoteError | None) -> None:
+    def _handle(self, worker: _WorkerProcess, message: Any) -> None:
+        """Handle a worker's message: an error, its progress, or ``None`` when its pipe closed."""
         if worker not in self._workers:
-            return  # it was let go, and its parts have come back
-        if said is None:
-            self._lose(worker)
-        elif isinstance(said, RemoteError):
-            self._dismiss(worker)
-            raise said.restore()
+            return  # it was removed, and its parts were reported
+        if message is None:
+            self._lose(worker, self._remove(worker, _DRAIN_SECONDS))
+        elif isinstance(message, RemoteError):
+            self._remove(worker)
+            raise message.restore()
         else:
-            worker.has_begun, worker.tally = True, said.tally
+            worker.tally, report = message
+            worker.has_started = True
             self._deaths = 0
-            if said.report is not None:
-                worker.parts.pop(said.report.part)
-                self._ended.append(said.report)
+            if report is not None:
+                del worker.parts[report.part]
+                self._ended.append(report)
 
-    def _lose(self, worker: _Worker) -> None:
-        """Let a worker go that died; another takes its place when there is work.
-
-        What becomes of parts that kill their workers is for others to say. Here it counts that
-        none could even begin.
-        """
-        self._ended += (PartReport(part, lost=True) for part in worker.parts)
-        how = self._dismiss(worker, _LAST_WORDS_SECONDS)
-        self._deaths += 1
-        if self._deaths > _DEATHS_IN_A_ROW + self._size:
-            fewer = "--workers 1, or " if self._size > 1 else ""
-            raise UnavailableError(
-                f"workers died {self._deaths} times in a row before they could begin (the last "
-                f"one: {how}). Is there enough memory for the model and its rows? Try {fewer}one "
-                "row with `waysout find`"
-            )
-
-    def _dismiss(self, worker: _Worker, patience: float = 0.0) -> str:
-        """Let a worker go; says how its process ended."""
+    def _remove(self, worker: _WorkerProcess, patience: float = 0.0) -> str:
+        """Remove a worker and end its process; return how it ended."""
         self._workers.remove(worker)
-        worker.line.close()
-        return worker.end(patience)
+        worker.channel.close()
+        return worker.join(patience)
 
 
-def _packed(worker: type[Worker], job: BatchJob) -> bytes:
-    try:
-        return pickle.dumps((worker, job))
-    except Exception as error:  # each class that cannot be pickled has a way of its own to say so
-        raise InputError(
-            f"the job cannot be sent to other processes: {error}. Its parts must be picklable: "
-            "functions at the top of a module, and no lambdas"
-        ) from error
+class _WorkerProcess(WorkerHandle):
+    """A worker process, as its parent sees it. Its messages go to the executor's ``inbox``."""
 
-
-# Processes -------------------------------------------------------------------------------------
-
-
-class _Worker:
-    """A process, as its parent sees it. What it says goes to ``heard``, and ``None`` at its end."""
-
-    def __init__(
-        self, job: bytes, hub: BackendServer | None, heard: queue.SimpleQueue[tuple[_Worker, Any]]
-    ) -> None:
-        self.parts: dict[int, bool] = {}
-        """The parts it has, and whether each is done with care."""
-        self.tally = BatchTally()
-        self.has_begun = False
+    def __init__(self, job: bytes, llm: BackendServer | None, inbox: _Inbox) -> None:
+        super().__init__()
+        self.has_started = False
         self._died: float | None = None
         ours, theirs = pipe_pair()
-        llm = hub.open() if hub is not None else None
+        llm_ends = llm.open() if llm is not None else None
         self._process = get_context("spawn").Process(
-            target=_work, args=(theirs, llm), name="waysout worker", daemon=True
+            target=_work, args=(theirs, llm_ends), name="waysout worker", daemon=True
         )
-        with _for_workers():
+        with one_thread_each(), _interrupts_blocked():
             self._process.start()
         # Else a pipe would stay open when the worker has died.
-        for end in (*theirs, *(llm or ())):
+        for end in (*theirs, *(llm_ends or ())):
             end.close()
-        self._heard = heard
-        self.line = Channel(ours, self._hear, lambda: self._hear([None]))
-        self.line.send(job)
 
-    def _hear(self, said: Sequence[Any]) -> None:
-        for item in said:
-            self._heard.put((self, item))
+        def receive(messages: Sequence[Any]) -> None:
+            for message in messages:
+                inbox.put((self, message))
 
-    def is_gone(self) -> bool:
-        """Whether the process has died and somebody else holds its pipe open.
+        self.channel = Channel(ours, receive, lambda: receive([None]))
+        self.channel.send(job)
 
-        Whoever a model has forked does that; else the pipe tells first.
+    @property
+    def is_up(self) -> bool:
+        """Whether it has loaded its model."""
+        return self.has_started
+
+    def send(self, task: PartTask) -> None:
+        """Send it a part; it may still be starting."""
+        self.channel.send(task)
+
+    def stop(self, reason: str) -> None:
+        """Tell it to stop every search."""
+        self.channel.send(reason)
+
+    def is_dead(self) -> bool:
+        """Whether the process has died although its pipe is open.
+
+        A process that the model has forked may hold it open; else the closed pipe tells first.
         """
         if self._process.is_alive():
             return False
         self._died = self._died or time.monotonic()
-        return time.monotonic() - self._died > _LAST_WORDS_SECONDS
+        return time.monotonic() - self._died > _DRAIN_SECONDS
 
-    def end(self, patience: float) -> str:
-        """Wait for the process to go, and make it after that; says how it ended."""
+    def join(self, patience: float) -> str:
+        """Wait for the process to exit, and kill it after that; return how it ended."""
         self._process.join(patience)
         if self._process.is_alive():
             self._process.kill()
@@ -270,14 +185,7 @@ class _Worker:
 
 
 @contextmanager
-def _for_workers() -> Iterator[None]:
-    """Let processes that are started here inherit what they need."""
-    with one_thread_each(), _no_interrupts():
-        yield
-
-
-@contextmanager
-def _no_interrupts() -> Iterator[None]:
+def _interrupts_blocked() -> Iterator[None]:
     """Leave Ctrl-C to the parent from the first moment: blocked signals are inherited."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -290,85 +198,69 @@ def _no_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# Within a worker -------------------------------------------------------------------------------
+# Within a worker process -----------------------------------------------------------------------
 
 
 def _work(ends: PipeEnds, llm: PipeEnds | None) -> None:
-    """Be a worker, until the parent says that it is over or is no more."""
+    """Be a worker until the parent closes the pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdout = sys.stderr
-    with suppress(OSError):  # libraries print past Python, too
+    with suppress(OSError):  # libraries also print without Python's help
         os.dup2(2, 1)
-    asyncio.run(_Hands().work(ends, llm))
+    asyncio.run(_serve(ends, llm))
 
 
-class _Hands:
-    """What a worker process does: runs parts, and tells how far they are."""
+async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
+    """Run the parts that the parent sends, and report progress; errors go to the parent."""
+    loop = asyncio.get_running_loop()
+    inbox: asyncio.Queue[Any] = asyncio.Queue()
+    told = BatchTally()
 
-    def __init__(self) -> None:
-        self._inbox: asyncio.Queue[Any] = asyncio.Queue()
-        self._running: set[asyncio.Task[None]] = set()
-        self._line: Channel
-        self._worker: Worker
-        self._told = BatchTally()
+    def receive(messages: Sequence[Any]) -> None:
+        for message in messages:
+            inbox.put_nowait(message)
 
-    async def work(self, ends: PipeEnds, llm: PipeEnds | None) -> None:
-        """Work until it is over; an error that keeps the worker from being made goes to the parent.
-
-        The parent is listened to before anything else: it may end while a model is loaded.
-        """
-        loop = asyncio.get_running_loop()
-        self._line = Channel(
-            ends, lambda said: call_in_loop(loop, self._put, said), lambda: self._over(loop)
-        )
-        try:
-            worker, job = pickle.loads(await self._inbox.get())
-            self._worker = worker(job, BackendClient(llm) if llm is not None else None)
-            self._tell()
-            await self._serve()
-        except Exception as error:
-            self._line.send(RemoteError.of(error, WaysoutError))
-            await asyncio.Event().wait()  # until the parent has heard it
-
-    def _put(self, said: Sequence[Any]) -> None:
-        for item in said:
-            self._inbox.put_nowait(item)
-
-    def _over(self, loop: asyncio.AbstractEventLoop) -> None:
-        # A model that is being loaded or asked cannot be interrupted.
-        timer = Timer(_GOING_SECONDS, os._exit, (0,))
+    def parent_gone() -> None:
+        # A model that is loading or predicting cannot be interrupted.
+        timer = Timer(_EXIT_SECONDS, os._exit, (0,))
         timer.daemon = True
         timer.start()
-        call_in_loop(loop, self._put, [None])
+        call_in_loop(loop, receive, [None])
 
-    async def _serve(self) -> None:
-        ticking = asyncio.create_task(self._tick())
-        while (item := await self._inbox.get()) is not None:
-            if isinstance(item, str):
-                self._worker.stop(item)
-            else:
-                task = asyncio.create_task(self._run(item))
-                self._running.add(task)
-                task.add_done_callback(self._running.discard)
-        for task in (ticking, *self._running):
-            task.cancel()
-        await asyncio.gather(ticking, *self._running, return_exceptions=True)
-        await self._worker.aclose()
+    def tell(report: PartReport | None = None) -> None:
+        nonlocal told
+        told = worker.tally()
+        channel.send((told, report))
 
-    async def _run(self, task: PartTask) -> None:
-        try:
-            report = await self._worker.run(task)
-        except Exception as error:
-            self._line.send(RemoteError.of(error, WaysoutError))
-        else:
-            self._tell(report)
-
-    async def _tick(self) -> None:
+    async def tell_progress() -> None:
         while True:
             await asyncio.sleep(_TELL_SECONDS)
-            if self._worker.tally() != self._told:
-                self._tell()
+            if worker.tally() != told:
+                tell()
 
-    def _tell(self, report: PartReport | None = None) -> None:
-        self._told = self._worker.tally()
-        self._line.send(_News(self._told, report))
+    async def run(task: PartTask) -> None:
+        try:
+            tell(await worker.run(task))
+        except Exception as error:
+            channel.send(RemoteError.of(error, WaysoutError))
+
+    # The channel is open before anything else: the parent may end while a model is loaded.
+    channel = Channel(ends, lambda said: call_in_loop(loop, receive, said), parent_gone)
+    try:
+        kind, job = pickle.loads(await inbox.get())
+        worker: Worker = kind(job, BackendClient(llm) if llm is not None else None)
+        tell()
+        running = {asyncio.create_task(tell_progress())}
+        while (message := await inbox.get()) is not None:
+            if isinstance(message, str):
+                worker.stop(message)
+            else:
+                running.add(task := asyncio.create_task(run(message)))
+                task.add_done_callback(running.discard)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await worker.aclose()
+    except Exception as error:
+        channel.send(RemoteError.of(error, WaysoutError))
+        await asyncio.Event().wait()  # until the parent has read it

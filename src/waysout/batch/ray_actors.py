@@ -1,4 +1,4 @@
-"""What the actors of a Ray executor do, each in a process of its own on some node."""
+"""The actors of a Ray executor, each in a process of its own on some node."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from waysout.llm.shared import RemoteError
 
 
 class WorkerActor:
-    """What an actor does: runs parts on its worker, several at once."""
+    """Runs parts on its worker, several at once."""
 
     _worker: Worker
 
     async def begin(self, given: tuple[Any, type[Worker], Any]) -> RemoteError | None:
-        """Make the worker; an error that keeps it from being made is the answer.
+        """Make the worker; return the error that prevents it.
 
-        Given are a reference to the job, the class of worker, and the actor that holds the LLM.
+        ``given`` holds a reference to the job, the class of worker, and the actor of the LLM.
         """
-        sent, worker, llm = given
+        job_ref, worker, llm = given
         try:
-            job: BatchJob = await sent
+            job: BatchJob = await job_ref
         except Exception as error:
-            return RemoteError(UnavailableError, (cannot_begin(last_line(error)),))
+            return RemoteError(UnavailableError, (cannot_start(last_line(error)),))
         try:
             backend = await ActorBackend.of(llm) if llm is not None else None
             self._worker = worker(job, backend)
@@ -36,7 +36,7 @@ class WorkerActor:
         return None
 
     async def run(self, task: PartTask) -> tuple[PartReport, BatchTally] | RemoteError:
-        """Do a part; the answer says, too, how far the others are by then."""
+        """Do a part; return its report, and the progress of the other parts."""
         try:
             report = await self._worker.run(task)
         except Exception as error:
@@ -44,23 +44,23 @@ class WorkerActor:
         return report, self._worker.tally()
 
     async def tally(self) -> BatchTally:
-        """Return the people of parts under way who have their result."""
+        """Return the people done in parts under way."""
         return self._worker.tally()
 
     async def stop(self, reason: str) -> None:
-        """End every search with what it has."""
+        """Stop every search with what it has found."""
         self._worker.stop(reason)
 
 
-class HeldLLM:
-    """An actor that holds an LLM which lives in memory, for all workers."""
+class LLMActor:
+    """Holds an LLM in memory for all workers."""
 
     def __init__(self, llm: str) -> None:
         self._name = llm
         self._backend: Backend | None = None
 
     async def about(self) -> tuple[str, Form, int] | RemoteError:
-        """Connect, and say what the backend says of itself."""
+        """Connect, and return the backend's name, form and number of parallel requests."""
         try:
             self._backend = self._backend or connect(self._name)
         except Exception as error:
@@ -68,7 +68,7 @@ class HeldLLM:
         return self._backend.name, self._backend.form, self._backend.parallel
 
     async def complete(self, request: Request) -> Reply | RemoteError:
-        """Answer one request; an error is an answer, too, and keeps its class."""
+        """Return the reply, or the error with its class."""
         try:
             self._backend = self._backend or connect(self._name)
             return await self._backend.complete(request)
@@ -76,13 +76,13 @@ class HeldLLM:
             return RemoteError.of(error, LLMError)
 
     async def aclose(self) -> None:
-        """Let go of what the backend holds."""
+        """Close the backend."""
         if self._backend is not None:
             await self._backend.aclose()
 
 
 class ActorBackend(Backend):
-    """An LLM that another actor holds; see `HeldLLM`."""
+    """The LLM of an `LLMActor`, asked from another actor."""
 
     def __init__(self, llm: Any, name: str, form: Form, parallel: int) -> None:
         self._llm = llm
@@ -90,17 +90,17 @@ class ActorBackend(Backend):
 
     @classmethod
     async def of(cls, llm: Any) -> Self:
-        """Return the backend that an actor holds, as it describes itself."""
+        """Return the backend that an actor holds."""
         return cls(llm, *await _answer(llm.about.remote()))
 
     async def complete(self, request: Request) -> Reply:
-        """Have the actor answer one request; a cancelled one is cancelled there, too."""
+        """Return the actor's reply; a cancelled request is cancelled there as well."""
         reply: Reply = await _answer(self._llm.complete.remote(request))
         return reply
 
 
 async def _answer(ref: Any) -> Any:
-    """Wait for what the actor of an LLM says; an actor that is gone is an LLM out of reach."""
+    """Wait for an answer of the LLM's actor; if it is gone the LLM is unreachable."""
     import ray
     from ray.exceptions import ActorUnavailableError, RayError
 
@@ -119,13 +119,13 @@ async def _answer(ref: Any) -> Any:
 
 
 def last_line(error: object) -> str:
-    """Return the end of what an error of Ray says: the rest is how it came there."""
+    """Return the last line of an error of Ray: the rest is its traceback."""
     return str(error).strip().rpartition("\n")[2].strip()
 
 
-def cannot_begin(why: str) -> str:
-    """Say that a worker cannot begin where it is."""
+def cannot_start(why: str) -> str:
+    """Return the message for a worker that cannot start on its node."""
     return (
-        f"a worker cannot begin on its node: {why}. Waysout must be installed on every node of the "
+        f"a worker cannot start on its node: {why}. Waysout must be installed on every node of the "
         "cluster, in this version and with what the model needs"
     )

@@ -1,19 +1,22 @@
-"""A batch from what somebody asks for to its summary: look, try, begin or go on, search, count."""
+"""A batch from its request to its summary: survey the table, probe the model, search, count.
+
+One person's way through a batch is drawn in docs/scale.md, "How a batch runs".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from waysout import __version__
-from waysout.batch.driver import BatchEnd, Driver, Watch, cut
+from waysout.batch.driver import BatchEnd, Driver, OnBatchProgress, cut
 from waysout.batch.executor import Executor
 from waysout.batch.job import BatchJob
 from waysout.batch.manifest import begin
-from waysout.batch.shared_edits import SharedEdits, SharedLibrary, library_in, sharing
+from waysout.batch.shared_edits import SharedEdits, library_in, sharing
 from waysout.batch.summary import BatchSummary, summarize, write_summary
 from waysout.batch.tables import sweep
 from waysout.datasets import registry
@@ -36,16 +39,18 @@ from waysout.run.options import Options, make_plan
 from waysout.run.plan import Plan, manifest
 from waysout.run.source import Source, Trust, card_of, problem_of
 from waysout.run.sync import wait_for
+from waysout.search.base import Tell
 from waysout.store.lock import WriterLock
 
 Cluster = Literal["local", "ray"]
 
 TREES = 64
-"""Searches under way at once, of all workers, where nobody says how many."""
+"""The default number of searches under way at once, of all workers."""
 PART_ROWS = (10, 200)
 LIMITED_PART_ROWS = 50
-"""At least so many where only some rows are taken: the parts of all others will be as large."""
+"""At least this many under a limit: parts keep their size when the limit grows."""
 SAMPLE = 20_000
+"""Rows that distances are measured by: a larger table would not fit."""
 COMPARED = 2_000
 """Rows with known outcomes that options are compared with: more would cost more than a search."""
 # Models that live in the memory of the process that loads them: one for all workers.
@@ -54,11 +59,11 @@ _IN_MEMORY = ("llamacpp", "transformers")
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """What a batch is asked to do.
+    """What a batch is to do.
 
-    ``training`` names the table that distances are measured by, where it is another than the
-    people's. ``in_flight`` are the searches under way at once. With ``share``, so many pilots are
-    searched first, and what the LLM names for them is shared by everybody.
+    ``training`` names the table that distances are measured by, if not the people's own.
+    ``in_flight`` is the number of searches under way at once. With ``share``, that many pilots are
+    searched for first, and the edits that the LLM names for them are shared by everyone.
     """
 
     source: Source
@@ -77,30 +82,16 @@ class BatchRequest:
     retry_failed: bool = False
 
 
-class Listener:
-    """Hears how a batch goes; this one lets it pass."""
-
-    def reads(self, what: str, share: float) -> None:
-        """Hear what is being read or learned before the searches, and which share of it is."""
-
-    def begins(self, told: str, driver: Driver) -> None:
-        """Hear what the batch will do at most; the driver can be stopped from now on."""
-
-    def goes(self) -> Watch | None:
-        """Return who hears how far the searches have come."""
-        return None
-
-
 @dataclass(frozen=True)
-class Made:
-    """A problem to be made in any process, from files that lie there under the same names."""
+class ProblemFactory:
+    """Makes the problem in any process, from files that are there under the same names."""
 
     source: Source
     trust: Trust
     training: tuple[Row, ...]
 
     def __call__(self) -> Problem:
-        """Make it."""
+        """Make the problem."""
         return problem_of(self.source, self.trust, card_of(self.source, self.trust), self.training)
 
 
@@ -113,97 +104,166 @@ class KnownSample:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A batch that has been looked at: its rows, its problem, and what trying the model showed."""
+class PreparedBatch:
+    """A request whose table was surveyed and whose model was loaded and probed."""
 
-    wanted: BatchRequest
+    request: BatchRequest
     plan: Plan
     stream: RowStream
-    seen: Survey
-    made: Made
+    survey: Survey
+    factory: ProblemFactory
     problem: Problem
     known: Known | None
     steady: bool
 
     @property
     def rows(self) -> int:
-        """How many rows of the input there are to go through."""
-        limit, rows = self.wanted.limit, self.seen.rows
+        """How many rows of the input there are to do."""
+        limit, rows = self.request.limit, self.survey.rows
         return rows if limit is None else min(limit, rows)
 
     @property
+    def trees(self) -> int:
+        """How many searches are under way at once, of all workers."""
+        return self.request.in_flight or TREES
+
+    @property
     def workers(self) -> int:
-        """How many workers there are to be."""
-        wanted = self.wanted
-        return min(wanted.workers or cores(), wanted.in_flight or TREES)
+        """How many workers there are."""
+        return min(self.request.workers or cores(), self.trees)
+
+    @property
+    def llm(self) -> str | Backend | None:
+        """The LLM, if the method asks one."""
+        return self.request.options.get("llm") if self.plan.asks_llm else None
+
+    @property
+    def llm_name(self) -> str | None:
+        """The LLM's name, without addresses."""
+        if isinstance(self.llm, str):
+            return pooled(self.llm).name
+        return None if self.llm is None else self.llm.name
+
+    @property
+    def in_memory(self) -> str | None:
+        """The LLM, if it is a model that is to be loaded once for all workers."""
+        llm = self.llm
+        return llm if isinstance(llm, str) and llm.partition(":")[0] in _IN_MEMORY else None
 
 
 def run_batch(
-    wanted: BatchRequest, listener: Listener | None = None
+    request: BatchRequest,
+    *,
+    tell: Tell | None = None,
+    on_start: Callable[[str, Driver], None] | None = None,
+    on_progress: OnBatchProgress | None = None,
 ) -> tuple[BatchSummary, BatchEnd]:
-    """Run a batch, or go on with it, in its folder; see `BatchRequest`.
+    """Run a batch, or resume the one in its folder; see `BatchRequest`.
 
-    Returns what came of it from its beginning, and how this sitting ended.
+    ``tell`` is called while the table is read and before the searches, ``on_start`` with what the
+    batch may cost and its driver, which can be stopped from then on, and ``on_progress`` while it
+    runs. Return the summary of the whole batch, and how this run of it ended.
     """
-    heard = listener or Listener()
-    opened = open_batch(wanted, heard)
+    tell = tell or (lambda what, share: None)
+    batch = prepare(request, tell)
+    out, library, memory = request.out, None, None
     with ExitStack() as stack:
-        stack.enter_context(WriterLock.take(wanted.out / "_batch"))
-        part_rows = int(begin(wanted.out, describe(opened))["part_rows"])
-        sweep(wanted.out)
-        backend = _shared_backend(stack, opened)
-        library = _library(opened, backend, heard)
-        job = _job(opened, library, backend)
-        tasks = cut(opened.stream, part_rows, limit=wanted.limit, total=opened.seen.rows)
-        retry = wanted.retry_failed
-        driver = Driver(wanted.out, tasks, opened.rows, heard.goes(), retry_failed=retry)
-        heard.begins(most_cost(opened), driver)
+        stack.enter_context(WriterLock.take(out / "_batch"))
+        part_rows = int(begin(out, describe(batch))["part_rows"])
+        sweep(out)
+        # The LLM that this process holds for all workers, if any.
+        backend = batch.llm if isinstance(batch.llm, Backend) else None
+        if backend is None and batch.in_memory and request.cluster == "local":
+            loaded = backend = connect(batch.in_memory)
+            stack.callback(lambda: wait_for(loaded.aclose()))
+        options = request.options
+        if request.share:
+            tell(f"searching for {request.share} pilots", 0.0)
+            given: Options = {**options, "in_flight": batch.trees}
+            if backend is not None:
+                given["llm"] = backend
+            people = [record for _, record in batch.survey.sample]
+            library = library_in(out, batch.problem, people, given, request.share)
+        if backend is not None:
+            options = {**options, "llm": backend.name}  # the backend itself stays here
+        if library is not None:
+            options, memory = sharing(options), SharedEdits(library)
+        job = BatchJob(
+            make=batch.factory,
+            options=options,
+            out=out.resolve(),
+            columns=batch.stream.columns,
+            trees=-(-batch.trees // batch.workers),
+            known=batch.known,
+            memory=memory,
+            steady=batch.steady,
+            keep_stores=request.keep_stores,
+        )
+        tasks = cut(batch.stream, part_rows, limit=request.limit, total=batch.survey.rows)
+        driver = Driver(out, tasks, batch.rows, on_progress, retry_failed=request.retry_failed)
+        if on_start is not None:
+            on_start(most_cost(batch), driver)
         try:
-            ended = driver.run(lambda: _executor(opened, job, part_rows, backend))
+            ended = driver.run(lambda: start_executor(batch, job, part_rows, backend))
         finally:
-            summary = summarize(wanted.out, opened.rows, library.tally if library else None)
-            summary.llm = _llm_name(opened)
-            write_summary(wanted.out, summary)
+            summary = summarize(out, batch.rows, library.tally if library else None)
+            summary.llm = batch.llm_name
+            write_summary(out, summary)
     return summary, ended
 
 
-# Looking ---------------------------------------------------------------------------------------
+def start_executor(
+    batch: PreparedBatch, job: BatchJob, part_rows: int, backend: Backend | None
+) -> Executor:
+    """Start the workers: processes of this machine, or actors of Ray."""
+    workers = batch.workers
+    if batch.request.cluster == "local":
+        from waysout.batch.local_executor import LocalExecutor
+
+        return LocalExecutor(job, workers=workers, part_rows=part_rows, backend=backend)
+    from waysout.batch.ray_executor import RayExecutor
+
+    return RayExecutor(
+        job, workers=workers, part_rows=part_rows, address=batch.request.address,
+        backend=batch.in_memory,
+    )  # fmt: skip
 
 
-def open_batch(wanted: BatchRequest, heard: Listener) -> Opened:
-    """Read the table once, load the model and try it, before anything is spent."""
-    if wanted.out.exists() and not wanted.out.is_dir():
-        raise InputError(f"{wanted.out} is a file: name a folder for the results")
-    plan = make_plan(wanted.options)
+# Preparing -------------------------------------------------------------------------------------
+
+
+def prepare(request: BatchRequest, tell: Tell) -> PreparedBatch:
+    """Read the table once, load the model and probe it, before anything is spent."""
+    if request.out.exists() and not request.out.is_dir():
+        raise InputError(f"{request.out} is a file: name a folder for the results")
+    plan = make_plan(request.options)
     plan.method.prepare()
-    card = card_of(wanted.source, wanted.trust)
-    stream = open_stream(_place(wanted.source.data))
-    seen = _surveyed(stream, heard)
-    other = _surveyed(open_stream(_place(wanted.training)), heard) if wanted.training else seen
-    rows, known = _typed(card, wanted.training or stream.source, other.sample)
-    # A worker may be in another folder.
-    made = Made(Source(**wanted.source.as_dict()), wanted.trust, rows)
-    problem = made()
-    tried = probe(
+    card = card_of(request.source, request.trust)
+
+    def surveyed(data: str) -> tuple[RowStream, Survey]:
+        stream = open_stream(registry.get(data) if data in registry.DATASETS else Path(data))
+
+        def count(rows: int) -> None:
+            tell(f"reading {stream.source}: {rows:,} rows", 0.0)
+
+        return stream, survey(stream, most=SAMPLE, tell=count)
+
+    stream, seen = surveyed(request.source.data)
+    sample = surveyed(request.training)[1].sample if request.training else seen.sample
+    rows, known = _typed(card, request.training or stream.source, sample)
+    # With whole paths: a worker may be in another folder.
+    factory = ProblemFactory(Source(**request.source.as_dict()), request.trust, rows)
+    problem = factory()
+    probed = probe(
         problem.oracle, known.rows if known else rows, labels=known.labels if known else None
     )
     if plan.method.needs_known:
         need_known(known, f"the method {plan.name!r}")
     elif known is not None:
-        known = _thinned(known, COMPARED)
-    wait_for(learn(plan.method, problem, known, tell=heard.reads))
-    return Opened(wanted, plan, stream, seen, made, problem, known, tried.stable)
-
-
-def _surveyed(stream: RowStream, heard: Listener) -> Survey:
-    def tell(rows: int) -> None:
-        heard.reads(f"reading {stream.source}: {rows:,} rows", 0.0)
-
-    return survey(stream, most=SAMPLE, tell=tell)
-
-
-def _place(data: str) -> Path:
-    return registry.get(data) if data in registry.DATASETS else Path(data)
+        step = max(1, -(-len(known.rows) // COMPARED))
+        known = KnownSample(known.rows[::step], known.labels[::step])
+    wait_for(learn(plan.method, problem, known, tell=tell))
+    return PreparedBatch(request, plan, stream, seen, factory, problem, known, probed.stable)
 
 
 def _typed(
@@ -228,119 +288,39 @@ def _typed(
     return tuple(rows), KnownSample(tuple(labelled), tuple(labels)) if both else None
 
 
-def _thinned(known: Known, most: int) -> KnownSample:
-    step = max(1, -(-len(known.rows) // most))
-    return KnownSample(tuple(known.rows[::step]), tuple(known.labels[::step]))
-
-
-def most_cost(opened: Opened) -> str:
+def most_cost(batch: PreparedBatch) -> str:
     """Say what a batch may cost at most, before anything is spent."""
-    budget, rows, pilots = opened.plan.budget, opened.rows, opened.wanted.share
-    people = rows + pilots
+    budget, pilots = batch.plan.budget, batch.request.share
+    people = batch.rows + pilots
 
     def limit(most: int | None, what: str) -> str:
         return f"any number of {what}" if most is None else f"{most * people:,} {what}"
 
+    limits = [limit(budget.oracle_rows, "oracle rows")]
+    if batch.plan.asks_llm:
+        limits.insert(0, limit(budget.llm_calls, "LLM calls"))
     shared = f" and {counted(pilots, 'pilot')}" if pilots else ""
-    parts = [limit(budget.oracle_rows, "oracle rows")]
-    if opened.plan.asks_llm:
-        parts.insert(0, limit(budget.llm_calls, "LLM calls"))
-    told = f"{counted(rows, 'row')}{shared}, {opened.plan.name}"
-    return f"{told}: at most {', '.join(parts)}"
+    rows = counted(batch.rows, "row")
+    return f"{rows}{shared}, {batch.plan.name}: at most {', '.join(limits)}"
 
 
-def describe(opened: Opened) -> dict[str, Any]:
-    """Return what the folder says of the batch; see `begin` for what of it may change."""
-    wanted, (least, most) = opened.wanted, PART_ROWS
-    if opened.rows < opened.seen.rows:
+def describe(batch: PreparedBatch) -> dict[str, Any]:
+    """Return the manifest of a batch; see `begin` for what of it may change."""
+    request, source, (least, most) = batch.request, batch.request.source, PART_ROWS
+    # A data set has its own model, which may be trained anew.
+    model = Path(source.model) if source.model else load_oracle_model(batch.problem.name)[0]
+    files = {"model": model, "card": Path(source.card), "training": Path(request.training)}
+    digests = {name: file_sha256(file) for name, file in files.items() if file.is_file()}
+    if batch.rows < batch.survey.rows:
         least = LIMITED_PART_ROWS
-    each = -(-opened.rows // (4 * opened.workers))
+    each = -(-batch.rows // (4 * batch.workers))
     return {
-        **manifest(opened.problem, opened.plan, _llm_name(opened)),
+        **manifest(batch.problem, batch.plan, batch.llm_name),
         "version": __version__,
-        "digests": {"data": opened.seen.sha256, **_digests(opened)},
-        "rows": opened.seen.rows,
-        "limit": wanted.limit,
-        "share": wanted.share,
-        "part_rows": wanted.part_rows or max(least, min(most, each)),
-        "about": wanted.source.as_dict(),
+        "digests": {"data": batch.survey.sha256, **digests},
+        "rows": batch.survey.rows,
+        "limit": request.limit,
+        "share": request.share,
+        "part_rows": request.part_rows or max(least, min(most, each)),
+        "about": source.as_dict(),
     }
-
-
-def _digests(opened: Opened) -> dict[str, str]:
-    """Return the SHA-256 of the files that decide what is found, beside the table."""
-    wanted, source = opened.wanted, opened.wanted.source
-    # A data set has a model of its own, which may be trained anew.
-    model = Path(source.model) if source.model else load_oracle_model(opened.problem.name)[0]
-    files = {"model": model, "card": Path(source.card), "training": Path(wanted.training)}
-    return {name: file_sha256(file) for name, file in files.items() if file.is_file()}
-
-
-# The LLM, the library and the executor -----------------------------------------------------------
-
-
-def _llm_name(opened: Opened) -> str | None:
-    llm = opened.wanted.options.get("llm")
-    if not opened.plan.asks_llm or llm is None:
-        return None
-    return pooled(llm).name if isinstance(llm, str) else llm.name
-
-
-def _shared_backend(stack: ExitStack, opened: Opened) -> Backend | None:
-    """Return the LLM that this process holds for all workers, where it is one to be held."""
-    llm = opened.wanted.options.get("llm")
-    if not opened.plan.asks_llm or llm is None:
-        return None
-    if isinstance(llm, Backend):
-        return llm
-    if llm.partition(":")[0] not in _IN_MEMORY or opened.wanted.cluster == "ray":
-        return None
-    backend = connect(llm)
-    stack.callback(lambda: wait_for(backend.aclose()))
-    return backend
-
-
-def _library(opened: Opened, backend: Backend | None, heard: Listener) -> SharedLibrary | None:
-    """Return what pilots were told, on file or asked now."""
-    wanted = opened.wanted
-    if not wanted.share:
-        return None
-    heard.reads(f"searching for {wanted.share} pilots", 0.0)
-    options: Options = {**wanted.options, "in_flight": wanted.in_flight or TREES}
-    if backend is not None:
-        options["llm"] = backend
-    people = [record for _, record in opened.seen.sample]
-    return library_in(wanted.out, opened.problem, people, options, wanted.share)
-
-
-def _job(opened: Opened, library: SharedLibrary | None, backend: Backend | None) -> BatchJob:
-    wanted, options = opened.wanted, opened.wanted.options
-    if backend is not None:  # it stays here
-        options = {**options, "llm": backend.name}
-    return BatchJob(
-        make=opened.made,
-        options=options if library is None else sharing(options),
-        out=wanted.out.resolve(),
-        columns=opened.stream.columns,
-        trees=-(-(wanted.in_flight or TREES) // opened.workers),
-        known=opened.known,
-        memory=None if library is None else SharedEdits(library),
-        steady=opened.steady,
-        keep_stores=wanted.keep_stores,
-    )
-
-
-def _executor(opened: Opened, job: BatchJob, part_rows: int, backend: Backend | None) -> Executor:
-    wanted, workers = opened.wanted, opened.workers
-    if wanted.cluster == "local":
-        from waysout.batch.local_executor import LocalExecutor
-
-        return LocalExecutor(job, workers=workers, part_rows=part_rows, backend=backend)
-    from waysout.batch.ray_executor import RayExecutor
-
-    llm = wanted.options.get("llm")
-    held = isinstance(llm, str) and llm.partition(":")[0] in _IN_MEMORY and opened.plan.asks_llm
-    return RayExecutor(
-        job, workers=workers, part_rows=part_rows, address=wanted.address,
-        backend=llm if held and isinstance(llm, str) else None,
-    )  # fmt: skip

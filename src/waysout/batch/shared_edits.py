@@ -1,27 +1,29 @@
-"""Amortising across people: what an LLM named for a few is tried for all who are like them.
+"""Sharing edits between people: what an LLM named for a few is tried for all who are like them.
 
-Before a batch, some people who stand for the others, the *pilots*, are searched with all calls. The
-edits named for them are frozen in a library. Everybody else begins with the edits of the pilots
-nearest to them, and asks only when stuck. What a person gets follows from the row, the seed and the
-library alone, whoever searches, wherever and in whatever order.
+Before a batch, some people who represent the others, the *pilots*, are searched for with all calls.
+The edits named for them are frozen in a library. Everyone else starts with the edits of the pilots
+nearest to them, and asks only when stuck. The library never grows during a batch, so a result
+follows from the row, the seed and the library alone, in whatever order people are searched for.
 
-A feature and its value are carried over, never a reason: it was written about somebody else.
+A feature and its value are shared, never a reason: it was written about another person, and may
+give something about them away.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from waysout.batch.job import BatchTally
+from waysout.domain.budget import Spent
 from waysout.domain.distance import Matrix
 from waysout.domain.edit import Edit
 from waysout.domain.memory import Memory, Past, read_again
@@ -59,10 +61,10 @@ VERSION = 1
 COUNT = 64
 NEAREST, MOST_EDITS = 8, 30
 
-# Pilots are chosen among so many: all pairs of them are compared.
+# Pilots are chosen among at most this many people: all pairs of them are compared.
 _LOOKED_AT = 1000
 _ROWS_AT_ONCE = 100
-# An edit that stands in an option counts as much as two that were only named.
+# An edit that is part of an option counts as much as two that were only named.
 _WORKED = 2.0
 
 
@@ -71,7 +73,7 @@ _WORKED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An edit that an LLM named, without its reason; ``worked`` where it stands in an option."""
+    """An edit that an LLM named, without its reason; ``worked`` if it is part of an option."""
 
     edit: Edit
     worked: bool
@@ -79,7 +81,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """Somebody who was searched with all calls, and what was named then."""
+    """A person who was searched for with all calls, and the edits named for them."""
 
     row: Row
     edits: tuple[Named, ...]
@@ -87,7 +89,7 @@ class Pilot:
 
 @dataclass(frozen=True)
 class SharedLibrary:
-    """What was named for the pilots of a batch by one LLM, about one model, and what it cost."""
+    """What one LLM named for the pilots of a batch, about one model, and what it cost."""
 
     oracle: str
     llm: str
@@ -96,142 +98,121 @@ class SharedLibrary:
 
     def save(self, path: Path, problem: Problem) -> None:
         """Write it, all or nothing."""
+        pilots = [
+            {
+                "row": list(pilot.row),
+                "edits": [[n.edit.feature, n.edit.value, n.worked] for n in pilot.edits],
+            }
+            for pilot in self.pilots
+        ]
         table = {
             "waysout_library": VERSION,
             "oracle": self.oracle,
             "llm": self.llm,
             "features": list(problem.schema.names),
             "tally": self.tally.as_dict(),
-            "pilots": [_written(pilot) for pilot in self.pilots],
+            "pilots": pilots,
         }
         write_atomically(path, json.dumps(table, allow_nan=False).encode())
 
     @classmethod
     def load(cls, path: Path, problem: Problem) -> SharedLibrary:
         """Read what `save` wrote about this very problem."""
-        table = _table(path)
-        _check_about(path, table, problem)
         try:
-            pilots = tuple(_read(pilot, problem) for pilot in table["pilots"])
-            return cls(table["oracle"], table["llm"], pilots, BatchTally(**table["tally"]))
+            table = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise IntegrityError(f"{path} cannot be read ({error})") from None
+        version = table.get("waysout_library") if isinstance(table, dict) else None
+        if version != VERSION:
+            raise InputError(
+                f"{path} is not a library of edits that this release can read: its version is "
+                f"{shown(version)}, not {VERSION}"
+            )
+        for what, found, wanted in (
+            ("the model", table.get("oracle"), problem.oracle.name),
+            ("the features", table.get("features"), list(problem.schema.names)),
+        ):
+            if found != wanted:
+                raise InputError(
+                    f"{path} is about something else: {what} {shown(found)}, not {shown(wanted)}; "
+                    "give another folder"
+                )
+        try:
+            pilots = tuple(_read_pilot(pilot, problem) for pilot in table["pilots"])
+            tally = BatchTally.from_dict(table["tally"])
+            return cls(table["oracle"], table["llm"], pilots, tally)
         except (KeyError, TypeError, ValueError, AttributeError, WaysoutError) as error:
             raise IntegrityError(
                 f"{path} cannot be read ({type(error).__name__}: {error}): remove it, and the "
-                "pilots are searched anew"
+                "pilots are searched for again"
             ) from None
 
 
-def _written(pilot: Pilot) -> dict[str, Any]:
-    edits = [[named.edit.feature, named.edit.value, named.worked] for named in pilot.edits]
-    return {"row": list(pilot.row), "edits": edits}
-
-
-def _read(table: Mapping[str, Any], problem: Problem) -> Pilot:
-    schema = problem.schema
-
-    def named(feature: str, value: Any, worked: bool) -> Named:
+def _read_pilot(table: Mapping[str, Any], problem: Problem) -> Pilot:
+    schema, edits = problem.schema, []
+    for feature, value, worked in table["edits"]:
         typed = None if value is None else schema[feature].parse(value)
-        return Named(Edit(feature, typed), bool(worked))
-
-    return Pilot(read_again(schema, table["row"]), tuple(named(*edit) for edit in table["edits"]))
-
-
-def _table(path: Path) -> Mapping[str, Any]:
-    try:
-        table = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise IntegrityError(f"{path} cannot be read ({error})") from None
-    version = table.get("waysout_library") if isinstance(table, dict) else None
-    if version != VERSION:
-        raise InputError(
-            f"{path} is no library of edits that this release knows: its version is "
-            f"{shown(version)}, not {VERSION}"
-        )
-    return dict(table)
-
-
-def _check_about(path: Path, table: Mapping[str, Any], problem: Problem) -> None:
-    for what, found, wanted in (
-        ("the model", table.get("oracle"), problem.oracle.name),
-        ("the features", table.get("features"), list(problem.schema.names)),
-    ):
-        if found != wanted:
-            raise InputError(
-                f"{path} is about something else: {what} {shown(found)}, not {shown(wanted)}; "
-                "give another folder"
-            )
+        edits.append(Named(Edit(feature, typed), bool(worked)))
+    return Pilot(read_again(schema, table["row"]), tuple(edits))
 
 
 # What a person gets of it -----------------------------------------------------------------------
 
 
 class SharedEdits(Memory):
-    """A memory in which everybody finds the best edits of the pilots nearest to them.
+    """A memory that gives everyone the best edits of the pilots nearest to them.
 
-    It keeps nothing of anybody. An edit's score is the sum, over the ``nearest`` pilots for whom it
-    was named, of their nearness 1/(1+d), twice that where it stands in an option. Values that the
+    It remembers nothing of anyone. An edit's score is the sum, over the nearest pilots for whom it
+    was named, of their nearness 1/(1+d), twice that if it is part of an option. Values that the
     key does not tell apart are one edit, with the value of the nearest pilot; what the rules do not
     let this person do is left out.
     """
 
-    def __init__(
-        self, library: SharedLibrary, *, nearest: int = NEAREST, most: int = MOST_EDITS
-    ) -> None:
+    def __init__(self, library: SharedLibrary) -> None:
         super().__init__()
-        check_whole("nearest", nearest, 1)
-        check_whole("most", most, 1)
         self.library = library
-        self.nearest = nearest
-        self.most = most
         self._encoded: Matrix | None = None
 
-    @property
-    def reason(self) -> str:
-        """What a reader is told instead of the reason; a simulated LLM is called that."""
-        simulated = self.library.llm.startswith("simulated")
-        return f"{'simulated: ' if simulated else ''}named for similar applicants"
-
     def of(self, problem: Problem, query: Row) -> Past:
-        """Return a past of such edits and nothing else."""
-        with suppress(RuleError):  # the search will meet it too, and fail for this person alone
+        """Return a past that holds nothing but these edits."""
+        with suppress(RuleError):  # the search meets it, too, and fails for this person alone
             return Past(edits=self._edits(problem, query))
         return Past()
 
     def _edits(self, problem: Problem, query: Row) -> list[Edit]:
-        scores: defaultdict[str, float] = defaultdict(float)
-        edits: dict[str, Edit] = {}
-        keys = cache(partial(_key_of, problem, query, problem.key(query)))
-        for nearness, pilot in self._nearest(problem, query):
-            told: dict[str, float] = {}
-            for named in pilot.edits:
-                key = keys(named.edit)
-                if key is not None:
-                    edits.setdefault(key, named.edit)
-                    told[key] = max(told.get(key, 0.0), _WORKED if named.worked else 1.0)
-            for key, weight in told.items():
-                scores[key] += nearness * weight
-        # Those with equal scores keep their order, that of the nearest pilot's LLM.
-        best = sorted(edits, key=lambda key: -round(scores[key], DECIMALS))[: self.most]
-        return [Edit(edits[key].feature, edits[key].value, self.reason) for key in best]
-
-    def _nearest(self, problem: Problem, query: Row) -> Iterator[tuple[float, Pilot]]:
         pilots = self.library.pilots
         if not pilots:
-            return
+            return []
         if self._encoded is None:
             self._encoded = problem.schema.encode([pilot.row for pilot in pilots])
         nearness = _nearness(problem, problem.schema.encode([query])[0], self._encoded)
-        for i in np.argsort(-nearness, kind="stable")[: self.nearest].tolist():
-            yield float(nearness[i]), pilots[i]
+        query_key = problem.key(query)
 
+        @cache
+        def key_of(edit: Edit) -> str | None:
+            """Return the key of the edited query; None if the edit is not for this person."""
+            lever = problem.rules.levers(query)[edit.feature]
+            if not (lever.is_open and lever.admits(edit.value)):
+                return None
+            key = problem.key(problem.rules.apply(query, {edit.feature: edit.value}))
+            return None if key == query_key else key
 
-def _key_of(problem: Problem, query: Row, query_key: str, edit: Edit) -> str | None:
-    """Return the key of the query so edited; None where that is nothing for this person."""
-    lever = problem.rules.levers(query)[edit.feature]
-    if not (lever.is_open and lever.admits(edit.value)):
-        return None
-    key = problem.key(problem.rules.apply(query, {edit.feature: edit.value}))
-    return None if key == query_key else key
+        scores: defaultdict[str, float] = defaultdict(float)
+        edits: dict[str, Edit] = {}
+        for i in np.argsort(-nearness, kind="stable")[:NEAREST].tolist():
+            weights: dict[str, float] = {}
+            for named in pilots[i].edits:
+                key = key_of(named.edit)
+                if key is not None:
+                    edits.setdefault(key, named.edit)
+                    weights[key] = max(weights.get(key, 0.0), _WORKED if named.worked else 1.0)
+            for key, weight in weights.items():
+                scores[key] += float(nearness[i]) * weight
+        # Those with equal scores keep their order, that of the nearest pilot's LLM.
+        best = sorted(edits, key=lambda key: -round(scores[key], DECIMALS))[:MOST_EDITS]
+        simulated = "simulated: " if self.library.llm.startswith("simulated") else ""
+        reason = f"{simulated}named for similar applicants"
+        return [Edit(edits[key].feature, edits[key].value, reason) for key in best]
 
 
 def _nearness(problem: Problem, row: Matrix, rows: Matrix) -> Matrix:
@@ -244,11 +225,12 @@ def _nearness(problem: Problem, row: Matrix, rows: Matrix) -> Matrix:
 
 
 def choose_pilots(problem: Problem, rows: Sequence[Row], count: int = COUNT) -> list[Row]:
-    """Return rows that stand for all of them, the one that stands for most first.
+    """Return rows that represent all of them, the one that represents most first.
 
-    Each next one is that which brings people nearest to a pilot, in the sum over everybody of
-    1/(1+d) to the nearest. That is bounded, so an outlier, like nobody else, does not come first.
-    The first n of more pilots are the n pilots; there are fewer where the rows repeat themselves.
+    Each next one is the row that brings people nearest to a pilot, in the sum over everyone of
+    1/(1+d) to the nearest. That is bounded, so outliers do not come first, as they would if pilots
+    were chosen to be far apart. The first n of more pilots are the n pilots; there are fewer if
+    rows repeat.
     """
     check_whole("count", count, 1)
     if not rows:
@@ -268,9 +250,9 @@ def choose_pilots(problem: Problem, rows: Sequence[Row], count: int = COUNT) -> 
 
 
 def _rejected(problem: Problem, raws: Sequence[Any]) -> tuple[list[Row], int]:
-    """Return those for whom a search has something to do, and how many rows were asked for that.
+    """Return the rows that need a search, and how many rows the oracle was asked to know.
 
-    Who cannot be read or asked will be told so by the batch.
+    Rows that cannot be read or asked about fail in the batch itself.
     """
     readable: list[Row] = []
     for raw in raws[:: -(-len(raws) // _LOOKED_AT) or 1]:
@@ -281,51 +263,54 @@ def _rejected(problem: Problem, raws: Sequence[Any]) -> tuple[list[Row], int]:
         rows = readable[first : first + _ROWS_AT_ONCE]
         with suppress(OracleError):
             answers = ask_checked(problem.oracle, rows)
-            found += [row for i, row in enumerate(rows) if _is_open(problem, row, answers, i)]
+            for i, row in enumerate(rows):
+                alone = Answers(answers.probability[i : i + 1], answers.decision[i : i + 1])
+                with suppress(RuleError):
+                    if problem.settled(row, alone) is None:
+                        found.append(row)
     return found, len(readable)
 
 
-def _is_open(problem: Problem, row: Row, answers: Answers, i: int) -> bool:
-    """Whether nothing is settled of a row before a search; the i-th answer is about it."""
-    about = Answers(answers.probability[i : i + 1], answers.decision[i : i + 1])
-    try:
-        return problem.settled(row, about) is None
-    except RuleError:
-        return False
-
-
 def sharing(options: Options) -> Options:
-    """Return the options of everybody who has a library to begin with: they ask when stuck."""
+    """Return the options of everyone who starts with a library: they ask when stuck."""
     return {**options, "settings": {**(options.get("settings") or {}), "ask": "stuck"}}
 
 
 def build_library(
     problem: Problem, rows: Sequence[Any], options: Options, count: int = COUNT, *, run: Path
 ) -> SharedLibrary | None:
-    """Choose pilots among some rows of a batch, search for them and keep what was named.
+    """Choose pilots among some rows of a batch, search for them and keep the edits named.
 
-    ``options`` are the batch's own, without `sharing`. The searches are recorded in ``run``: if it
-    is there, they go on where they stopped. None where somebody has stopped them.
+    ``options`` are the batch's own, without `sharing`. The searches are recorded in ``run``, and
+    resumed if it exists. Return None if they were stopped.
     """
-    plan = _checked_plan(options)
+    plan = make_plan(options)
+    if not isinstance(plan.method, Recombine):
+        raise InputError(f"edits can be shared by the method 'recombine', not by {plan.name!r}")
+    if not plan.asks_llm:
+        raise InputError("with 0 calls no LLM names anything to be shared: allow some calls")
     candidates, asked = _rejected(problem, rows)
     pilots = choose_pilots(problem, candidates, count)
     recorded: Options = {**options, "run": run, "memory": None}
     results = [*find_many(problem, pilots, **recorded)] if pilots else []
-    if not _are_finished(results, len(pilots), options):
+    cut = [r.outcome.reason for r in results if r.outcome.kind is OutcomeKind.INTERRUPTED]
+    stop = options.get("stop")
+    if stop is not None and stop.reason and (cut or len(results) < len(pilots)):
         return None
+    if cut:
+        raise LLMUnreachable(f"{len(cut)} of {len(pilots)} pilots were interrupted: {cut[0]}")
     results.sort(key=lambda result: result.index)
-    tally = sum((BatchTally.of(result) for result in results), BatchTally(setup_rows=asked))
-    llm = next((result.settings["llm"] for result in results), "")
-    return SharedLibrary(
-        problem.oracle.name, llm or "", _named_for(problem, plan, results, run), tally
-    )
+    tally = BatchTally(spent=Spent(setup_rows=asked))
+    tally = sum((BatchTally.of(result) for result in results), tally)
+    llm = next((result.settings["llm"] for result in results), "") or ""
+    named = _named_edits(problem, plan, results, run) if results else ()
+    return SharedLibrary(problem.oracle.name, llm, named, tally)
 
 
 def library_in(
     out: Path, problem: Problem, rows: Sequence[Any], options: Options, count: int = COUNT
 ) -> SharedLibrary | None:
-    """Return the library of a batch's folder; it is built there where there is none yet."""
+    """Return the library in a batch's folder; build it there if it does not exist yet."""
     path = out / LIBRARY
     if not path.exists():
         built = build_library(problem, rows, options, count, run=out / PILOTS)
@@ -336,48 +321,23 @@ def library_in(
     return SharedLibrary.load(path, problem)
 
 
-def _checked_plan(options: Options) -> Plan:
-    plan = make_plan(options)
-    if not isinstance(plan.method, Recombine):
-        raise InputError(f"edits can be shared by the method 'recombine', not by {plan.name!r}")
-    if not plan.asks_llm:
-        raise InputError("with 0 calls no LLM names anything to be shared: allow some calls")
-    return plan
-
-
-def _are_finished(results: Sequence[Result], wanted: int, options: Options) -> bool:
-    cut = [r.outcome.reason for r in results if r.outcome.kind is OutcomeKind.INTERRUPTED]
-    stop = options.get("stop")
-    if stop is not None and stop.reason and (cut or len(results) < wanted):
-        return False
-    if cut:
-        raise LLMUnreachable(f"{len(cut)} of {wanted} pilots were interrupted: {cut[0]}")
-    return True
-
-
-def _named_for(
+def _named_edits(
     problem: Problem, plan: Plan, results: Sequence[Result], run: Path
 ) -> tuple[Pilot, ...]:
-    """Read the LLM's replies again: what is on file names all edits, in every sitting the same."""
-    if not results:
-        return ()
+    """Read the edits from the recorded replies, which are the same after any interruption."""
     proposer = Proposer(Topic.of_problem(problem), style=plan.style)
     k = plan.method.edits_a_call(plan.k)
     pilots = []
     with Store.read(run) as store:
         for result in results:
             row = read_again(problem.schema, result.query.values())
-            replies = [r.answer for r in store.answers(result.index) if r.kind == "propose"]
-            edits = _edits_of(proposer, row, [r for r in replies if isinstance(r, Reply)], k)
-            pilots.append(Pilot(row, _with_success(edits, result)))
+            changes = [change for option in result.options for change in option.changes.items()]
+            worked = {(name, new) for name, (_, new) in changes}
+            named: dict[Edit, None] = {}  # in order, each once
+            for recorded in store.answers(result.index):
+                if isinstance(recorded.answer, Reply):
+                    edits = proposer.read(recorded.answer, row, row, k=k).edits
+                    named |= dict.fromkeys(Edit(edit.feature, edit.value) for edit in edits)
+            found = (Named(edit, (edit.feature, edit.value) in worked) for edit in named)
+            pilots.append(Pilot(row, tuple(found)))
     return tuple(pilots)
-
-
-def _edits_of(proposer: Proposer, row: Row, replies: Sequence[Reply], k: int) -> list[Edit]:
-    read = [edit for reply in replies for edit in proposer.read(reply, row, row, k=k).edits]
-    return list(dict.fromkeys(Edit(edit.feature, edit.value) for edit in read))
-
-
-def _with_success(edits: Sequence[Edit], result: Result) -> tuple[Named, ...]:
-    worked = {(name, new) for option in result.options for name, (_, new) in option.changes.items()}
-    return tuple(Named(edit, (edit.feature, edit.value) in worked) for edit in edits)

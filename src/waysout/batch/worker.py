@@ -1,12 +1,11 @@
-"""One worker's worker: an oracle, an LLM, and some dozens of trees that parts take turns on."""
+"""A worker: one model, one LLM, one event loop, and searches of several parts side by side."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from waysout.batch.job import BEGUN, BatchJob, BatchTally, PartReport, PartTask
 from waysout.batch.tables import PartRows, people_done, store_path
 from waysout.domain.budget import Spent
 from waysout.domain.oracle import Answers
-from waysout.domain.problem import Problem
 from waysout.domain.result import Outcome, OutcomeKind, plain
 from waysout.domain.schema import Row
-from waysout.errors import OracleError, RowError, WaysoutError
+from waysout.errors import OracleError, RowError, RuleError, WaysoutError
 from waysout.llm.base import Backend
 from waysout.llm.call import Caller, Price
 from waysout.llm.openai.pool import pooled
@@ -31,21 +29,21 @@ from waysout.store import Store
 from waysout.store.lock import is_locked
 from waysout.store.tables import remove
 
-# No row of a search comes back often enough to be worth more memory.
+# Few rows of a search are asked again: a larger cache is not worth its memory.
 REMEMBERED_ROWS = 5_000
-_GOING_SECONDS = 10.0
+_EXIT_SECONDS = 10.0
 DIED = "the process that searched this row died each time: killed, or out of memory"
 
 
 @dataclass
 class _Part:
-    """A part under way: what has come of it so far."""
+    """A part under way."""
 
     task: PartTask
     store: Store
     rows: PartRows
+    on_file: int
     tally: BatchTally = field(default_factory=BatchTally)
-    on_file: int = 0
     failed: int = 0
     unfinished: int = 0
 
@@ -56,106 +54,92 @@ class _Part:
     def raw(self, index: int) -> Mapping[str, Any]:
         return self.task.rows[index - self.task.first]
 
-    def add(self, result: Result) -> None:
-        """Take a person's result in; whoever was interrupted is searched on another time."""
-        if result.outcome.kind is OutcomeKind.INTERRUPTED:
+    def add(self, index: int, result: Result | None) -> None:
+        """Add a person's result; an interrupted search is resumed another time."""
+        if result is None or result.outcome.kind is OutcomeKind.INTERRUPTED:
             self.unfinished += 1
             return
         self.failed += result.outcome.kind is OutcomeKind.FAILED
         self.tally += BatchTally.of(result)
-        self.rows.add(self.raw(result.index), result)
+        self.rows.add(self.raw(index), result)
 
 
 class Worker:
     """Searches for the people of parts, several parts at once, within one event loop.
 
-    What a person gets depends on nothing but the row, the seed and the replies: neither on the part
-    nor on who else is there. ``backend`` stays open for whoever gave it; without one, the worker
-    connects to the LLM itself.
+    A result depends on nothing but the row, the seed and the replies: neither on the part nor on
+    who else is in it. ``backend`` is left open for its owner; without one, the worker connects to
+    the LLM itself.
     """
 
     def __init__(self, job: BatchJob, backend: Backend | None = None) -> None:
         self.job = job
-        self.plan = make_plan(job.options)
-        self.problem = _remembering(job.make())
-        self._own = _connected(job) if backend is None and self.plan.asks_llm else None
-        self._backend = backend or self._own
-        self._trees = asyncio.Semaphore(job.trees)
-        self._parts: dict[int, _Part] = {}
-        self.plan.method.prepare()
-
-    @cached_property
-    def context(self) -> RunContext:
-        """What all searches of this worker share."""
-        price, caller = self.job.options.get("price"), None
-        if self.plan.asks_llm and self._backend is not None:
-            priced = Price.parse(price) if isinstance(price, str) else price
-            caller = Caller(self._backend, price=priced)
-        return RunContext(
+        self.plan = plan = make_plan(job.options)
+        problem = job.make()
+        cached = CachedOracle(problem.oracle, max_rows=REMEMBERED_ROWS)
+        self.problem = replace(problem, oracle=cached)
+        llm, price = job.options.get("llm"), job.options.get("price")
+        self._own: Backend | None = None
+        if backend is None and plan.asks_llm:
+            backend = self._own = pooled(llm) if isinstance(llm, str) else llm
+        caller = None
+        if plan.asks_llm and backend is not None:
+            caller = Caller(backend, price=Price.parse(price) if isinstance(price, str) else price)
+        # An unexpected error fails its row alone: right overnight, where `find_many` ends instead.
+        self.context = RunContext(
             self.problem,
-            self.plan,
+            plan,
             caller=caller,
-            known=self.job.known,
-            memory=self.job.memory,
-            in_flight=self.job.trees,
-            steady=self.job.steady,
+            known=job.known,
+            memory=job.memory,
+            in_flight=job.trees,
+            steady=job.steady,
             isolate=True,
         )
+        self._trees = asyncio.Semaphore(job.trees)
+        self._parts: dict[int, _Part] = {}
+        plan.method.prepare()
 
     def tally(self) -> BatchTally:
-        """Return the people of parts under way who have their result."""
+        """Return the people done in parts under way."""
         return sum((part.tally for part in self._parts.values()), BatchTally())
 
     def stop(self, reason: str) -> None:
-        """End every search with what it has."""
+        """Stop every search with what it has found."""
         self.context.stop(reason)
 
     async def aclose(self) -> None:
-        """Let the LLM go, if it is the worker's own."""
+        """Close the LLM if the worker has connected to it itself."""
         if self._own is not None:
             await self._own.aclose()
 
     async def run(self, task: PartTask) -> PartReport:
-        """Search for everybody in a part, and write its files when they all have their result."""
-        report = PartReport(task.part)
+        """Search for everyone in a part, and write its files when all have their result."""
+        report, out, path = PartReport(task.part), self.job.out, store_path(self.job.out, task.part)
         try:
-            if await _left_alone(store_path(self.job.out, task.part)):
-                rows = people_done(self.job.out, task.part) or 0
-                if rows >= len(task):
-                    return replace(report, done=True)
-            with self._opened(task) as part:
-                await self._search(part)
-                if not part.unfinished:
-                    await asyncio.to_thread(part.rows.write, self.job.out, task.part)
-                done = not part.unfinished
-                report = PartReport(task.part, part.tally, part.on_file, done)
-            if done and self._is_spent(part):
-                remove(part.store.path)
+            if await _wait_for_writer(path) and (people_done(out, task.part) or 0) >= len(task):
+                return replace(report, done=True)
+            with self._store(path, len(task)) as store:
+                rows = PartRows(self.problem.schema, self.job.columns)
+                part = _Part(task, store, rows, on_file=store.summary().finished)
+                self._parts[task.part] = part
+                try:
+                    await self._search(part)
+                    done = not part.unfinished
+                    if done:
+                        await asyncio.to_thread(rows.write, out, task.part)
+                    report = PartReport(task.part, part.tally, part.on_file, done)
+                finally:
+                    del self._parts[task.part]
+            # A failed row may be retried, and a part that a limit cut may grow.
+            if done and not (self.job.keep_stores or part.failed or task.cut):
+                remove(path)
         except Exception as error:
             self.context.fail(error)
-        return replace(report, stopped=self.context.stopped, exit_code=self._exit_code)
-
-    @property
-    def _exit_code(self) -> int:
-        failure = self.context.failure
-        if failure is None:
-            return 0
-        return failure.exit_code if isinstance(failure, WaysoutError) else 1
-
-    def _is_spent(self, part: _Part) -> bool:
-        """Whether a part's store is of no more use: nobody is to be searched again."""
-        return not (self.job.keep_stores or part.failed or part.task.cut)
-
-    @contextmanager
-    def _opened(self, task: PartTask) -> Iterator[_Part]:
-        with self._store(store_path(self.job.out, task.part), len(task)) as store:
-            rows = PartRows(self.problem.schema, self.job.columns)
-            part = _Part(task, store, rows, on_file=store.summary().finished)
-            self._parts[task.part] = part
-            try:
-                yield part
-            finally:
-                del self._parts[task.part]
+        failure, code = self.context.failure, 0
+        if failure is not None:
+            code = failure.exit_code if isinstance(failure, WaysoutError) else 1
+        return replace(report, stopped=self.context.stopped, exit_code=code)
 
     def _store(self, path: Path, people: int) -> Store:
         described = manifest(self.problem, self.plan, self.context.llm)
@@ -170,16 +154,14 @@ class Worker:
             raise
         return store
 
-    # People ------------------------------------------------------------------------------------
-
     async def _search(self, part: _Part) -> None:
-        if part.task.careful:
+        if part.task.isolated:
             for index in part.indices:
                 await self._person(part, index)
             return
         approved = await self._approved(part)
-        for index, outcome in approved.items():
-            part.add(_settled(self.problem, index, part.raw(index), outcome))
+        for index, result in approved.items():
+            part.add(index, result)
         async with asyncio.TaskGroup() as group:
             for index in part.indices:
                 if index not in approved:
@@ -187,75 +169,60 @@ class Worker:
 
     async def _person(self, part: _Part, index: int) -> None:
         if index in part.task.skip:
-            part.add(Result(query={}, outcome=Outcome(OutcomeKind.FAILED, DIED), index=index))
+            outcome = Outcome(OutcomeKind.FAILED, DIED)
+            part.add(index, Result(query={}, outcome=outcome, index=index))
             return
+        result = None
         async with self._trees:
             try:
-                if part.task.careful:
+                if part.task.isolated:
                     part.store.event(BEGUN, {}, index)
-                result = (
-                    None
-                    if self.context.stopped
-                    else await one(self.context, index, part.raw(index), part.store)
-                )
-            except Exception as error:  # a store that cannot be written, or is another's
+                if not self.context.stopped:
+                    result = await one(self.context, index, part.raw(index), part.store)
+            except Exception as error:  # the store cannot be written, or is of another run
                 self.context.fail(error)
-                result = None
-        if result is None:
-            part.unfinished += 1
-        else:
-            part.add(result)
+        part.add(index, result)
 
-    async def _approved(self, part: _Part) -> dict[int, Outcome]:
-        """Return who is approved already, asked in one batch: they need no search and no store."""
-        readable: dict[int, Row] = {}
+    async def _approved(self, part: _Part) -> dict[int, Result]:
+        """Return the results of those who are approved already, asked about in one batch.
+
+        In most tables they are the majority; they need neither a search nor the store.
+        """
+        rows: dict[int, Row] = {}
         for index in part.indices:
             with suppress(RowError):
-                readable[index] = read_row(self.problem, part.raw(index))
+                rows[index] = read_row(self.problem, part.raw(index))
+        if not rows:
+            return {}
         try:
-            answers = await self.context.batcher.ask([*readable.values()]) if readable else None
+            answers = await self.context.batcher.ask([*rows.values()])
         except OracleError:
-            return {}  # each is asked alone, and it is known whose fault it was
-        found = {}
-        for i, (index, row) in enumerate(readable.items()):
-            assert answers is not None
-            at = slice(i, i + 1)
-            alone = Answers(answers.probability[at], answers.decision[at])
-            settled = self.problem.settled(row, alone)
-            if settled is not None and settled.kind is OutcomeKind.ALREADY_APPROVED:
-                found[index] = settled
+            return {}  # each is asked alone, to find the rows at fault
+        found: dict[int, Result] = {}
+        for i, (index, row) in enumerate(rows.items()):
+            alone = Answers(answers.probability[i : i + 1], answers.decision[i : i + 1])
+            with suppress(RuleError):  # the search for this person meets it, too, and fails alone
+                outcome = self.problem.settled(row, alone)
+                if outcome is not None and outcome.kind is OutcomeKind.ALREADY_APPROVED:
+                    found[index] = Result(
+                        query=self.problem.schema.as_dict(row),
+                        outcome=outcome,
+                        ledger=Spent(setup_rows=1),
+                        settings={"query_probability": outcome.best_probability},
+                        index=index,
+                    )
         return found
 
 
-async def _left_alone(path: Path) -> bool:
-    """Wait until nobody writes a store; whether somebody did.
+async def _wait_for_writer(path: Path) -> bool:
+    """Wait until no process writes a store; whether one did.
 
-    The workers of a driver that was killed take a moment to go, and may finish a part meanwhile.
+    The workers of a driver that was killed take a moment to exit, and may finish a part meanwhile.
     """
     if not is_locked(path):
         return False
     with suppress(TimeoutError):
-        async with asyncio.timeout(_GOING_SECONDS):
+        async with asyncio.timeout(_EXIT_SECONDS):
             while is_locked(path):
                 await asyncio.sleep(0.05)
     return True
-
-
-def _remembering(problem: Problem) -> Problem:
-    return replace(problem, oracle=CachedOracle(problem.oracle, max_rows=REMEMBERED_ROWS))
-
-
-def _connected(job: BatchJob) -> Backend:
-    llm = job.options.get("llm")
-    return pooled(llm) if isinstance(llm, str) else llm  # type: ignore[return-value]
-
-
-def _settled(problem: Problem, index: int, raw: Mapping[str, Any], outcome: Outcome) -> Result:
-    row = read_row(problem, raw)
-    return Result(
-        query=problem.schema.as_dict(row),
-        outcome=outcome,
-        ledger=Spent(setup_rows=1),
-        settings={"query_probability": outcome.best_probability},
-        index=index,
-    )

@@ -1,4 +1,4 @@
-"""``waysout batch``: ways out for everybody in a table, as one Parquet data set."""
+"""``waysout batch``: ways out for everyone in a table, as one Parquet data set."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ from waysout.cli.signals import Signals
 from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 
 if TYPE_CHECKING:
-    from waysout.batch.driver import BatchEnd, BatchProgress
+    from waysout.batch.driver import BatchEnd, BatchProgress, Driver
     from waysout.batch.summary import BatchSummary
 
-CREW = "Who does the work"
+WORKERS = "Workers"
 INTERRUPTED = 9
 FAILED = 4
-# Where nobody watches, a line so often.
+# How often to print a line where a progress bar cannot be shown.
 LINE_SECONDS = 30.0
 _SHOWN = 5
 
 
 class Cluster(StrEnum):
-    """Where the workers are."""
+    """Where the workers run."""
 
     LOCAL = "local"
     RAY = "ray"
@@ -82,19 +82,19 @@ def batch(
     ],
     out: Annotated[
         Path,
-        typer.Option(help="The folder of the results; one that is there is gone on with.",
+        typer.Option(help="The folder for the results; a batch in it is resumed.",
                      rich_help_panel=OUTPUT),
     ],
     model: ModelFile = "",
     card: CardFile = "",
     training: Annotated[
         str,
-        typer.Option(help="The table that distances are measured by; the default: the people's.",
+        typer.Option(help="The table that distances are measured by [default: --data].",
                      rich_help_panel=MODEL),
     ] = "",
     limit: Annotated[
         int | None,
-        typer.Option(help="Only the first so many rows of the table; may grow later.", min=1,
+        typer.Option(help="Do only the first rows of the table; may grow later.", min=1,
                      rich_help_panel=MODEL),
     ] = None,
     rules: RuleSetName = "",
@@ -121,53 +121,53 @@ def batch(
     free: FreeForm = False,
     share: Annotated[
         int,
-        typer.Option(help="Search for so many pilots first, and share what the LLM names for them "
-                     "with everybody like them: fewer calls each. Try 64.", min=0,
-                     rich_help_panel=CREW),
+        typer.Option(help="Search for this many pilots first, and share the edits the LLM names "
+                     "for them: fewer calls for everyone else. Try 64.", min=0,
+                     rich_help_panel=WORKERS),
     ] = 0,
     cluster: Annotated[
         Cluster,
-        typer.Option(help="Where the workers are: processes of this machine, or actors of Ray.",
-                     rich_help_panel=CREW),
+        typer.Option(help="Where the workers run: as processes of this machine, or as Ray actors.",
+                     rich_help_panel=WORKERS),
     ] = Cluster.LOCAL,
     address: Annotated[
         str,
-        typer.Option(help="The Ray cluster (auto, HOST:PORT, ray://…); the default: a small one "
-                     "on this machine.", rich_help_panel=CREW),
+        typer.Option(help="The Ray cluster (auto, HOST:PORT, ray://…) [default: a small one on "
+                     "this machine].", rich_help_panel=WORKERS),
     ] = "",
     workers: Annotated[
         int | None,
-        typer.Option(help="How many workers; the default: the cores of this machine.", min=1,
-                     rich_help_panel=CREW),
+        typer.Option(help="Number of workers [default: the cores of this machine].", min=1,
+                     rich_help_panel=WORKERS),
     ] = None,
     in_flight: Annotated[
         int | None,
-        typer.Option(help="People who are searched for at once, by all workers; the default: 64.",
-                     min=1, rich_help_panel=CREW),
+        typer.Option(help="Maximum number of searches at once, of all workers [default: 64].",
+                     min=1, rich_help_panel=WORKERS),
     ] = None,
     part_rows: Annotated[
         int | None,
-        typer.Option(help="Rows of the table in one part; the default goes by their number.",
+        typer.Option(help="Rows of the table in one part [default: by the size of the table].",
                      min=1, rich_help_panel=OUTPUT),
     ] = None,
     keep_stores: Annotated[
         bool,
-        typer.Option("--keep-stores", help="Keep every answer of the LLM and of the model, some "
-                     "400 kB a person.", rich_help_panel=OUTPUT),
+        typer.Option("--keep-stores", help="Keep every answer of the LLM and of the model, about "
+                     "400 kB per person.", rich_help_panel=OUTPUT),
     ] = False,
     retry_failed: Annotated[
         bool,
-        typer.Option("--retry-failed", help="Search once more for those who failed.",
+        typer.Option("--retry-failed", help="Search again for the rows that failed.",
                      rich_help_panel=OUTPUT),
     ] = False,
     json: JsonFlag = False,
 ) -> None:  # fmt: skip
-    """Find ways out for everybody in a table whom the model turns down.
+    """Find ways out for everyone in a table whom the model rejects.
 
     The folder then holds one Parquet data set, part-*.parquet: a row for each option, with the
-    number of the person's row, what changes, and how good it is. Whatever stops it, the same
-    command goes on: no row is done twice, and no answer on file is asked again. Limits such as
-    --calls, --tokens and --money are for each person, not for the batch.
+    index of the person's row, what changes, and how good it is. Whatever stops the batch, the same
+    command resumes it: no row is done twice, and no recorded answer is asked for again. Limits such
+    as --calls, --tokens and --money are for each person, not for the batch.
 
     Try: waysout batch --data synthetic --llm simulated:1 --limit 100 --out ways
 
@@ -183,7 +183,7 @@ def batch(
         paper=paper, free=free,
     )  # fmt: skip
     search.check_llm(options)
-    wanted = BatchRequest(
+    request = BatchRequest(
         source=Source(data, card, model, rules, positive_class, inputs, at_least, rise),
         out=out, options=options, trust=Trust(trust_pickle, tuple(trust_types or ()), trust_code),
         training=training, limit=limit, share=share, cluster=cluster.value, address=address,
@@ -191,107 +191,113 @@ def batch(
         retry_failed=retry_failed,
     )  # fmt: skip
     with BatchSignals(json) as signals, progress_bar(json) as bars, redirect_stdout(sys.stderr):
-        summary, ended = run_batch(wanted, _listener(bars, signals))
-    _hand_over(summary, ended, out, signals, json=json)
+        shown = BatchScreen(bars, signals)
+        summary, ended = run_batch(
+            request, tell=shown.reading, on_start=shown.started, on_progress=shown.progress
+        )
+    _finish(summary, ended, out, signals, json=json)
 
 
 @dataclass
 class BatchSignals(Signals):
-    """Stops a batch at a signal, and says how to go on."""
+    """Stops a batch at a signal, and says how to resume it."""
 
     def _where(self) -> list[str]:
-        return [go_on()]
+        return [resume_command()]
 
     def wait(self) -> None:
-        """Let it take its time: the searches have ended, and are being counted."""
+        """Set no deadline any more: the searches have ended, and the results are being counted."""
         if self._timer is not None:
             self._timer.cancel()
 
 
-def go_on() -> str:
-    """Say how to go on with what was cut short."""
-    return f"what is done is kept; go on with: {shlex.join(['waysout', *sys.argv[1:]])}"
+def resume_command() -> str:
+    """Say how to resume what was interrupted."""
+    return f"what is done is kept; resume with: {shlex.join(['waysout', *sys.argv[1:]])}"
 
 
-def _listener(bars: Any, signals: BatchSignals) -> Any:
-    """Return who shows how far a batch has come, and lets a signal stop it."""
-    from waysout.batch.driver import Driver, Watch
-    from waysout.batch.run import Listener
+class BatchScreen:
+    """Shows the progress of a batch, and lets a signal stop it."""
 
-    bar = bars.add_task("starting", total=None)
+    def __init__(self, bars: Any, signals: BatchSignals) -> None:
+        self.bars = bars
+        self.bar = bars.add_task("starting", total=None)
+        self.signals = signals
+        self.printed = time.monotonic()
 
-    class Shown(Listener):
-        said = time.monotonic()
+    def reading(self, what: str, share: float) -> None:
+        """Show what is being read or learned before the searches, and how much of it is done."""
+        self.bars.update(self.bar, description=what, total=1.0, completed=share)
 
-        def reads(self, what: str, share: float) -> None:
-            bars.update(bar, description=what, total=1.0, completed=share)
+    def started(self, cost: str, driver: Driver) -> None:
+        """Show what the batch may cost at most; the driver can be stopped from now on."""
+        say(cost)
+        self.signals.stop = driver.stop
+        self.bars.reset(self.bar, total=driver.progress.rows, description="starting the workers")
 
-        def begins(self, told: str, driver: Driver) -> None:
-            say(told)
-            signals.stop = driver.stop
-            bars.reset(bar, total=driver.pace.rows, description="starting the workers")
+    def progress(self, now: BatchProgress) -> None:
+        """Show how many rows are done."""
+        from waysout.report.words import duration
 
-        def goes(self) -> Watch:
-            return self._show
-
-        def _show(self, pace: BatchProgress) -> None:
-            if pace.over:
-                signals.wait()
-            words = _words(pace)
-            bars.update(bar, completed=pace.done, description=words)
-            if bars.disable and time.monotonic() - self.said >= LINE_SECONDS:
-                self.said = time.monotonic()
-                say(f"{words}{_left(pace)}")
-
-    return Shown()
-
-
-def _words(pace: BatchProgress) -> str:
-    tally = pace.tally
-    rate = tally.people / pace.seconds if pace.seconds else 0.0
-    failed = tally.outcomes.get("failed", 0)
-    bad = f", {failed:,} failed" if failed else ""
-    return (
-        f"{pace.done:,} of {pace.rows:,} rows ({rate:.1f}/s), {tally.options:,} ways out, "
-        f"{tally.llm_calls:,} calls{bad}"
-    )
-
-
-def _left(pace: BatchProgress) -> str:
-    from waysout.report.words import duration
-
-    seconds = pace.seconds_left
-    return "" if seconds is None else f", {duration(seconds)} left"
+        if now.over:
+            self.signals.wait()
+        tally = now.tally
+        rate = tally.people / now.seconds if now.seconds else 0.0
+        failed = tally.outcomes.get("failed", 0)
+        bad = f", {failed:,} failed" if failed else ""
+        words = (
+            f"{now.done:,} of {now.rows:,} rows ({rate:.1f}/s), {tally.options:,} ways out, "
+            f"{tally.spent.llm_calls:,} calls{bad}"
+        )
+        self.bars.update(self.bar, completed=now.done, description=words)
+        if self.bars.disable and time.monotonic() - self.printed >= LINE_SECONDS:
+            self.printed = time.monotonic()
+            left = now.seconds_left
+            say(words if left is None else f"{words}, {duration(left)} left")
 
 
 # The end ---------------------------------------------------------------------------------------
 
 
-def _hand_over(
+def _finish(
     summary: BatchSummary, ended: BatchEnd, out: Path, signals: Signals, *, json: bool
 ) -> None:
-    """Say what came of it, and leave with a code that tells."""
+    """Print the summary, and exit with a code that says how it ended."""
+    from waysout.llm.connect import is_simulated
     from waysout.report.words import counted
 
-    code, kind, message = _code(summary, ended, signals)
+    code, kind, message = _exit_code(summary, ended, signals)
     if json:
-        error = {"error": {"type": kind, "message": message, "code": code}} if code else {}
-        print_json({**_document(summary, ended, out), **error})
+        document = {
+            "results": out,
+            **summary.as_dict(),
+            "simulated": is_simulated(summary.llm),
+            "parts_left": ended.left,
+            "this_sitting": {
+                "rows": ended.rows,
+                "seconds": round(ended.seconds, 3),
+                "rows_per_second": round(ended.rows / ended.seconds, 3) if ended.seconds else None,
+            },
+        }
+        if code:
+            document["error"] = {"type": kind, "message": message, "code": code}
+        print_json(document)
     else:
-        _tell(summary, ended)
+        _print_summary(summary, ended)
         typer.echo(printable(f"results: {out}"))
     if summary.failed:
         failed = counted(summary.failed.total(), "row")
-        say(f"{failed} failed; each with its reason: {out / '_failed.csv'}")
+        say(f"{failed} failed; the reason for each: {out / '_failed.csv'}")
     if code:
         say(f"error: {message}")
     if ended.left:
-        say(go_on())
+        say(resume_command())
     if code:
         raise typer.Exit(code)
 
 
-def _code(summary: BatchSummary, ended: BatchEnd, signals: Signals) -> tuple[int, str, str]:
+def _exit_code(summary: BatchSummary, ended: BatchEnd, signals: Signals) -> tuple[int, str, str]:
+    """Return the exit code, and the type and message of the error if it is not 0."""
     from waysout.report.words import counted
 
     left = f"{counted(ended.left, 'part is', 'parts are')} not done"
@@ -306,29 +312,13 @@ def _code(summary: BatchSummary, ended: BatchEnd, signals: Signals) -> tuple[int
     return 0, "", ""
 
 
-def _document(summary: BatchSummary, ended: BatchEnd, out: Path) -> dict[str, Any]:
-    from waysout.llm.connect import is_simulated
-
-    return {
-        "results": out,
-        **summary.as_dict(),
-        "simulated": is_simulated(summary.llm),
-        "parts_left": ended.left,
-        "this_sitting": {
-            "rows": ended.rows,
-            "seconds": round(ended.seconds, 3),
-            "rows_per_second": round(ended.rows / ended.seconds, 3) if ended.seconds else None,
-        },
-    }
-
-
-def _tell(summary: BatchSummary, ended: BatchEnd) -> None:
+def _print_summary(summary: BatchSummary, ended: BatchEnd) -> None:
     from waysout.llm.connect import is_simulated
     from waysout.report.words import counted, duration
 
     tally, people = summary.tally, max(1, summary.searched)
     if ended.left:
-        tell("Of the parts that are done; what the others have spent is on file, not counted here:")
+        tell("Figures of the parts that are done; what the others have spent is not counted here:")
     skipped = counted(summary.approved, "row was", "rows were")
     tell(
         f"{summary.found:,} of {summary.searched:,} rejected people have a way out, "
@@ -338,17 +328,14 @@ def _tell(summary: BatchSummary, ended: BatchEnd) -> None:
     if summary.empty:
         rows = [(f"{count:,}", why) for why, count in summary.empty.most_common(_SHOWN)]
         print_table(f"Without: {summary.empty.total():,}", ["people", "why"], rows)
-    spent, llm = tally + summary.pilots, summary.llm
+    spent, llm = tally.spent + summary.pilots.spent, summary.llm
     calls = spent.llm_calls
     by = f" of {llm}, a simulated LLM" if is_simulated(llm) and calls else ""
+    money = f", {spent.money:.2f} in money" if spent.money else ""
     tell(
         f"Spent: {counted(calls, 'LLM call')}{by} ({calls / people:.1f} a person; "
         f"{spent.tokens_in:,} tokens in, {spent.tokens_out:,} out), "
-        f"{counted(spent.oracle_rows, 'oracle row')}{_money(spent.money)}. This time: "
+        f"{counted(spent.oracle_rows, 'oracle row')}{money}. This time: "
         f"{counted(ended.rows, 'row')} in {duration(ended.seconds)} "
         f"({ended.rows / max(ended.seconds, 1e-9):.1f}/s)."
     )
-
-
-def _money(money: float) -> str:
-    return f", {money:.2f} in money" if money else ""
