@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from part_files import write_part
+
 from waysout.batch.job import PartTask
-from waysout.batch.tables import write_part
 from waysout.domain.budget import Spent
 from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
 from waysout.domain.rules import Violation

@@ -215,8 +215,9 @@ def test_a_folder_without_a_done_part_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_batch_is_no_error(tmp_path: Path) -> None:
+    from part_files import write_part
+
     from waysout.batch.job import PartTask
-    from waysout.batch.tables import write_part
     from waysout.domain.schema import Feature, Schema
 
     schema = Schema((Feature("income", "integer"),))

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from waysout.batch.executor import Executor
 from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask
 from waysout.batch.worker import Worker
 from waysout.llm.base import Backend
 
 
-class InlineExecutor:
+class InlineExecutor(Executor[Any]):
     made: list[InlineExecutor] = []  # noqa: RUF012 - tests clear it
 
     def __init__(
@@ -20,33 +21,33 @@ class InlineExecutor:
         self.job = job
         self.workers = workers
         self.given: list[PartTask] = []
-        self._waiting: list[PartTask] = []
+        self._submitted: list[PartTask] = []
         self._loop = asyncio.new_event_loop()
-        self._worker = Worker(job, backend)
+        self._inline = Worker(job, backend)
         InlineExecutor.made.append(self)
 
     @property
     def room(self) -> int:
-        return 2 - len(self._waiting)
+        return 2 - len(self._submitted)
 
     def submit(self, task: PartTask) -> None:
         self.given.append(task)
-        self._waiting.append(task)
+        self._submitted.append(task)
 
     def wait(self, seconds: float) -> Sequence[PartReport]:
         async def all_of_them() -> list[PartReport]:
-            return await asyncio.gather(*map(self._worker.run, self._waiting))
+            return await asyncio.gather(*map(self._inline.run, self._submitted))
 
         reports = self._loop.run_until_complete(all_of_them())
-        self._waiting.clear()
+        self._submitted.clear()
         return reports
 
     def tally(self) -> BatchTally:
         return BatchTally()
 
     def stop(self, reason: str) -> None:
-        self._worker.stop(reason)
+        self._inline.stop(reason)
 
     def close(self) -> None:
-        self._loop.run_until_complete(self._worker.aclose())
+        self._loop.run_until_complete(self._inline.aclose())
         self._loop.close()

@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
+from part_files import write_part
 
 from waysout.batch import summary as module
 from waysout.batch.job import BatchTally, PartTask
 from waysout.batch.summary import summarize, write_summary
-from waysout.batch.tables import write_part
 from waysout.domain.budget import Spent
 from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
 from waysout.domain.schema import Feature, Schema

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from part_files import write_part
 
 from waysout.batch.job import PartTask
-from waysout.batch.tables import PEOPLE, options, part_name, people, people_done, sweep, write_part
+from waysout.batch.tables import PEOPLE, options, part_name, people, people_done, sweep
 from waysout.domain.budget import Spent
 from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
 from waysout.domain.rules import Violation
@@ -122,13 +123,6 @@ def test_results_come_in_any_order_and_meet_their_own_rows(tmp_path: Path) -> No
     found = all_of(people(tmp_path, ["row_id", "input.note"]))
     assert found == [{"row_id": i, "input.note": f"row {i}"} for i in range(10, 14)]
     assert [row["row_id"] for row in all_of(options(tmp_path))] == [11, 13]
-
-
-def test_a_part_is_not_written_without_a_result_for_each_row(tmp_path: Path) -> None:
-    for indices in ([0, 1, 1], [0, 1], [0, 1, 3]):
-        with pytest.raises(ValueError, match="one result for each"):
-            write(tmp_path, [person(i) for i in indices], rows=[RAW] * 3)
-    assert not list(tmp_path.iterdir())
 
 
 def test_why_nothing_was_found(tmp_path: Path) -> None:

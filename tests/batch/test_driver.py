@@ -3,12 +3,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from part_files import write_part
 
 from waysout.batch.driver import MOST_DEATHS, MOST_FAILURES, BatchProgress, Driver, cut
+from waysout.batch.executor import Executor
 from waysout.batch.job import BEGUN, BatchTally, PartReport, PartTask
-from waysout.batch.tables import people_done, store_path, write_part
+from waysout.batch.tables import people_done, store_path
 from waysout.domain.result import Outcome, OutcomeKind, ResultData
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import IntegrityError
@@ -26,7 +29,7 @@ def written(out: Path, task: PartTask, kind: OutcomeKind = OutcomeKind.EXHAUSTED
     return PartReport(task.part, sum(map(BatchTally.of, results), BatchTally()), done=True)
 
 
-class FakeExecutor:
+class FakeExecutor(Executor[Any]):
     """Answers as it is told, one part at a time, and remembers what it was given."""
 
     def __init__(self, answer: Reply, room: int = 2) -> None:

@@ -131,7 +131,7 @@ class Driver:
         """Stop the batch with what it has."""
         self._requested = self._requested or reason
 
-    def run(self, start_executor: Callable[[], Executor]) -> BatchEnd:
+    def run(self, start_executor: Callable[[], Executor[Any]]) -> BatchEnd:
         """Run to the end; an executor is started only if there is something to do."""
         first = next(self._open_tasks(), None)
         if first is None:
@@ -140,7 +140,7 @@ class Driver:
         with closing(start_executor()) as executor:
             while True:
                 while not (self._stopped or self._requested) and executor.room > 0:
-                    task = self._next_task()
+                    task = next(self._open_tasks(), None)
                     if task is None:
                         break
                     self._under_way[task.part] = task
@@ -156,14 +156,13 @@ class Driver:
         rows, seconds = self._done.people - self._on_file, self.progress.seconds
         self.progress.over = True
         self._on_progress(self.progress)
-        left = self._left + len(self._retries) + sum(1 for _ in self._open_tasks())
+        left = self._left + sum(1 for _ in self._open_tasks())
         return BatchEnd(rows, seconds, left, self._stopped or self._requested, self._exit_code)
 
-    def _next_task(self) -> PartTask | None:
-        return self._retries.popleft() if self._retries else next(self._open_tasks(), None)
-
     def _open_tasks(self) -> Iterator[PartTask]:
-        """Yield the next parts that are not done."""
+        """Yield the parts to retry, then the next ones that are not done."""
+        while self._retries:
+            yield self._retries.popleft()
         for task in self._tasks:
             done = people_done(self.out, task.part) or 0
             # A part with more rows belongs to a greater limit, and must not shrink.
@@ -175,7 +174,7 @@ class Driver:
 
     # Reports -----------------------------------------------------------------------------------
 
-    def _handle(self, executor: Executor, report: PartReport) -> None:
+    def _handle(self, executor: Executor[Any], report: PartReport) -> None:
         task = self._under_way.pop(report.part)
         if report.done:
             self._done += report.tally
@@ -195,7 +194,7 @@ class Driver:
         else:
             self._retry(executor, self._after_death(task) if report.lost else task)
 
-    def _retry(self, executor: Executor, task: PartTask) -> None:
+    def _retry(self, executor: Executor[Any], task: PartTask) -> None:
         self._tries[task.part] += 1
         if self._tries[task.part] < MOST_TRIES + SKIPPED_AFTER * len(task.skip):
             self._retries.append(task)
@@ -226,7 +225,7 @@ class Driver:
         skipped = self._suspects[suspect] >= SKIPPED_AFTER
         return replace(task, skip=(*task.skip, suspect)) if skipped else task
 
-    def _end(self, executor: Executor, reason: str, exit_code: int = 0) -> None:
+    def _end(self, executor: Executor[Any], reason: str, exit_code: int = 0) -> None:
         if not self._stopped:
             self._stopped, self._exit_code = reason, exit_code
             executor.stop(reason)

@@ -1,16 +1,15 @@
 """Scheduling parts over workers, the same for local processes and Ray actors.
 
-Driver ──submit──► Executor ──WorkerHandle.run──► worker process or actor (`Worker.run`)
+Driver ──submit──► Executor ──WorkerHandle.send──► process or actor ──► Worker.run
    ◄────wait──────          ◄──reports, tallies───
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask
 from waysout.errors import UnavailableError
@@ -19,66 +18,34 @@ from waysout.errors import UnavailableError
 DEATHS_IN_A_ROW = 5
 
 
-class Executor(Protocol):
-    """Takes parts and returns reports; used by one thread only.
-
-    A worker that dies is replaced, and its parts are reported as lost: the driver decides whether
-    to submit them again.
-    """
-
-    @property
-    def room(self) -> int:
-        """How many more parts to submit now, so that no worker runs out of work."""
-        ...
-
-    def submit(self, task: PartTask) -> None:
-        """Have a part done."""
-        ...
-
-    def wait(self, seconds: float) -> Sequence[PartReport]:
-        """Return the parts that have ended, waiting for the first for at most ``seconds``."""
-        ...
-
-    def tally(self) -> BatchTally:
-        """Return the people done in parts under way; it may be a little out of date."""
-        ...
-
-    def stop(self, reason: str) -> None:
-        """Stop every search with what it has found; the parts under way are still reported."""
-        ...
-
-    def close(self) -> None:
-        """End all workers. What was answered in parts under way is in their stores."""
-        ...
-
-
-class WorkerHandle(ABC):
+class WorkerHandle:
     """A worker, as the executor sees it."""
 
     def __init__(self) -> None:
         self.parts: dict[int, PartTask] = {}
-        """The parts it was given and has not reported."""
+        """The parts it was sent and has not reported."""
         self.tally = BatchTally()
-
-    @property
-    @abstractmethod
-    def is_up(self) -> bool:
+        self.is_up = False
         """Whether it has loaded its model."""
 
-    @abstractmethod
     def send(self, task: PartTask) -> None:
         """Send it a part."""
+        raise NotImplementedError
 
-    @abstractmethod
     def stop(self, reason: str) -> None:
         """Tell it to stop every search."""
+        raise NotImplementedError
 
 
 W = TypeVar("W", bound=WorkerHandle)
 
 
-class PoolExecutor(ABC, Generic[W]):
-    """The part of an executor that local processes and Ray actors share."""
+class Executor(Generic[W]):
+    """Takes parts and returns reports; used by one thread only.
+
+    A worker that dies is replaced, and its parts are reported as lost: the driver decides whether
+    to submit them again. Subclasses start, poll and close the workers.
+    """
 
     def __init__(self, job: BatchJob, workers: int, part_rows: int) -> None:
         self._size = workers
@@ -90,22 +57,26 @@ class PoolExecutor(ABC, Generic[W]):
         self._deaths = 0
         self._stopped = ""
 
-    @abstractmethod
     def _available(self) -> Sequence[W]:
-        """Return the workers that can be sent parts; start one if all are busy."""
+        """Return the workers that can be sent parts."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _poll(self, seconds: float) -> None:
-        """Handle what the workers have sent, waiting for the first message at most ``seconds``."""
+        """Handle what the workers have sent, waiting for it for at most ``seconds``."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End all workers. What was answered in parts under way is in their stores."""
+        raise NotImplementedError
 
     @property
     def room(self) -> int:
-        """See `Executor.room`."""
+        """How many more parts to submit now, so that no worker runs out of work."""
         under_way = sum(len(worker.parts) for worker in self._workers)
         return self._size * self._parts_each - under_way - len(self._waiting)
 
     def submit(self, task: PartTask) -> None:
-        """See `Executor.submit`."""
+        """Have a part done."""
         if self._stopped:
             self._ended.append(PartReport(task.part, stopped=self._stopped))
         else:
@@ -113,7 +84,7 @@ class PoolExecutor(ABC, Generic[W]):
             self._assign()
 
     def wait(self, seconds: float) -> Sequence[PartReport]:
-        """See `Executor.wait`.
+        """Return the reports that have come in, waiting for the first for at most ``seconds``.
 
         Raises the error of a worker that cannot start, and gives up if workers keep dying.
         """
@@ -126,11 +97,11 @@ class PoolExecutor(ABC, Generic[W]):
         return reports
 
     def tally(self) -> BatchTally:
-        """See `Executor.tally`."""
+        """Return the people done in parts under way; it may be a little out of date."""
         return sum((worker.tally for worker in self._workers), BatchTally())
 
     def stop(self, reason: str) -> None:
-        """See `Executor.stop`; parts that no worker has are reported at once."""
+        """Stop every search with what it has found; the parts under way are still reported."""
         self._stopped = reason
         self._ended += (PartReport(task.part, stopped=reason) for task in self._waiting)
         self._waiting.clear()
@@ -139,7 +110,7 @@ class PoolExecutor(ABC, Generic[W]):
                 worker.stop(reason)
 
     def _assign(self) -> None:
-        """Send waiting parts in order to the workers with the fewest, as long as one can take more.
+        """Send waiting parts in order, each to the worker with the fewest.
 
         An isolated part, which may kill its worker, is alone with it: no other part is lost.
         """

@@ -18,7 +18,7 @@ from multiprocessing import get_context, resource_tracker
 from threading import Timer
 from typing import Any
 
-from waysout.batch.executor import PoolExecutor, WorkerHandle
+from waysout.batch.executor import Executor, WorkerHandle
 from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask
 from waysout.batch.worker import Worker
 from waysout.errors import InputError, WaysoutError
@@ -43,8 +43,8 @@ _DRAIN_SECONDS = 1.0
 _Inbox = queue.SimpleQueue[tuple["_WorkerProcess", Any]]
 
 
-class LocalExecutor(PoolExecutor["_WorkerProcess"]):
-    """Worker processes, each with its own copy of the model; see `Executor`.
+class LocalExecutor(Executor["_WorkerProcess"]):
+    """Worker processes, each with its own copy of the model.
 
     With a ``backend`` all of them ask that one, which is closed at the end; without, each connects
     to the LLM of the job itself. Processes are started when there is work for them.
@@ -71,7 +71,7 @@ class LocalExecutor(PoolExecutor["_WorkerProcess"]):
         self._inbox: _Inbox = queue.SimpleQueue()
 
     def stop(self, reason: str) -> None:
-        """See `Executor.stop`; parts of workers that are still starting are reported at once."""
+        """Stop every search; parts of workers that are still starting are reported at once."""
         super().stop(reason)
         for worker in [worker for worker in self._workers if not worker.is_up]:
             self._ended += (PartReport(part, stopped=reason) for part in worker.parts)
@@ -112,7 +112,7 @@ class LocalExecutor(PoolExecutor["_WorkerProcess"]):
             raise message.restore()
         else:
             worker.tally, report = message
-            worker.has_started = True
+            worker.is_up = True
             self._deaths = 0
             if report is not None:
                 del worker.parts[report.part]
@@ -130,7 +130,6 @@ class _WorkerProcess(WorkerHandle):
 
     def __init__(self, job: bytes, llm: BackendServer | None, inbox: _Inbox) -> None:
         super().__init__()
-        self.has_started = False
         self._died: float | None = None
         ours, theirs = pipe_pair()
         llm_ends = llm.open() if llm is not None else None
@@ -149,11 +148,6 @@ class _WorkerProcess(WorkerHandle):
 
         self.channel = Channel(ours, receive, lambda: receive([None]))
         self.channel.send(job)
-
-    @property
-    def is_up(self) -> bool:
-        """Whether it has loaded its model."""
-        return self.has_started
 
     def send(self, task: PartTask) -> None:
         """Send it a part; it may still be starting."""

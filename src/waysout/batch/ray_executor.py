@@ -19,12 +19,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from waysout.batch.executor import PoolExecutor, WorkerHandle
+from waysout.batch.executor import Executor, WorkerHandle
 from waysout.batch.job import BatchJob, BatchTally, PartTask
 from waysout.batch.ray_actors import LLMActor, WorkerActor, cannot_start, last_line
 from waysout.batch.worker import Worker
 from waysout.errors import InputError, MissingExtra, UnavailableError, WaysoutError, shown
 from waysout.llm.shared import RemoteError
+from waysout.run.machine import ONE_THREAD
 
 # A call to an actor that is being restarted fails, unless it may be tried again.
 _BEGIN_TRIES = 3
@@ -35,7 +36,6 @@ _BEGIN_SECONDS = 600.0
 _PATIENCE = 5.0
 # Actors wait for an LLM most of the time: several share a core, and leave room for others.
 _SHARE = 0.5
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # Only parts, reports and one job go through Ray's object store.
 _STORE_BYTES = 256 * 2**20
 # Ray reads these when it is imported. It sends no usage statistics, starts no process before it is
@@ -50,8 +50,8 @@ _SETTINGS = {
 _log = logging.getLogger(__name__)
 
 
-class RayExecutor(PoolExecutor["_ActorHandle"]):
-    """Worker actors, each with its own copy of the model; see `Executor`.
+class RayExecutor(Executor["_ActorHandle"]):
+    """Worker actors, each with its own copy of the model.
 
     ``address`` is that of a cluster; without one, and without ``RAY_ADDRESS``, a small instance is
     started on this machine. ``backend`` names an LLM in memory: one more actor holds it, on a GPU
@@ -99,7 +99,7 @@ class RayExecutor(PoolExecutor["_ActorHandle"]):
             max_task_retries=0,
             enable_task_events=False,  # of each call, the cluster would keep a record
             scheduling_strategy="SPREAD",
-            runtime_env={"env_vars": _ONE_THREAD},
+            runtime_env={"env_vars": ONE_THREAD},
         )(WorkerActor)
         try:
             job_ref = self._ray.put(job)  # sent once to each node
@@ -111,7 +111,7 @@ class RayExecutor(PoolExecutor["_ActorHandle"]):
             self._workers.append(_ActorHandle(self._ray, actor.remote(), given))
 
     def tally(self) -> BatchTally:
-        """See `Executor.tally`."""
+        """Return the people done in parts under way, as last heard."""
         for worker in self._workers:
             worker.ask_progress()
         return super().tally()
@@ -172,7 +172,9 @@ class RayExecutor(PoolExecutor["_ActorHandle"]):
             raise answer.restore()
         part = worker.pending.pop(ref)
         self._deaths = 0
-        if part is not None:
+        if part is None:
+            worker.is_up = True
+        else:
             report, tally = answer
             worker.finish(part, tally)
             self._ended.append(report)
@@ -195,17 +197,13 @@ class _ActorHandle(WorkerHandle):
     def _begin(self) -> None:
         # In a tuple the job stays a reference, so an error in reading it there is the worker's.
         begin = self.actor.begin.options(max_task_retries=_BEGIN_TRIES)
-        self.pending, self._asked = {begin.remote(self._given): None}, None
+        self.pending = {begin.remote(self._given): None}
+        self._asked, self.is_up = None, False
 
     def restart(self) -> None:
         """Start it afresh: a worker that was only unreachable must not carry on."""
         self._ray.kill(self.actor, no_restart=False)
         self._begin()
-
-    @property
-    def is_up(self) -> bool:
-        """Whether it has loaded its model."""
-        return None not in self.pending.values()
 
     def send(self, task: PartTask) -> None:
         """Send it a part."""

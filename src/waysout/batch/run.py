@@ -5,9 +5,11 @@ One person's way through a batch is drawn in docs/scale.md, "How a batch runs".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +17,6 @@ from waysout import __version__
 from waysout.batch.driver import BatchEnd, Driver, OnBatchProgress, cut
 from waysout.batch.executor import Executor
 from waysout.batch.job import BatchJob
-from waysout.batch.manifest import begin
 from waysout.batch.shared_edits import SharedEdits, library_in, sharing
 from waysout.batch.summary import BatchSummary, summarize, write_summary
 from waysout.batch.tables import sweep
@@ -25,9 +26,10 @@ from waysout.datasets.stream import RowStream, Survey, open_stream, survey
 from waysout.domain.card import Card
 from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
+from waysout.domain.result import plain
 from waysout.domain.schema import Row
-from waysout.errors import InputError, RowError
-from waysout.files import file_sha256
+from waysout.errors import InputError, IntegrityError, RowError
+from waysout.files import file_sha256, write_atomically
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect
 from waysout.llm.openai.pool import pooled
@@ -36,13 +38,16 @@ from waysout.report.words import counted
 from waysout.run.learn import learn
 from waysout.run.machine import cores
 from waysout.run.options import Options, make_plan
-from waysout.run.plan import Plan, manifest
+from waysout.run.plan import Plan, differences, manifest
 from waysout.run.source import Source, Trust, card_of, problem_of
 from waysout.run.sync import wait_for
 from waysout.search.base import Tell
 from waysout.store.lock import WriterLock
 
 Cluster = Literal["local", "ray"]
+
+MANIFEST = "_manifest.json"
+VERSION = 1
 
 TREES = 64
 """The default number of searches under way at once, of all workers."""
@@ -53,6 +58,8 @@ SAMPLE = 20_000
 """Rows that distances are measured by: a larger table would not fit."""
 COMPARED = 2_000
 """Rows with known outcomes that options are compared with: more would cost more than a search."""
+# What may differ when a batch is resumed.
+_FREE = ("version", "limit", "about")
 # Models that live in the memory of the process that loads them: one for all workers.
 _IN_MEMORY = ("llamacpp", "transformers")
 
@@ -82,17 +89,9 @@ class BatchRequest:
     retry_failed: bool = False
 
 
-@dataclass(frozen=True)
-class ProblemFactory:
-    """Makes the problem in any process, from files that are there under the same names."""
-
-    source: Source
-    trust: Trust
-    training: tuple[Row, ...]
-
-    def __call__(self) -> Problem:
-        """Make the problem."""
-        return problem_of(self.source, self.trust, card_of(self.source, self.trust), self.training)
+def make_problem(source: Source, trust: Trust, training: Sequence[Row]) -> Problem:
+    """Make the problem, in any process that has its files under the same names."""
+    return problem_of(source, trust, card_of(source, trust), training)
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class PreparedBatch:
     plan: Plan
     stream: RowStream
     survey: Survey
-    factory: ProblemFactory
+    factory: Callable[[], Problem]
     problem: Problem
     known: Known | None
     steady: bool
@@ -169,7 +168,7 @@ def run_batch(
     out, library, memory = request.out, None, None
     with ExitStack() as stack:
         stack.enter_context(WriterLock.take(out / "_batch"))
-        part_rows = int(begin(out, describe(batch))["part_rows"])
+        part_rows = int(write_manifest(out, describe(batch))["part_rows"])
         sweep(out)
         # The LLM that this process holds for all workers, if any.
         backend = batch.llm if isinstance(batch.llm, Backend) else None
@@ -214,7 +213,7 @@ def run_batch(
 
 def start_executor(
     batch: PreparedBatch, job: BatchJob, part_rows: int, backend: Backend | None
-) -> Executor:
+) -> Executor[Any]:
     """Start the workers: processes of this machine, or actors of Ray."""
     workers = batch.workers
     if batch.request.cluster == "local":
@@ -252,7 +251,8 @@ def prepare(request: BatchRequest, tell: Tell) -> PreparedBatch:
     sample = surveyed(request.training)[1].sample if request.training else seen.sample
     rows, known = _typed(card, request.training or stream.source, sample)
     # With whole paths: a worker may be in another folder.
-    factory = ProblemFactory(Source(**request.source.as_dict()), request.trust, rows)
+    source = Source(**request.source.as_dict())
+    factory = partial(make_problem, source, request.trust, rows)
     problem = factory()
     probed = probe(
         problem.oracle, known.rows if known else rows, labels=known.labels if known else None
@@ -305,7 +305,7 @@ def most_cost(batch: PreparedBatch) -> str:
 
 
 def describe(batch: PreparedBatch) -> dict[str, Any]:
-    """Return the manifest of a batch; see `begin` for what of it may change."""
+    """Return the manifest of a batch; see `write_manifest` for what of it may change."""
     request, source, (least, most) = batch.request, batch.request.source, PART_ROWS
     # A data set has its own model, which may be trained anew.
     model = Path(source.model) if source.model else load_oracle_model(batch.problem.name)[0]
@@ -324,3 +324,35 @@ def describe(batch: PreparedBatch) -> dict[str, Any]:
         "part_rows": request.part_rows or max(least, min(most, each)),
         "about": source.as_dict(),
     }
+
+
+def write_manifest(out: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the manifest of a new batch, or check that the folder's own is of the same batch.
+
+    Return the one in the folder: ``part_rows`` stays as it was when the batch was started.
+    """
+    path, wanted = out / MANIFEST, plain({"waysout_batch": VERSION, **manifest})
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        names = sorted(path.name for path in out.iterdir() if not path.name.startswith("."))
+        # The lock, and what a kill has left of a manifest, are ours.
+        if others := [name for name in names if not name.startswith(("_batch", MANIFEST))]:
+            raise InputError(
+                f"{out} is not empty ({', '.join(others[:3])}), and holds no batch: give a new "
+                "folder"
+            ) from None
+        found = wanted
+    except (OSError, ValueError) as error:
+        raise IntegrityError(f"{path} cannot be read ({error}): is the folder a batch's?") from None
+    if not isinstance(found, dict) or found.get("waysout_batch") != VERSION:
+        raise InputError(f"{path} is not of a batch that this release can read")
+    now = {**found, **{name: wanted.get(name) for name in _FREE}}
+    changed = differences(now, {**wanted, "part_rows": found["part_rows"]})
+    if changed:
+        raise InputError(
+            f"{out} holds another batch ({'; '.join(changed[:5])}): give the same settings to "
+            "resume it, or another folder"
+        )
+    write_atomically(path, json.dumps(now, ensure_ascii=False, indent=2).encode())
+    return now

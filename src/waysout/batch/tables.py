@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from waysout.batch.job import PartTask
 from waysout.datasets.table import parquet_packages
 from waysout.domain.result import Option, OutcomeKind, ResultData, plain
 from waysout.domain.schema import Schema
@@ -116,18 +115,6 @@ class PartRows:
             (out / part_name(part)).unlink(missing_ok=True)
         _write(out / PEOPLE / part_name(part), arrow.concat_tables(people))
         _write(out / part_name(part), arrow.concat_tables(options))
-
-
-def write_part(
-    out: Path, task: PartTask, schema: Schema, columns: Sequence[str], results: Sequence[ResultData]
-) -> None:
-    """Write the files of a part, given one result for each of its rows, in any order."""
-    if sorted(r.index for r in results) != list(range(task.first, task.first + len(task))):
-        raise ValueError(f"part {task.part} has not one result for each of its rows")
-    rows = PartRows(schema, columns)
-    for result in results:
-        rows.add(task.rows[result.index - task.first], result)
-    rows.write(out, task.part)
 
 
 def sweep(out: Path) -> None:

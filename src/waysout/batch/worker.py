@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,20 +48,17 @@ class _Part:
     unfinished: int = 0
 
     @property
-    def indices(self) -> range:
-        return range(self.task.first, self.task.first + len(self.task))
+    def people(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        return enumerate(self.task.rows, self.task.first)
 
-    def raw(self, index: int) -> Mapping[str, Any]:
-        return self.task.rows[index - self.task.first]
-
-    def add(self, index: int, result: Result | None) -> None:
+    def add(self, raw: Mapping[str, Any], result: Result | None) -> None:
         """Add a person's result; an interrupted search is resumed another time."""
         if result is None or result.outcome.kind is OutcomeKind.INTERRUPTED:
             self.unfinished += 1
             return
         self.failed += result.outcome.kind is OutcomeKind.FAILED
         self.tally += BatchTally.of(result)
-        self.rows.add(self.raw(index), result)
+        self.rows.add(raw, result)
 
 
 class Worker:
@@ -119,7 +116,11 @@ class Worker:
         try:
             if await _wait_for_writer(path) and (people_done(out, task.part) or 0) >= len(task):
                 return replace(report, done=True)
-            with self._store(path, len(task)) as store:
+            described = manifest(self.problem, self.plan, self.context.llm)
+            new = {"queries": len(task), **plain(described)}
+            with Store.open(path) if path.exists() else Store.create(path, new) as store:
+                check_same_run(store, described)
+                store.expect(len(task))
                 rows = PartRows(self.problem.schema, self.job.columns)
                 part = _Part(task, store, rows, on_file=store.summary().finished)
                 self._parts[task.part] = part
@@ -141,36 +142,23 @@ class Worker:
             code = failure.exit_code if isinstance(failure, WaysoutError) else 1
         return replace(report, stopped=self.context.stopped, exit_code=code)
 
-    def _store(self, path: Path, people: int) -> Store:
-        described = manifest(self.problem, self.plan, self.context.llm)
-        if not path.exists():
-            return Store.create(path, {"queries": people, **plain(described)})
-        store = Store.open(path)
-        try:
-            check_same_run(store, described)
-            store.expect(people)
-        except BaseException:
-            store.close()
-            raise
-        return store
-
     async def _search(self, part: _Part) -> None:
         if part.task.isolated:
-            for index in part.indices:
-                await self._person(part, index)
+            for index, raw in part.people:
+                await self._person(part, index, raw)
             return
         approved = await self._approved(part)
-        for index, result in approved.items():
-            part.add(index, result)
         async with asyncio.TaskGroup() as group:
-            for index in part.indices:
-                if index not in approved:
-                    group.create_task(self._person(part, index))
+            for index, raw in part.people:
+                if index in approved:
+                    part.add(raw, approved[index])
+                else:
+                    group.create_task(self._person(part, index, raw))
 
-    async def _person(self, part: _Part, index: int) -> None:
+    async def _person(self, part: _Part, index: int, raw: Mapping[str, Any]) -> None:
         if index in part.task.skip:
             outcome = Outcome(OutcomeKind.FAILED, DIED)
-            part.add(index, Result(query={}, outcome=outcome, index=index))
+            part.add(raw, Result(query={}, outcome=outcome, index=index))
             return
         result = None
         async with self._trees:
@@ -178,10 +166,10 @@ class Worker:
                 if part.task.isolated:
                     part.store.event(BEGUN, {}, index)
                 if not self.context.stopped:
-                    result = await one(self.context, index, part.raw(index), part.store)
+                    result = await one(self.context, index, raw, part.store)
             except Exception as error:  # the store cannot be written, or is of another run
                 self.context.fail(error)
-        part.add(index, result)
+        part.add(raw, result)
 
     async def _approved(self, part: _Part) -> dict[int, Result]:
         """Return the results of those who are approved already, asked about in one batch.
@@ -189,9 +177,9 @@ class Worker:
         In most tables they are the majority; they need neither a search nor the store.
         """
         rows: dict[int, Row] = {}
-        for index in part.indices:
+        for index, raw in part.people:
             with suppress(RowError):
-                rows[index] = read_row(self.problem, part.raw(index))
+                rows[index] = read_row(self.problem, raw)
         if not rows:
             return {}
         try:

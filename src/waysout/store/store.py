@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,26 +48,13 @@ class Store:
     def create(cls, path: str | Path, manifest: Mapping[str, Any]) -> Self:
         """Create a run in a new file, for writing."""
         path = Path(path)
-        lock = WriterLock.take(path)
-        try:
-            with tables.creating(path) as db:
-                body = pack(plain({"waysout_run": VERSION, **manifest}))
-                tables.insert(db, "run", (tables.now(), body))
-            return cls._opened(path, lock)
-        except BaseException:
-            lock.release()
-            raise
+        return cls._opened(path, WriterLock.take(path), {"waysout_run": VERSION, **manifest})
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
         """Open an existing run for writing."""
         path = _existing(path)
-        lock = WriterLock.take(path)
-        try:
-            return cls._opened(path, lock)
-        except BaseException:
-            lock.release()
-            raise
+        return cls._opened(path, WriterLock.take(path))
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -75,20 +62,25 @@ class Store:
         return cls._opened(_existing(path), None)
 
     @classmethod
-    def _opened(cls, path: Path, lock: WriterLock | None) -> Self:
-        with faults(path):
+    def _opened(
+        cls, path: Path, lock: WriterLock | None, new: Mapping[str, Any] | None = None
+    ) -> Self:
+        with ExitStack() as undo, faults(path):
+            if lock is not None:
+                undo.callback(lock.release)
+            if new is not None:
+                with tables.creating(path) as db:
+                    tables.insert(db, "run", (tables.now(), pack(plain(new))))
             db = tables.connect(path, read_only=lock is None)
-            try:
-                store = cls(path, db, lock)
-                if db.execute("PRAGMA application_id").fetchone()[0] != tables.APPLICATION:
-                    raise no_run(path)
-                check_version(path, store.manifest)
-                if lock is not None:
-                    tables.write_ahead(db)
-                return store
-            except BaseException:
-                db.close()
-                raise
+            undo.callback(db.close)
+            store = cls(path, db, lock)
+            if db.execute("PRAGMA application_id").fetchone()[0] != tables.APPLICATION:
+                raise no_run(path)
+            check_version(path, store.manifest)
+            if lock is not None:
+                tables.write_ahead(db)
+            undo.pop_all()
+            return store
 
     def close(self) -> None:
         """Close the file, and let another process write it."""
