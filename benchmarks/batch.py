@@ -60,8 +60,8 @@ def verdict(good: bool, what: str) -> None:
     print(f"{'PASS' if good else 'FAIL'}: {what}", flush=True)
 
 
-def crew(given: argparse.Namespace) -> dict[str, Any]:
-    """Return who is to work, as a batch takes it."""
+def placement(given: argparse.Namespace) -> dict[str, Any]:
+    """Return where and how many workers run, as a batch takes it."""
     asked = {"cluster": given.cluster, "workers": given.workers, "in_flight": given.trees}
     return {name: value for name, value in asked.items() if value is not None}
 
@@ -81,7 +81,7 @@ def flat(given: argparse.Namespace, work: Path) -> None:
     print(f"{'people':>8} {'seconds':>8} {'rows/s':>8} {'rows/s*':>8} {'calls':>8} {'MB':>7}")
     for rows in (given.few, given.rows):
         people = rejected(given.data, rows, work)
-        batch = Batch(people, work / str(rows), search(given, SIMULATED), crew(given))
+        batch = Batch(people, work / str(rows), search(given, SIMULATED), placement(given))
         ran[rows] = found = batch.run()
         each = (found.people / found.seconds, found.rate)
         print(f"{found.people:8,} {found.seconds:8.1f} {each[0]:8.2f} {each[1]:8.2f} "
@@ -100,7 +100,7 @@ def equal(given: argparse.Namespace, work: Path) -> None:
     """Compare the tables that processes and Ray write."""
     people = rejected(given.data, given.rows, work)
     for cluster in ("local", "ray"):
-        more = {**crew(given), "cluster": cluster}
+        more = {**placement(given), "cluster": cluster}
         ran = Batch(people, work / cluster, search(given, SIMULATED), more).run()
         print(f"{cluster}: {ran.people:,} people in {ran.seconds:.1f} s", flush=True)
     compare(work / "local", work / "ray", given.rows)
@@ -134,9 +134,9 @@ def kill(given: argparse.Namespace, work: Path) -> None:
     people = rejected(given.data, given.rows, work)
     replies = write_replies(people, work / "replies.json")
     with serving(replies, given.ms) as servers:
-        whole = Batch(people, work / "whole", search(given, servers.llm), crew(given)).run()
+        whole = Batch(people, work / "whole", search(given, servers.llm), placement(given)).run()
         print(f"without a kill: {whole.calls:,} calls", flush=True)
-        batch = Batch(people, work / "killed", search(given, servers.llm), crew(given))
+        batch = Batch(people, work / "killed", search(given, servers.llm), placement(given))
         before = servers.stats()
         try:
             ran = _killed_twice(batch, servers, whole.calls)
@@ -205,7 +205,7 @@ def latency(given: argparse.Namespace, work: Path) -> None:
     print(f"{people.about}; {given.method}, {given.calls} calls, {given.trees} trees, "
           f"{workers} workers, {given.servers} servers, {given.ms:g} ms", flush=True)  # fmt: skip
     with serving(replies, given.ms, given.servers) as servers:
-        more = {**crew(given), "workers": workers}
+        more = {**placement(given), "workers": workers}
         batch = Batch(people, work / "out", search(given, servers.llm), more)
         ran, stats = batch.run(), servers.stats()
     worked = batch.watcher.processor(stats.first, stats.last)

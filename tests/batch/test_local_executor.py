@@ -286,7 +286,7 @@ def test_workers_that_die_before_anything_is_done_are_given_up(
         ended(hands, 1)
 
 
-def test_deaths_do_not_add_up_while_people_are_done_and_a_floor_that_raises_is_heard(
+def test_deaths_do_not_add_up_while_people_are_done_and_a_worker_that_raises_is_heard(
     executor: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executors, "DEATHS_IN_A_ROW", 0)

@@ -199,12 +199,12 @@ def test_an_llm_that_is_gone_is_out_of_reach_and_an_unknown_one_is_refused(
 @pytest.mark.slow
 def test_a_worker_that_cannot_begin_says_why(executor: Started) -> None:
     # All at once: to start an actor takes a while.
-    crews = [executor(1, torn), executor(1, Foreign())]
+    both = [executor(1, torn), executor(1, Foreign())]
     expected = [
         (OracleError, "the model file is torn"),
         (UnavailableError, "No module named 'a_package_of_the_driver_alone'.*installed"),
     ]
-    for hands, (kind, message) in zip(crews, expected, strict=True):
+    for hands, (kind, message) in zip(both, expected, strict=True):
         hands.submit(task(0, "ok"))
         with pytest.raises(WaysoutError, match=message) as caught:
             ended(hands, 1)

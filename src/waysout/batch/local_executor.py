@@ -208,7 +208,7 @@ async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
     """Run the parts that the parent sends, and report progress; errors go to the parent."""
     loop = asyncio.get_running_loop()
     inbox: asyncio.Queue[Any] = asyncio.Queue()
-    told = BatchTally()
+    sent = BatchTally()
 
     def receive(messages: Sequence[Any]) -> None:
         for message in messages:
@@ -222,14 +222,14 @@ async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
         call_in_loop(loop, receive, [None])
 
     def tell(report: PartReport | None = None) -> None:
-        nonlocal told
-        told = worker.tally()
-        channel.send((told, report))
+        nonlocal sent
+        sent = worker.tally()
+        channel.send((sent, report))
 
     async def tell_progress() -> None:
         while True:
             await asyncio.sleep(_TELL_SECONDS)
-            if worker.tally() != told:
+            if worker.tally() != sent:
                 tell()
 
     async def run(task: PartTask) -> None:

@@ -299,8 +299,8 @@ class Store:
 
     def _expected(self, manifest: Mapping[str, Any]) -> set[int]:
         """Return how many queries manifest and events promise; empty where that is unknown."""
-        told = [manifest.get("queries"), *(e.detail.get("queries") for e in self.events())]
-        return {number for number in told if isinstance(number, int)}
+        promised = [manifest.get("queries"), *(e.detail.get("queries") for e in self.events())]
+        return {number for number in promised if isinstance(number, int)}
 
     def verify(self) -> None:
         """Read everything, and raise `IntegrityError` where something is damaged."""
