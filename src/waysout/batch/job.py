@@ -44,9 +44,10 @@ class BatchJob:
 class PartTask:
     """Consecutive rows of the input: the unit of work, of storage and of resuming.
 
-    A part travels with its rows: only the driver reads the table. A part that has killed its worker
-    is ``isolated``: it has a worker to itself, which searches for one person at a time and leaves
-    out those in ``skip``, each of whom was being searched for when a worker died.
+    A part travels with its rows: only the driver reads the table, which may be a gzipped CSV that
+    workers could not seek in, or out of their reach. A part that has killed its worker is
+    ``isolated``: it has a worker to itself, which searches for one person at a time and leaves out
+    those in ``skip``, each of whom was being searched for when a worker died.
     """
 
     part: int

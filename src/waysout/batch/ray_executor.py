@@ -6,6 +6,8 @@ be there under the same names (on a disk that all nodes share), and keys for an 
 own environments. An instance that is started here uses this very Python and this environment.
 
 `RayExecutor` and `_ActorHandle` live in the driver, `WorkerActor` and `LLMActor` on the nodes.
+Ray Data is not used: its LLM processor awaits a batch call by call, and the calls of a search
+depend on each other.
 """
 
 from __future__ import annotations
