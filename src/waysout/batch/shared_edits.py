@@ -117,7 +117,7 @@ class SharedLibrary:
 
     @classmethod
     def load(cls, path: Path, problem: Problem) -> SharedLibrary:
-        """Read what `save` wrote; that it is about this problem, the folder's manifest says."""
+        """Read what `save` wrote about this very problem."""
         try:
             table = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
@@ -128,6 +128,15 @@ class SharedLibrary:
                 f"{path} is not a library of edits that this release can read: its version is "
                 f"{shown(version)}, not {VERSION}"
             )
+        for what, found, wanted in (
+            ("the model", table.get("oracle"), problem.oracle.name),
+            ("the features", table.get("features"), list(problem.schema.names)),
+        ):
+            if found != wanted:
+                raise InputError(
+                    f"{path} is about something else: {what} {shown(found)}, not {shown(wanted)}; "
+                    "give another folder"
+                )
         try:
             pilots = tuple(_read_pilot(pilot, problem) for pilot in table["pilots"])
             tally = BatchTally.from_dict(table["tally"])
@@ -269,11 +278,11 @@ def sharing(options: Options) -> Options:
 
 def build_library(
     problem: Problem, rows: Sequence[Any], options: Options, count: int = COUNT, *, run: Path
-) -> SharedLibrary:
+) -> SharedLibrary | None:
     """Choose pilots among some rows of a batch, search for them and keep the edits named.
 
     ``options`` are the batch's own, without `sharing`. The searches are recorded in ``run``, and
-    resumed if it exists.
+    resumed if it exists. Return None if they were stopped.
     """
     plan = make_plan(options)
     if not isinstance(plan.method, Recombine):
@@ -285,6 +294,9 @@ def build_library(
     recorded: Options = {**options, "run": run, "memory": None}
     results = [*find_many(problem, pilots, **recorded)] if pilots else []
     cut = [r.outcome.reason for r in results if r.outcome.kind is OutcomeKind.INTERRUPTED]
+    stop = options.get("stop")
+    if stop is not None and stop.reason and (cut or len(results) < len(pilots)):
+        return None
     if cut:
         raise LLMUnreachable(f"{len(cut)} of {len(pilots)} pilots were interrupted: {cut[0]}")
     results.sort(key=lambda result: result.index)
@@ -297,11 +309,14 @@ def build_library(
 
 def library_in(
     out: Path, problem: Problem, rows: Sequence[Any], options: Options, count: int = COUNT
-) -> SharedLibrary:
+) -> SharedLibrary | None:
     """Return the library in a batch's folder; build it there if it does not exist yet."""
     path = out / LIBRARY
     if not path.exists():
-        build_library(problem, rows, options, count, run=out / PILOTS).save(path, problem)
+        built = build_library(problem, rows, options, count, run=out / PILOTS)
+        if built is None:
+            return None
+        built.save(path, problem)
     remove(out / PILOTS)
     return SharedLibrary.load(path, problem)
 

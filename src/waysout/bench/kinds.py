@@ -316,7 +316,7 @@ def shared(run: Finished) -> Measures:
             "named": named_share(run.problem, query, rows, edits),
             "own": named_share(run.problem, query, rows, edits[memory.shared[query] :]),
             "pilot": int(any(pilot.row == query for pilot in pilots)),
-            "pilot_calls": memory.library.tally.llm_calls if memory.library else 0,
+            "pilot_calls": memory.library.tally.spent.llm_calls if memory.library else 0,
         }
     )
 
