@@ -26,8 +26,14 @@ from timing import DATASETS
 
 from waysout.bench.methods.learned.coding import Matrix
 from waysout.bench.methods.learned.diffusion import DiffusionRecipe
-from waysout.bench.methods.learned.kept import MANIFEST_FILE, Recipe, learned, learned_dir
-from waysout.bench.methods.learned.table import TrainingTable, training_table
+from waysout.bench.methods.learned.training import (
+    MANIFEST_FILE,
+    Recipe,
+    TrainingTable,
+    learned,
+    learned_dir,
+    training_table,
+)
 from waysout.bench.methods.learned.vae import Vae, VaeRecipe
 from waysout.datasets.load import Dataset, load_dataset
 from waysout.datasets.split import split

@@ -18,6 +18,7 @@ from waysout.bench.judge import (
     ClaimVerdict,
     Expected,
     How,
+    answer,
     known_plan,
 )
 from waysout.bench.plan import load_plan
@@ -355,7 +356,7 @@ def test_the_paper_claims_no_yield_on_heloc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "found", "answer"),
+    ("how", "found", "said"),
     [
         ("more", Paired(9, 1, 2, 1, 0.1, 2), "yes"),
         ("more", Paired(9, 1, 2, 1, -0.1, 2), "undecided"),
@@ -378,12 +379,12 @@ def test_the_paper_claims_no_yield_on_heloc() -> None:
         ("about", Paired(9, 100, 106, 6, 5.1, 9), "no"),
     ],
 )
-def test_rules(how: How, found: Paired, answer: str) -> None:
-    assert RULES[how][1](found) == answer
+def test_rules(how: How, found: Paired, said: str) -> None:
+    assert answer(how, found) == said
     expected = Expected("unique_valid", how, "B", "A")
     few = ClaimOutcome("loan", expected, "A", "B", replace(found, n=4), ran=4, wanted=30)
     assert few.answer == "undecided"
-    assert replace(few, found=replace(found, n=5)).answer == answer
+    assert replace(few, found=replace(found, n=5)).answer == said
 
 
 @pytest.mark.parametrize("how", ["more", "less", "no less", "twice", "about"])
@@ -394,7 +395,7 @@ def test_nothing_on_both_sides_decides_nothing(how: How) -> None:
 
 
 def test_rules_are_told_with_their_numbers() -> None:
-    assert "−10 % of A" in RULES["no less"][0]
+    assert "−10 % of A" in RULES["no less"]
     assert "Fewer than 5 pairs" in NEVER
 
 

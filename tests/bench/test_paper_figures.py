@@ -68,11 +68,11 @@ def test_settings_are_read() -> None:
 
 
 def test_matched_pairs_are_read() -> None:
-    pairs = {data: [(m.scope, m.theta, m.tau) for m in paper.matched(data)] for data in paper.NAMES}
+    pairs = {data: list(paper.matched(data)) for data in paper.NAMES}
     assert pairs["loan"] == [("global", 0.02, 0.05), ("path", 0.01, 0.05)]
     assert pairs["credit"] == [("global", 0.02, 0.1), ("path", 0.01, 0.05)]
     assert pairs["heloc"] == []
-    rows = paper.matched("adult")[0].rows
+    rows = next(iter(paper.matched("adult").values()))
     assert set(rows) == {"unique_valid", "proximity", "sparsity", "novelty"}
     assert rows["unique_valid"]["t"] == "-5.03"
 

@@ -1,4 +1,4 @@
-"""What the paper claims, and what we do, as comparisons that can be judged."""
+"""The paper's claims, and ours, as comparisons that can be judged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OWN_PROMPT = (
 
 
 def _saves(b: str, a: str, saved_on: tuple[str, ...] = _THREE) -> tuple[Expected, ...]:
-    """Return fewer rows at no less yield; where the paper claims nothing, both are shown."""
+    """Expect fewer rows at no less yield; where the paper claims nothing, both are only shown."""
     shown_on = tuple(data for data in (*_THREE, *_HELOC) if data not in saved_on)
     return (
         Expected("rows", "less", b, a, datasets=saved_on),
@@ -251,5 +251,5 @@ CLAIMS: tuple[Claim, ...] = (
 
 
 def judge_all(cells: Cells, llm: str) -> list[ClaimVerdict]:
-    """Return what an LLM's searches say of every claim."""
+    """Return the verdict of an LLM's searches on every claim."""
     return [claim.judge(cells, llm) for claim in CLAIMS]

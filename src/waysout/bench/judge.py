@@ -1,13 +1,13 @@
-"""Whether searches support a claim, by rules that are stated.
+"""Whether searches support a claim, computed by fixed rules.
 
-A claim is a list of comparisons that must come out in a certain way on each data set. Each says
-yes, no or neither (undecided). A data set supports a claim if all its comparisons say yes, and does
-not if one says no. What was not run is named, never judged. The claims: `claims.CLAIMS`.
+A claim is a list of comparisons with an expected outcome on each data set. Each says yes, no or
+neither (undecided). A data set supports a claim if all its comparisons say yes, and does not if one
+says no. What was not run is named, never judged. The claims: `claims.CLAIMS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -17,9 +17,9 @@ from waysout.bench import paper
 from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import Cells
 from waysout.bench.plan import load_plan
-from waysout.bench.stats import Paired, Setting, best_setting, halves, paired
+from waysout.bench.stats import Paired, best_setting, halves, paired
+from waysout.bench.tables_arms import llm_budget_row
 from waysout.bench.tables_base import ArmSample, View, title_of
-from waysout.bench.tables_budget import llm_budget_row
 from waysout.bench.tables_pruning import sweep_row
 from waysout.llm.connect import is_simulated
 
@@ -36,67 +36,37 @@ FEWEST = 5
 
 # Rules -----------------------------------------------------------------------------------------
 
-
-def _ends(found: Paired) -> tuple[float, float]:
-    """Return the interval of the difference; one query has none but the difference itself."""
-    delta = found.delta or 0.0
-    low = delta if found.low is None else found.low
-    return low, delta if found.high is None else found.high
-
-
-def _above(low: float, high: float, least: float) -> Answer:
-    return "yes" if low > least else "no" if high < least else "undecided"
-
-
-def _more(found: Paired) -> Answer:
-    return _above(*_ends(found), 0.0)
-
-
-def _less(found: Paired) -> Answer:
-    low, high = _ends(found)
-    return _above(-high, -low, 0.0)
-
-
-def _no_less(found: Paired) -> Answer:
-    low, high = _ends(found)
-    if low > -MARGIN * abs(found.mean_a or 0.0):
-        return "yes"
-    return "no" if high < 0 else "undecided"
-
-
-def _twice(found: Paired) -> Answer:
-    return _above(*_ends(found), (WIDE - 1) * (found.mean_a or 0.0))
-
-
-def _about(found: Paired) -> Answer:
-    low, high = _ends(found)
-    margin = NEAR * abs(found.mean_a or 0.0)
-    if -margin <= low and high <= margin:
-        return "yes"
-    return "no" if low > margin or high < -margin else "undecided"
-
-
-RULES: Mapping[How, tuple[str, Callable[[Paired], Answer]]] = {
-    "more": ("yes if the interval lies above 0, no if below, undecided if it contains 0", _more),
-    "less": ("yes if the interval lies below 0, no if above, undecided if it contains 0", _less),
-    "no less": (
-        f"yes if the interval lies above −{MARGIN * 100:g} % of A, no if it reaches beyond that "
-        "and lies below 0, else undecided",
-        _no_less,
-    ),
-    "twice": (
-        f"yes if the interval says that B is more than {WIDE:g} times A, no if less, else "
-        "undecided",
-        _twice,
-    ),
-    "about": (
-        f"yes if the interval lies within {NEAR * 100:g} % of A on either side of 0, no if it lies "
-        "outside, else undecided",
-        _about,
-    ),
-    "shown": ("for information, not judged", lambda found: "undecided"),
+RULES: Mapping[How, str] = {
+    "more": "yes if the interval lies above 0, no if below, undecided if it contains 0",
+    "less": "yes if the interval lies below 0, no if above, undecided if it contains 0",
+    "no less": f"yes if the interval lies above −{MARGIN * 100:g} % of A, no if it reaches beyond "
+    "that and lies below 0, else undecided",
+    "twice": f"yes if the interval says that B is more than {WIDE:g} times A, no if less, else "
+    "undecided",
+    "about": f"yes if the interval lies within {NEAR * 100:g} % of A on either side of 0, no if it "
+    "lies outside, else undecided",
+    "shown": "for information, not judged",
 }
-"""What is made of B − A (95 % interval of the mean paired difference) for each kind of words."""
+"""What B − A (95 % interval of the mean paired difference) means for each expectation."""
+
+
+def answer(how: How, found: Paired) -> Answer:
+    """Apply a rule; the interval of a single query is its difference."""
+    delta, a = found.delta or 0.0, found.mean_a or 0.0
+    low = delta if found.low is None else found.low
+    high = delta if found.high is None else found.high
+    near = NEAR * abs(a)
+    yes, no = {
+        "more": (low > 0, high < 0),
+        "less": (high < 0, low > 0),
+        "no less": (low > -MARGIN * abs(a), high < 0),
+        "twice": (low > (WIDE - 1) * a, high < (WIDE - 1) * a),
+        "about": (-near <= low and high <= near, low > near or high < -near),
+        "shown": (False, False),
+    }[how]
+    return "yes" if yes else "no" if no else "undecided"
+
+
 NEVER = (
     f"Fewer than {FEWEST} pairs, or two means of 0, leave every comparison undecided, whatever the "
     "interval is."
@@ -108,10 +78,10 @@ NEVER = (
 
 @dataclass(frozen=True)
 class Expected:
-    """A comparison that must come out as ``how`` says: an arm (B) on a metric, against another (A).
+    """A comparison and the outcome expected of it: an arm (B) on a metric, against another (A).
 
-    Both are named by patterns, with ``|`` between alternatives; of several arms that fit, the one
-    with the most unique valid options counts. ``other`` is the metric of A where that is another.
+    Both are named by patterns, with ``|`` between alternatives; of several arms that match, the one
+    with the most unique valid options counts. ``other`` is A's metric where it is another one.
     ``datasets`` are those that it is about, all of the claim's if none are named.
     """
 
@@ -123,7 +93,7 @@ class Expected:
     datasets: tuple[str, ...] = ()
 
     def is_about(self, data: str) -> bool:
-        """Whether it is made on a data set."""
+        """Whether it applies to a data set."""
         return not self.datasets or data in self.datasets
 
     @property
@@ -134,7 +104,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Claim:
-    """What is claimed (``says``), the plan that it is judged on, and what follows from it.
+    """What is claimed (``says``), the plan that judges it, and the comparisons that follow from it.
 
     ``remark`` is what a reader should know. A claim about time is not judged with a simulated LLM,
     which takes none. One whose settings are ``chosen_on`` all queries, or on half of them to be
@@ -152,10 +122,10 @@ class Claim:
     chosen_on: Literal["", "all", "half"] = ""
 
     def judge(self, cells: Cells, llm: str) -> ClaimVerdict:
-        """Return what the searches with an LLM say."""
+        """Return the verdict of the searches with an LLM."""
         if self.about_time and is_simulated(llm):
             return ClaimVerdict(self, llm, ())
-        if self.about_time:  # a search that got replies from a file tells no time
+        if self.about_time:  # replies from a file take no time
             cells = Cells(cell for cell in cells if not cell.value("from_file"))
         view = View(known_plan(self.plan), cells, llm, (llm,))
         outcomes = (_compare(view, data, e, self.chosen_on) for data in self.datasets
@@ -171,10 +141,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class ClaimOutcome:
-    """How one comparison came out on one data set, and the paper's means of A and B.
+    """The outcome of one comparison on one data set, and the paper's means of A and B.
 
-    ``ran`` is how many queries all arms that it is about have finished, of those ``wanted``;
-    ``arms`` how many of these arms were run at all, and how many there are.
+    ``ran`` is how many queries all its arms have finished, of those ``wanted``; ``arms`` how many
+    of these arms were run at all, and how many there are.
     """
 
     data: str
@@ -199,11 +169,11 @@ class ClaimOutcome:
 
     @property
     def answer(self) -> Answer:
-        """Whether it came out as it must."""
+        """Whether it came out as expected."""
         found = self.found
         if found.n < FEWEST or not (found.mean_a or found.mean_b):
             return "undecided"
-        return RULES[self.expected.how][1](found)
+        return answer(self.expected.how, found)
 
 
 _SAID: Mapping[Answer, Word] = {
@@ -215,7 +185,7 @@ _SAID: Mapping[Answer, Word] = {
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """What an LLM's searches say of a claim."""
+    """The verdict of an LLM's searches on a claim."""
 
     claim: Claim
     llm: str
@@ -223,11 +193,15 @@ class ClaimVerdict:
 
     @property
     def answers(self) -> dict[str, Answer]:
-        """What each data set says of the claim; those that were not run are left out."""
+        """What each data set says of the claim; those that were not run are left out.
+
+        All comparisons of a data set must come out.
+        """
         found: dict[str, list[Answer]] = {}
         for outcome in self._judged:
             found.setdefault(outcome.data, []).append(outcome.answer)
-        return {data: _together(answers) for data, answers in found.items()}
+        order: tuple[Answer, ...] = ("no", "undecided", "yes")
+        return {data: min(answers, key=order.index) for data, answers in found.items()}
 
     @property
     def word(self) -> Word:
@@ -242,56 +216,41 @@ class ClaimVerdict:
         """Which data sets say what, unless all were run, with all comparisons, and agree."""
         answers = self.answers
         parts = [
-            f"{said} on {', '.join(self._named(d) for d in answers if answers[d] == answer)}"
-            for answer, said in _SAID.items()
-            if answer in answers.values()
+            f"{word} on "
+            + ", ".join(f"{title_of(d)}{self._share(d)}" for d in answers if answers[d] == given)
+            for given, word in _SAID.items()
+            if given in answers.values()
         ]
         missing = [data for data in self.claim.judged_on if data not in answers]
-        parts += [f"not run on {_named(missing)}"] if answers and missing else []
+        if answers and missing:
+            parts.append(f"not run on {', '.join(map(title_of, missing))}")
         whole = len(parts) == 1 and not any(self._share(data) for data in answers)
         return "" if whole else "; ".join(parts)
 
     @property
     def words(self) -> str:
-        """The verdict with the data sets that it is about, and what speaks against it."""
+        """The verdict with the data sets that it is about, and what limits it."""
         where = f"mixed: {self.where}" if self.word == "mixed" else self.where
-        told, but = where or self.word, list(self._but())
-        return f"{told} ({', '.join(but)})" if but else told
+        limits, judged = [], self._judged
+        if judged:
+            limits += ["simulated"] if is_simulated(self.llm) else []
+            ran, wanted = min(((o.ran, o.wanted) for o in judged), key=_share_of)
+            if ran < wanted:
+                same = all(o.ran == ran for o in judged)
+                limits.append(f"{'' if same else 'as few as '}{ran} of {wanted} queries")
+            ran, wanted = min((o.arms for o in judged), key=_share_of)
+            limits += [f"the best of {ran} of {wanted} arms"] if ran < wanted else []
+        return (where or self.word) + (f" ({', '.join(limits)})" if limits else "")
 
     @property
     def _judged(self) -> list[ClaimOutcome]:
         return [outcome for outcome in self.outcomes if outcome.is_judged]
 
-    def _named(self, data: str) -> str:
-        return f"{title_of(data)}{self._share(data)}"
-
     def _share(self, data: str) -> str:
-        """Say so where some comparisons of a data set were not run."""
+        """Return how many comparisons of a data set were run, unless all were."""
         there = [o for o in self.outcomes if o.data == data and o.expected.is_judged]
         ran = sum(outcome.was_run for outcome in there)
         return "" if ran == len(there) else f" ({ran} of {len(there)} comparisons)"
-
-    def _but(self) -> Iterator[str]:
-        """Say what a reader must know before relying on the verdict."""
-        judged = self._judged
-        if not judged:
-            return
-        if is_simulated(self.llm):
-            yield "simulated"
-        ran, wanted = min(((o.ran, o.wanted) for o in judged), key=_share_of)
-        if ran < wanted:
-            same = all(o.ran == ran for o in judged)
-            yield f"{'' if same else 'as few as '}{ran} of {wanted} queries"
-        ran, wanted = min((o.arms for o in judged), key=_share_of)
-        if ran < wanted:
-            yield f"the best of {ran} of {wanted} arms"
-
-
-def _together(answers: Sequence[Answer]) -> Answer:
-    """Return what several comparisons say of one data set: all must come out."""
-    if "no" in answers:
-        return "no"
-    return "undecided" if "undecided" in answers else "yes"
 
 
 def _share_of(counts: tuple[int, int]) -> float:
@@ -300,19 +259,19 @@ def _share_of(counts: tuple[int, int]) -> float:
 
 @lru_cache(maxsize=32)
 def known_plan(name: str) -> ExperimentPlan:
-    """Return a plan of ours, which is read once: it takes longer than to judge by it."""
+    """Return a plan of ours, read once: that takes longer than judging by it."""
     return load_plan(name)
-
-
-def _named(datasets: Iterable[str]) -> str:
-    return ", ".join(title_of(data) for data in datasets)
 
 
 # Comparing -------------------------------------------------------------------------------------
 
 
 def _compare(view: View, data: str, expected: Expected, chosen_on: str) -> ClaimOutcome:
-    sides = [_fitting(view, data, pattern) for pattern in (expected.than, expected.arm)]
+    sides = [
+        [sample for sample in view.samples(data)
+         if any(fnmatchcase(sample.arm.name, one) for one in pattern.split("|"))]
+        for pattern in (expected.than, expected.arm)
+    ]  # fmt: skip
     every = [sample for samples in sides for sample in samples]
     asked = min((len(sample.wanted) for sample in every), default=0)
     choosing, judging = halves(asked) if chosen_on == "half" else (range(asked), range(asked))
@@ -322,58 +281,36 @@ def _compare(view: View, data: str, expected: Expected, chosen_on: str) -> Claim
         return ClaimOutcome(data, expected, expected.than, expected.arm, Paired(0))
     # Without a half that chooses, the best is known only on the queries that all have finished.
     both = _shared(judging, (a, b) if chosen_on == "half" else every)
-    metric, other = expected.metric, expected.other or expected.metric
-    found = paired(_values(a, both, other), _values(b, both, metric))
-    plan = view.plan.name
-    theirs = _of_paper(plan, a.arm, other), _of_paper(plan, b.arm, metric)
-    names = [f"{best.arm.name}{_of_how_many(samples)}"
-             for best, samples in zip((a, b), sides, strict=True)]  # fmt: skip
-    arms = min(((_ran(samples), len(samples)) for samples in sides), key=_share_of)
+    names, values, theirs, arms = [], [], [], []
+    metrics = (expected.other or expected.metric, expected.metric)
+    for best, samples, metric in zip((a, b), sides, metrics, strict=True):
+        ran = sum(sample.n > 0 for sample in samples)
+        few = "" if ran == len(samples) else f" (of {ran} of {len(samples)} arms that were run)"
+        names.append(f"{best.arm.name}{few}")
+        values.append([best.cells[best.wanted[i]].value(metric) for i in both])
+        theirs.append(_of_paper(view.plan.name, best.arm, metric))
+        arms.append((ran, len(samples)))
     return ClaimOutcome(
-        data, expected, names[0], names[1], found, theirs, len(both), len(judging), arms
-    )
+        data, expected, names[0], names[1], paired(*values), (theirs[0], theirs[1]),
+        len(both), len(judging), min(arms, key=_share_of),
+    )  # fmt: skip
 
 
 def _shared(places: Sequence[int], samples: Sequence[ArmSample]) -> list[int]:
-    """Return the places of the queries that all have finished, except arms that were not run."""
+    """Return the positions of the queries that all have finished; arms not run are left aside."""
     run = [sample for sample in samples if sample.n]
     return [i for i in places if all(sample.wanted[i] in sample.cells for sample in run)]
 
 
-def _values(sample: ArmSample, places: Sequence[int], metric: str) -> list[float | None]:
-    return [sample.cells[sample.wanted[i]].value(metric) for i in places]
-
-
-def _ran(fitting: Sequence[ArmSample]) -> int:
-    return sum(sample.n > 0 for sample in fitting)
-
-
-def _of_how_many(fitting: Sequence[ArmSample]) -> str:
-    """Say so where the best is one of fewer arms than there are."""
-    run = _ran(fitting)
-    return "" if run == len(fitting) else f" (of {run} of {len(fitting)} arms that were run)"
-
-
-def _fitting(view: View, data: str, pattern: str) -> list[ArmSample]:
-    return [sample for sample in view.samples(data)
-            if any(fnmatchcase(sample.arm.name, one) for one in pattern.split("|"))]  # fmt: skip
-
-
-def _best(fitting: Sequence[ArmSample], places: Sequence[int]) -> ArmSample | None:
+def _best(matching: Sequence[ArmSample], places: Sequence[int]) -> ArmSample | None:
     """Return the arm with the highest yield on some queries; ties of settings as in the tables."""
-    run = [sample for sample in fitting if sample.n]
+    run = [sample for sample in matching if sample.n]
     means = [sample.at(places).mean("unique_valid") or 0.0 for sample in run]
-    settings = [_setting(sample) for sample in run]
-    known = [setting for setting in settings if setting is not None]
-    if len(run) == len(set(known)) > 1:
-        return run[settings.index(best_setting(dict(zip(known, means, strict=True))))]
+    settings = [(s["scope"], float(s["threshold"])) for s in (sample.arm.settings for sample in run)
+                if "scope" in s and "threshold" in s]  # fmt: skip
+    if len(run) == len(set(settings)) > 1:
+        return run[settings.index(best_setting(dict(zip(settings, means, strict=True))))]
     return run[means.index(max(means))] if run else None
-
-
-def _setting(sample: ArmSample) -> Setting | None:
-    settings = sample.arm.settings
-    known = "scope" in settings and "threshold" in settings
-    return (settings["scope"], float(settings["threshold"])) if known else None
 
 
 _PAPER_COLUMNS = {"rows": "oracle_evals"}

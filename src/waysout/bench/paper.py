@@ -48,15 +48,11 @@ def read(name: str) -> tuple[PaperRow, ...]:
 
 def find(name: str, **where: str) -> PaperRow:
     """Return the row with these cells; an empty one if the paper has none."""
-    return next((row for row in read(name) if _fits(row, where)), {})
-
-
-def _fits(row: PaperRow, where: Mapping[str, str]) -> bool:
-    return all(row.get(column) == cell for column, cell in where.items())
+    return next((row for row in read(name) if where.items() <= row.items()), {})
 
 
 def number(row: PaperRow, column: str) -> float | str | None:
-    """Return a cell as a number; text such as "n/a" as it is, and None where nothing is printed.
+    """Return a cell as a number, text such as "n/a" unchanged, and None where it is empty.
 
     >>> number({"t": "+7.19", "p": "n/a"}, "t"), number({"t": "+7.19", "p": "n/a"}, "p")
     (7.19, 'n/a')
@@ -98,27 +94,18 @@ def setting(row: PaperRow) -> Setting | None:
     return (found["scope"].lower(), float(found["threshold"])) if found else None
 
 
-@dataclass(frozen=True)
-class Matched:
-    """Two settings of one scope that the paper compares as equally strict, and its row each metric.
+def matched(data: str) -> dict[tuple[str, float, float], dict[str, PaperRow]]:
+    """Return the pairs of settings that the paper compares as equally strict, for a data set.
 
-    ``theta`` is the threshold of compression, ``tau`` that of embeddings.
+    A pair is a scope, a threshold of compression (theta) and one of embeddings (tau); each has a
+    row for every metric. For HELOC the paper has none.
     """
-
-    scope: str
-    theta: float
-    tau: float
-    rows: Mapping[str, PaperRow]
-
-
-def matched(data: str) -> list[Matched]:
-    """Return the strength-matched pairs of a data set; of HELOC the paper has none."""
     pairs: dict[tuple[str, float, float], dict[str, PaperRow]] = {}
     for row in _of_data("pruning_paired_matched", data):
         if found := _MATCHED.match(row["comparison"]):
             pair = (found["scope"].lower(), float(found["theta"]), float(found["tau"]))
             pairs.setdefault(pair, {})[METRICS[row["metric"]]] = row
-    return [Matched(*pair, rows) for pair, rows in pairs.items()]
+    return pairs
 
 
 def scope_row(data: str, theta: float, a: str, b: str) -> PaperRow:
@@ -147,49 +134,10 @@ class Disagreement:
     other_value: str
 
 
-@cache
-def disagreements() -> tuple[Disagreement, ...]:
-    """Return all that the published tables say in two ways, in the order of the files."""
-    found = (
-        *_balanced_without_pruning(),
-        *_best_and_sweep(),
-        *_paired_means_and_sweep(),
-        *_selected_and_means(),
-    )
-    return tuple(dict.fromkeys(found))
-
-
 def _half(text: str) -> Decimal:
     """Return half a unit of a printed number's last digit: what rounding may have taken."""
     exponent = Decimal(text).as_tuple().exponent
     return Decimal(1).scaleb(int(exponent)) / 2
-
-
-def _same(one: str, other: str) -> bool:
-    return abs(Decimal(one) - Decimal(other)) <= _half(one) + _half(other)
-
-
-def _balanced_without_pruning() -> Iterator[Disagreement]:
-    for data, name in NAMES.items():
-        one = find("reward_weights", dataset=name, setting="BALANCED")["yield"]
-        other = best("pruning_best_all30", data, "No pruning")["unique_valid"]
-        if not _same(one, other):
-            what = "BALANCED without pruning: unique_valid"
-            yield Disagreement(data, what, "reward_weights", one, "pruning_best_all30", other)
-
-
-def _best_and_sweep() -> Iterator[Disagreement]:
-    for row in read("pruning_best_all30"):
-        chosen = setting(row)
-        if chosen is None:
-            continue
-        method = row["setting"].split(" ", 1)[0]
-        swept = _swept(row["dataset"], method, *chosen)
-        for column in [name for name in row if name in swept and name != "dataset"]:
-            if not _same(row[column], swept[column]):
-                what = f"{_named(method, *chosen)}: {column}"
-                ends = ("pruning_best_all30", row[column], "pruning_sweep24", swept[column])
-                yield Disagreement(row["dataset"].lower(), what, *ends)
 
 
 def _swept(dataset: str, method: str, scope: str, threshold: float) -> PaperRow:
@@ -197,49 +145,59 @@ def _swept(dataset: str, method: str, scope: str, threshold: float) -> PaperRow:
     return find("pruning_sweep24", dataset=dataset, method=method, **where)
 
 
-def _named(method: str, scope: str, threshold: float) -> str:
-    return f"{method.lower()} {scope} {threshold:g}"
+@cache
+def disagreements() -> tuple[Disagreement, ...]:
+    """Return all that the published tables say in two ways, in the order of the files."""
+    found: dict[Disagreement, None] = {}
+
+    def compare(data: str, what: str, *values: str) -> None:
+        _, one, _, other = values
+        if abs(Decimal(one) - Decimal(other)) > _half(one) + _half(other):
+            found[Disagreement(data, what, *values)] = None
+
+    for data, name in NAMES.items():
+        weights = find("reward_weights", dataset=name, setting="BALANCED")["yield"]
+        plain = best("pruning_best_all30", data, "No pruning")["unique_valid"]
+        what = "BALANCED without pruning: unique_valid"
+        compare(data, what, "reward_weights", weights, "pruning_best_all30", plain)
+    for row in read("pruning_best_all30"):
+        if chosen := setting(row):
+            method, data = row["setting"].split(" ", 1)[0], row["dataset"].lower()
+            swept = _swept(row["dataset"], method, *chosen)
+            for column in [name for name in row if name in swept and name != "dataset"]:
+                what = f"{method.lower()} {chosen[0]} {chosen[1]:g}: {column}"
+                compare(data, what, "pruning_best_all30", row[column], "pruning_sweep24",
+                        swept[column])  # fmt: skip
+    for data, table, row, end, metric, (method, scope, threshold) in _paired_means():
+        # A mean over the queries that both sides solved may well differ from one over one side's.
+        if row["n"] == "30":
+            swept = _swept(NAMES[data], method, scope, threshold)
+            what = f"{method.lower()} {scope} {threshold:g}: {metric}"
+            compare(data, what, f"pruning_paired_{table}_{data}", row[end], "pruning_sweep24",
+                    swept[metric])  # fmt: skip
+    for row in read("pruning_paired_selected"):
+        metric, data = METRICS[row["metric"]], row["dataset"].lower()
+        a, b = (best("pruning_best_all30", data, side)[metric]
+                for side in row["comparison"].split(" vs "))  # fmt: skip
+        difference, delta = Decimal(b) - Decimal(a), Decimal(row["delta"])
+        rounding = _half(a) + _half(b) + _half(row["delta"])
+        if row["n"] == "30" and abs(difference - delta) > rounding:
+            what = f"{row['comparison']}: difference of {metric}"
+            means = ("pruning_best_all30, its means", f"{difference:+}")
+            one = Disagreement(data, what, "pruning_paired_selected", f"{delta:+}", *means)
+            found[one] = None
+    return tuple(found)
 
 
-def _paired_means_and_sweep() -> Iterator[Disagreement]:
+def _paired_means() -> Iterator[tuple[str, str, PaperRow, str, str, tuple[str, str, float]]]:
+    """Yield the means of the paired tables: data, table, row, column, metric, setting pruned."""
     for data in NAMES:
-        for pair in matched(data):
-            for metric, row in pair.rows.items():
-                for end, method, threshold in (
-                    ("mean_a", "Compression", pair.theta),
-                    ("mean_b", "Embedding", pair.tau),
-                ):
-                    where = (method, pair.scope, threshold)
-                    yield from _mean_and_sweep(data, "matched", row, end, metric, where)
+        for (scope, theta, tau), rows in matched(data).items():
+            for metric, row in rows.items():
+                yield data, "matched", row, "mean_a", metric, ("Compression", scope, theta)
+                yield data, "matched", row, "mean_b", metric, ("Embedding", scope, tau)
         for row in _of_data("pruning_paired_scope", data):
             if found := _SCOPES.match(row["comparison"]):
                 for end in ("a", "b"):
                     where = ("Compression", found[end].lower(), float(found["theta"]))
-                    yield from _mean_and_sweep(
-                        data, "scope", row, f"mean_{end}", "unique_valid", where
-                    )
-
-
-def _mean_and_sweep(
-    data: str, table: str, row: PaperRow, end: str, metric: str, where: tuple[str, str, float]
-) -> Iterator[Disagreement]:
-    # A mean over the queries that both sides solved may well differ from one over one side's.
-    if row["n"] != "30":
-        return
-    swept = _swept(NAMES[data], *where)[metric]
-    if not _same(row[end], swept):
-        what, source = f"{_named(*where)}: {metric}", f"pruning_paired_{table}_{data}"
-        yield Disagreement(data, what, source, row[end], "pruning_sweep24", swept)
-
-
-def _selected_and_means() -> Iterator[Disagreement]:
-    for row in read("pruning_paired_selected"):
-        metric, data = METRICS[row["metric"]], row["dataset"].lower()
-        a, b = (best("pruning_best_all30", data, side) for side in row["comparison"].split(" vs "))
-        told = Decimal(b[metric]) - Decimal(a[metric])
-        spare = _half(a[metric]) + _half(b[metric]) + _half(row["delta"])
-        if row["n"] == "30" and abs(told - Decimal(row["delta"])) > spare:
-            what = f"{row['comparison']}: difference of {metric}"
-            means = ("pruning_best_all30, its means", f"{told:+}")
-            signed = f"{Decimal(row['delta']):+}"
-            yield Disagreement(data, what, "pruning_paired_selected", signed, *means)
+                    yield data, "scope", row, f"mean_{end}", "unique_valid", where

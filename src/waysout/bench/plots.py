@@ -1,4 +1,4 @@
-"""The experiments as pictures: trade-offs, sweeps, yields, and paired differences, as SVG.
+"""Pictures of experiments, as SVG: trade-offs, sweeps, yields, and paired differences.
 
 Drawn by matplotlib, which is loaded on use. Arms differ in shape or dashes as well as in colour, so
 that nothing is lost in grey. The same cells always give the same file.
@@ -36,14 +36,11 @@ COLOURS = (
 OURS = "recombine"
 SCOPES = ("global", "path", "window")
 YIELD, NEARNESS, ROWS = "unique valid options", "proximity (1: as things stand)", "oracle rows"
-_PAPERS: dict[str, Any] = {
-    "color": "0.55", "markerfacecolor": "none", "linewidth": 0.7, "markersize": 4, "dashes": (1, 3),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One kind of picture: the plan whose arms it shows, what it is, and what draws it."""
+    """One kind of picture: the plan whose arms it shows, a description, and what draws it."""
 
     plan: str
     what: str
@@ -59,9 +56,9 @@ def draw(
     arms: Sequence[str] = (),
     places: Sequence[str] = (),
 ) -> Figure:
-    """Return a picture by its name, of the plan's arms or of only these.
+    """Draw a picture by its name, of all the plan's arms or of some.
 
-    ``places`` are where the cells come from.
+    ``places`` are where the cells come from; an error names them.
     """
     if name not in PICTURES:
         raise InputError(unknown("picture", name, PICTURES))
@@ -78,7 +75,7 @@ def draw(
 
 
 def to_svg(figure: Figure) -> bytes:
-    """Return a picture as a file: the same bytes each time, no ids drawn at random, no date."""
+    """Return a picture as a file, the same bytes each time: no random ids, no date."""
     out = io.BytesIO()
     with _style():
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
@@ -86,7 +83,7 @@ def to_svg(figure: Figure) -> bytes:
 
 
 def check_can_draw() -> None:
-    """Say what to install where pictures cannot be drawn."""
+    """Raise `MissingExtra` where matplotlib is not installed."""
     with _style():
         pass
 
@@ -110,20 +107,16 @@ def _style() -> Iterator[None]:
 
 
 def _arms(view: View, data: str, only: Sequence[str]) -> list[ArmSample]:
-    """Return the arms to show that have been run, in the plan's order."""
+    """Return the arms to draw that were run, in the plan's order."""
     return [sample for sample in view.samples(data)
             if sample.n and (not only or sample.arm.name in only)]  # fmt: skip
 
 
 def _titled(view: View, data: str, only: Sequence[str], of: str = "") -> str:
-    """Name a panel, and how many queries its arms were run for."""
+    """Return a panel's title, with the number of queries of its arms."""
     counts = sorted({sample.n for sample in _arms(view, data, only)}) or [0]
     n = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"{title_of(data)}{of} (n = {n})"
-
-
-def _named(view: View, method: str) -> list[str]:
-    return [arm.name for arm in view.plan.arms if arm.name.startswith(f"{method} ")] or [method]
 
 
 def _datasets(view: View, only: Sequence[str]) -> list[str]:
@@ -140,17 +133,14 @@ def _looks(view: View) -> dict[str, dict[str, Any]]:
     Arms that differ in K alone look alike but for their filling. Ours are black, the first solid.
     """
     names = list(dict.fromkeys(arm.name for arm in view.plan.arms))
-    kinds = dict.fromkeys(_kind(name) for name in names if not name.startswith(OURS))
+    kinds = {name: name.partition(", K=")[0] for name in names}
+    others = dict.fromkeys(kind for name, kind in kinds.items() if not name.startswith(OURS))
     parts = zip(cycle(COLOURS), cycle(MARKERS), cycle(DASHES[1:]), strict=True)
-    looks = dict(zip(kinds, parts, strict=False))
+    looks = dict(zip(others, parts, strict=False))
     own = [name for name in names if name.startswith(OURS)]
     looks |= dict(zip(own, zip(cycle(["black"]), cycle("*X"), cycle(DASHES)), strict=False))
-    return {name: dict(zip(("color", "marker", "dashes"), looks[_kind(name)], strict=True))
-            for name in names}  # fmt: skip
-
-
-def _kind(name: str) -> str:
-    return name.partition(", K=")[0]
+    return {name: dict(zip(("color", "marker", "dashes"), looks[kind], strict=True))
+            for name, kind in kinds.items()}  # fmt: skip
 
 
 def _figure(columns: int, rows: int, width: float = 8.4, height: float = 2.5) -> tuple[Figure, Any]:
@@ -176,7 +166,6 @@ def _finish(
 
 # Trade-offs ------------------------------------------------------------------------------------
 
-_AGAINST = (("proximity", NEARNESS), ("rows", ROWS))
 _TICKS = (0, 1, 3, 10, 30, 100)
 
 
@@ -187,12 +176,18 @@ def _trade_off(view: View, only: Sequence[str]) -> Figure:
     datasets, looks = _datasets(view, only), _looks(view)
     figure, panels = _figure(2, len(datasets))
     handles: dict[str, Any] = {}
+    against = (("proximity", NEARNESS), ("rows", ROWS))
     for row, data in zip(panels, datasets, strict=True):
-        for panel, (metric, label) in zip(
-            row, (("proximity", NEARNESS), ("rows", ROWS)), strict=True
-        ):
+        for panel, (metric, label) in zip(row, against, strict=True):
             for sample in _arms(view, data, only):
-                handles |= _dot(panel, sample, metric, looks)
+                x, y, name = sample.mean(metric), sample.mean("unique_valid"), sample.arm.name
+                if x is None or y is None:
+                    continue
+                marker, color = looks[name]["marker"], looks[name]["color"]
+                (handles[name],) = panel.plot(
+                    [x], [y], linestyle="none", marker=marker, color=color, markersize=6.5,
+                    markerfacecolor="none" if "K=1" in name else color, alpha=0.9, clip_on=False,
+                )  # fmt: skip
             panel.set(title=_titled(view, data, only), xlabel=label, ylabel=YIELD)
             panel.margins(0.08)
             panel.set_yscale("symlog", linthresh=1, linscale=0.35)
@@ -203,22 +198,7 @@ def _trade_off(view: View, only: Sequence[str]) -> Figure:
     return _finish(figure, view, "What each arm finds, and how near or at what cost", handles)
 
 
-def _dot(panel: Axes, sample: ArmSample, metric: str, looks: Mapping[str, Any]) -> dict[str, Any]:
-    x, y, name = sample.mean(metric), sample.mean("unique_valid"), sample.arm.name
-    if x is None or y is None:
-        return {}
-    look = looks[name]
-    (dot,) = panel.plot(
-        [x], [y], linestyle="none", marker=look["marker"], color=look["color"], markersize=6.5,
-        markerfacecolor="none" if "K=1" in name else look["color"], alpha=0.9, clip_on=False,
-    )  # fmt: skip
-    return {name: dot}
-
-
 # Sweeps ----------------------------------------------------------------------------------------
-
-_METHODS = (("compression", "θ"), ("embedding", "τ"))
-_SWEPT = (("unique_valid", "unique valid"), ("prune_pct", "pruned, %"))
 
 
 def _sweep(view: View, only: Sequence[str]) -> Figure:
@@ -228,16 +208,20 @@ def _sweep(view: View, only: Sequence[str]) -> Figure:
     handles: dict[str, Any] = {}
     for row, data in zip(panels, datasets, strict=True):
         places = iter(row)
-        for method, symbol in _METHODS:
-            for metric, label in _SWEPT:
+        for method, symbol in (("compression", "θ"), ("embedding", "τ")):
+            names = [arm.name for arm in view.plan.arms if arm.name.startswith(f"{method} ")]
+            samples = [sample for sample in view.samples(data) if sample.arm.name in names]
+            title = _titled(view, data, names or [method], f", {method}")
+            for metric, label in (("unique_valid", "unique valid"), ("prune_pct", "pruned, %")):
                 panel = next(places)
-                handles |= _curves(panel, view, data, method, metric)
-                title = _titled(view, data, _named(view, method), f", {method}")
+                handles |= _curves(panel, view, data, samples, metric)
                 panel.set(title=title, xlabel=symbol, ylabel=label)
     return _finish(figure, view, "Pruning: thresholds and scopes", handles, 4)
 
 
-def _curves(panel: Axes, view: View, data: str, method: str, metric: str) -> dict[str, Any]:
+def _curves(
+    panel: Axes, view: View, data: str, samples: Sequence[ArmSample], metric: str
+) -> dict[str, Any]:
     from matplotlib.ticker import NullFormatter
 
     handles: dict[str, Any] = {}
@@ -245,21 +229,27 @@ def _curves(panel: Axes, view: View, data: str, method: str, metric: str) -> dic
     if base is not None and base.n:
         level = base.mean(metric) or 0.0
         handles["no pruning"] = panel.axhline(level, color="0.3", linewidth=0.8)
-    for place, scope in enumerate(SCOPES):
-        found = _swept(view, data, method, scope, metric)
-        thresholds = [arm for arm, _ in found]
-        if not found:
+    for scope, color, marker, dashes in zip(SCOPES, COLOURS, MARKERS, DASHES, strict=False):
+        ours, theirs = list[tuple[float, float]](), list[tuple[float, float]]()
+        for sample in samples:
+            if sample.arm.settings.get("scope") == scope and sample.n:
+                threshold = float(sample.arm.settings["threshold"])
+                mean = sample.mean(metric)
+                published = paper.number(view.row(sample.arm, sweep_row), metric)
+                ours += [(threshold, mean)] if mean is not None else []
+                theirs += [(threshold, published)] if isinstance(published, float) else []
+        if not ours:
             continue
-        look: dict[str, Any] = {
-            "color": COLOURS[place],
-            "marker": MARKERS[place],
-            "dashes": DASHES[place],
-        }
-        (handles[scope],) = panel.plot(*zip(*found, strict=True), markersize=4.5, **look)
-        theirs = _paper_sweep(view, data, method, scope, metric)
+        (handles[scope],) = panel.plot(
+            *zip(*sorted(ours), strict=True), markersize=4.5, color=color, marker=marker,
+            dashes=dashes,
+        )  # fmt: skip
         if theirs:
-            faint = _PAPERS | {"marker": MARKERS[place]}
-            (handles[f"{scope}, the paper's"],) = panel.plot(*zip(*theirs, strict=True), **faint)
+            (handles[f"{scope}, the paper's"],) = panel.plot(
+                *zip(*sorted(theirs), strict=True), color="0.55", markerfacecolor="none",
+                linewidth=0.7, markersize=4, dashes=(1, 3), marker=marker,
+            )  # fmt: skip
+        thresholds = [threshold for threshold, _ in sorted(ours)]
         panel.set_xscale("log")
         panel.set_xticks(thresholds, [f"{t:g}" for t in thresholds], fontsize=8)
         panel.xaxis.set_minor_formatter(NullFormatter())
@@ -268,69 +258,32 @@ def _curves(panel: Axes, view: View, data: str, method: str, metric: str) -> dic
     return handles
 
 
-def _swept(
-    view: View, data: str, method: str, scope: str, metric: str
-) -> list[tuple[float, float]]:
-    samples = _of_scope(view, data, method, scope)
-    points = ((_threshold(sample), sample.mean(metric)) for sample in samples)
-    return sorted((t, value) for t, value in points if value is not None)
-
-
-def _paper_sweep(
-    view: View, data: str, method: str, scope: str, metric: str
-) -> list[tuple[float, float]]:
-    samples = [sample for sample in _of_scope(view, data, method, scope) if sample.n]
-    points = ((_threshold(s), paper.number(view.row(s.arm, sweep_row), metric)) for s in samples)
-    return sorted((t, value) for t, value in points if isinstance(value, float))
-
-
-def _of_scope(view: View, data: str, method: str, scope: str) -> list[ArmSample]:
-    return [sample for sample in view.samples(data)
-            if sample.arm.name in _named(view, method)
-            and sample.arm.settings.get("scope") == scope]  # fmt: skip
-
-
-def _threshold(sample: ArmSample) -> float:
-    return float(sample.arm.settings["threshold"])
-
-
 # Yields ----------------------------------------------------------------------------------------
-
-_SPENT = (("calls", "LLM calls"), ("rows", ROWS))
 
 
 def _yields(view: View, only: Sequence[str]) -> Figure:
-    """Draw the mean number of options after so many calls, and after so many rows."""
+    """Draw the mean number of options against the calls and the rows spent."""
     datasets, looks = _datasets(view, only), _looks(view)
     figure, panels = _figure(2, len(datasets))
     handles: dict[str, Any] = {}
     for row, data in zip(panels, datasets, strict=True):
-        for place, (panel, (spent, label)) in enumerate(zip(row, _SPENT, strict=True)):
+        for place, (panel, label) in enumerate(zip(row, ("LLM calls", ROWS), strict=True)):
             for sample in _arms(view, data, only):
-                if spent == "rows" or sample.arm.asks_llm:
-                    handles |= _steps(panel, sample, place, spent, looks)
+                arm, cells = sample.arm, list(with_curve(sample).cells.values())
+                if not cells or (label != ROWS and not arm.asks_llm):
+                    continue
+                found = sorted(at[place] for cell in cells for at in cell.found)
+                limit = arm.rows if label == ROWS else arm.calls
+                means = [bisect_right(found, x) / len(cells) for x in range(limit + 1)]
+                look, width = looks[arm.name], 2.2 if arm.name.startswith(OURS) else 1.2
+                (handles[arm.name],) = panel.plot(
+                    means, drawstyle="steps-post", dashes=look["dashes"], color=look["color"],
+                    linewidth=width,
+                )  # fmt: skip
             panel.set(title=_titled(view, data, only), xlabel=label, ylabel=YIELD)
             panel.set_ylim(bottom=0)
             panel.set_xlim(left=0)
     return _finish(figure, view, "Ways out found so far, mean of the queries", handles)
-
-
-def _steps(
-    panel: Axes, sample: ArmSample, place: int, spent: str, looks: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Draw how many options there were after each call or row; arms without that are left out."""
-    cells = list(with_curve(sample).cells.values())
-    if not cells:
-        return {}
-    found = sorted(at[place] for cell in cells for at in cell.found)
-    limit = sample.arm.calls if spent == "calls" else sample.arm.rows
-    means = [bisect_right(found, x) / len(cells) for x in range(limit + 1)]
-    look, ours = looks[sample.arm.name], sample.arm.name.startswith(OURS)
-    (line,) = panel.plot(
-        means, drawstyle="steps-post", dashes=look["dashes"], color=look["color"],
-        linewidth=2.2 if ours else 1.2,
-    )  # fmt: skip
-    return {sample.arm.name: line}
 
 
 # Paired differences ----------------------------------------------------------------------------
@@ -339,43 +292,39 @@ def _steps(
 def _paired(view: View, only: Sequence[str]) -> Figure:
     """Draw the difference of two arms for each query, sorted, and their mean with its interval."""
     if len(only) != 2:
-        raise InputError(f"paired compares two arms, not {len(only)}: give --arms A --arms B")
+        raise InputError(f"paired compares two arms, not {len(only)}")
     datasets = [data for data in _datasets(view, only) if len(_arms(view, data, only)) == 2]
     if not datasets:
         raise InputError(f"no data set has searches of both {only[0]!r} and {only[1]!r}")
-    rows = -(-len(datasets) // 2)
-    figure, panels = _figure(min(2, len(datasets)), rows)
+    figure, panels = _figure(min(2, len(datasets)), -(-len(datasets) // 2))
     for panel in list(panels.flat)[len(datasets) :]:
         panel.set_axis_off()
     handles: dict[str, Any] = {}
     for panel, data in zip(panels.flat, datasets, strict=False):
-        handles |= _differences(panel, view, data, only)
+        sides = sorted(_arms(view, data, only), key=lambda sample: only.index(sample.arm.name))
+        both = [query for query in sides[0].wanted if all(query in s.cells for s in sides)]
+        values = [[s.cells[q].value("unique_valid") or 0.0 for q in both] for s in sides]
+        found, differences = paired(*values), sorted(y - x for x, y in zip(*values, strict=True))
+        places = range(1, len(differences) + 1)
+        stems = panel.vlines(places, 0, differences, color="0.6", linewidth=1)
+        (dots,) = panel.plot(
+            places, differences, linestyle="none", marker="o", markersize=4, color="black"
+        )
+        panel.axhline(0, color="0.2", linewidth=0.8)
+        handles["a query"] = (stems, dots)
+        mean = ""
+        if found.delta is not None:
+            handles["mean"] = panel.axhline(
+                found.delta, color=COLOURS[0], dashes=(5, 2), linewidth=1.4
+            )
+            mean = f": {found.delta:+.1f}"
+        if found.low is not None and found.high is not None:
+            band = panel.axhspan(found.low, found.high, color=COLOURS[0], alpha=0.18, linewidth=0)
+            handles["95 % interval of the mean"] = band
+        panel.set(title=f"{title_of(data)}{mean} (n = {found.n})", xlabel="queries, sorted",
+                  ylabel="difference")  # fmt: skip
+        panel.set_xticks([])
     return _finish(figure, view, f"{only[1]} less {only[0]}: {YIELD}, query by query", handles)
-
-
-def _differences(panel: Axes, view: View, data: str, arms: Sequence[str]) -> dict[str, Any]:
-    a, b = (view.sample(data, name) for name in arms)
-    if a is None or b is None:
-        return {}
-    both = [query for query in a.wanted if query in a.cells and query in b.cells]
-    values = [[side.cells[q].value("unique_valid") or 0.0 for q in both] for side in (a, b)]
-    sorted_ = sorted(y - x for x, y in zip(*values, strict=True))
-    found = paired(*values)
-    places = range(1, len(sorted_) + 1)
-    stems = panel.vlines(places, 0, sorted_, color="0.6", linewidth=1)
-    (dots,) = panel.plot(places, sorted_, linestyle="none", marker="o", markersize=4, color="black")
-    panel.axhline(0, color="0.2", linewidth=0.8)
-    handles: dict[str, Any] = {"a query": (stems, dots)}
-    if found.delta is not None:
-        handles["mean"] = panel.axhline(found.delta, color=COLOURS[0], dashes=(5, 2), linewidth=1.4)
-    if found.low is not None and found.high is not None:
-        band = panel.axhspan(found.low, found.high, color=COLOURS[0], alpha=0.18, linewidth=0)
-        handles["95 % interval of the mean"] = band
-    told = "" if found.delta is None else f": {found.delta:+.1f}"
-    panel.set(title=f"{title_of(data)}{told} (n = {found.n})", xlabel="queries, sorted",
-              ylabel="difference")  # fmt: skip
-    panel.set_xticks([])
-    return handles
 
 
 PICTURES: Mapping[str, Picture] = {

@@ -1,4 +1,4 @@
-"""How far the searches of a plan have come, for whoever watches; how to stop; what came of it."""
+"""Progress of a plan's searches, how to stop them all, and their summary."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Outcome = Cell | Failure
 
 
 class Watch:
-    """Hears how the work goes; this one lets it pass."""
+    """A listener for progress; this one does nothing."""
 
     def begins(self, queue: Queue) -> None:
-        """Hear that a queue begins."""
+        """A queue begins."""
 
     def searched(self, task: Task, outcome: Outcome) -> None:
-        """Hear of a search that has ended."""
+        """A search has ended."""
 
     def prepares(self, what: str, share: float = 0.0) -> None:
-        """Hear what has to be done before the searches, and which share of it is."""
+        """Something is prepared for the searches; ``share`` of it is done."""
 
 
 class PlanProgress:
-    """How much of a queue is done, and how long the rest will take at that pace."""
+    """How much of a queue is done, and an estimate of the time left."""
 
     def __init__(self, queue: Queue, clock: Callable[[], float] = time.monotonic) -> None:
         self.total = sum(task.weight for task in queue.tasks)
@@ -40,37 +40,37 @@ class PlanProgress:
         self._began = clock()
 
     def add(self, task: Task) -> None:
-        """Count a search that has ended."""
+        """Count a finished search."""
         self.done += task.weight_of_one
         self.searched += 1
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest will take; unknown before the first has ended."""
+        """Estimated time left; None before the first search has ended."""
         if not self.done:
             return None
         return (self._clock() - self._began) * (self.total - self.done) / self.done
 
 
 class StopAll(Stop):
-    """A stop that ends others, too, also those that come later."""
+    """A stop that also triggers other stops, including those added later."""
 
     def __init__(self) -> None:
         super().__init__()
         self._parts: list[Stop] = []
 
     def add(self, part: Stop) -> None:
-        """End this one, too."""
+        """Trigger this stop as well."""
         self._parts.append(part)
         if self.reason:
             part(self.reason)
 
     def remove(self, part: Stop) -> None:
-        """Leave this one alone from now on."""
+        """Forget this stop."""
         self._parts.remove(part)
 
     def __call__(self, reason: str) -> None:
-        """Stop, and say why."""
+        """Stop for a reason."""
         super().__call__(reason)
         for part in tuple(self._parts):
             part(self.reason)
@@ -78,10 +78,10 @@ class StopAll(Stop):
 
 @dataclass
 class PlanSummary:
-    """What came of some plans: searches on file before, done now, and failed.
+    """What a run of plans did: searches on file before, done now, and failed.
 
-    ``paid`` counts replies that an LLM was asked for, ``from_file`` those that were there already.
-    ``error`` is that of an LLM that could not be asked to the end.
+    ``paid`` counts replies of an LLM, ``from_file`` those that were on file. ``error`` is that of
+    an LLM that became unavailable.
     """
 
     on_file: int = 0
@@ -96,11 +96,11 @@ class PlanSummary:
 
     @property
     def left(self) -> int:
-        """How many searches are neither done nor failed."""
+        """Number of searches that are neither done nor failed."""
         return self.to_do - self.done - len(self.failures)
 
     def add(self, outcome: Outcome) -> None:
-        """Count the end of a search."""
+        """Count a finished or failed search."""
         if isinstance(outcome, Failure):
             self.failures.append(outcome)
         else:

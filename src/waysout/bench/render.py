@@ -1,211 +1,166 @@
 """Tables as text, Markdown, LaTeX, CSV, HTML or JSON.
 
-Where the paper has figures of a line they stand beneath ours, marked as the paper's, so that each
-column reads down. CSV and JSON have them beside ours. Names come from plans and servers: each
-format escapes them. The same tables always give the same text.
+For people, the paper's figures stand beneath ours, so that each column reads down; CSV and JSON
+have them beside ours. Names come from plans and servers: each format escapes them. The same tables
+always give the same text.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import groupby, zip_longest
-from typing import Literal, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Literal, get_args
 
-from waysout.bench.table import NOT_RUN, Number, ResultTable, TableLine
-from waysout.domain.schema import Value
+from waysout.bench.table import NOT_RUN, Number, ResultTable
 from waysout.errors import InputError, unknown
 from waysout.report.tables import defused
 from waysout.report.words import clean
 
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
 Format = Literal["text", "markdown", "latex", "csv", "html", "json"]
 OURS, PAPER = "ours", "paper"
 WIDTH = 100
-_NARROWEST_LABEL = 16
 
 
 def render(tables: Sequence[ResultTable], fmt: Format) -> str:
-    """Return tables as text in a format; it ends with a line end."""
+    """Return tables as text in a format; it ends with a newline."""
     if fmt not in get_args(Format):
         raise InputError(unknown("format", fmt, get_args(Format)))
     return _FORMATS[fmt](tables)
 
 
-# What is read by people ------------------------------------------------------------------------
+# For people ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One row to read: a line's figures of ours, or beneath them the paper's."""
+def frame(table: ResultTable) -> pd.DataFrame:
+    """Return a table as formatted text: labels, whose figures they are, figures, ids of arms.
 
-    labels: tuple[str, ...]
-    side: str
-    figures: tuple[str, ...]
-    runs: str
+    Columns that no line fills are left out.
+    """
+    import pandas as pd
+
+    rows = [(*table.label_columns, "from", *table.columns, "runs")]
+    for line in table.lines:
+        # A mean over nothing is no gap in the table; what was not run leaves gaps.
+        nothing = "" if any(figure.ours == NOT_RUN for figure in line.figures) else "–"
+        ours = (figure.ours_text or nothing for figure in line.figures)
+        rows.append((*line.labels, OURS, *ours, line.runs))
+        if line.has_paper:
+            theirs = (figure.paper_text for figure in line.figures)
+            rows.append((*[""] * len(line.labels), PAPER, *theirs, ""))
+    heads, *body = ([clean(cell) for cell in row] for row in rows)
+    kept = [*[True] * len(table.label_columns), table.has_paper, *[True] * len(table.columns)]
+    return pd.DataFrame(body, columns=heads).loc[:, [*kept, table.has_runs]]
 
 
-def _rows(table: ResultTable) -> list[_Row]:
-    return [row for line in table.lines for row in _of_line(line)]
-
-
-def _of_line(line: TableLine) -> list[_Row]:
-    labels = tuple(clean(label) for label in line.labels)
-    not_run = any(figure.ours == NOT_RUN for figure in line.figures)
-    # A mean over nothing is no gap in the table; what was not run leaves gaps.
-    nothing = "" if not_run else "–"
-    ours = tuple(clean(figure.ours_text) or nothing for figure in line.figures)
-    rows = [_Row(labels, OURS, ours, clean(line.runs))]
-    if line.has_paper:
-        paper = tuple(clean(figure.paper_text) for figure in line.figures)
-        rows.append(_Row(("",) * len(labels), PAPER, paper, ""))
-    return rows
+def _words(table: ResultTable) -> int:
+    """Return how many columns of `frame` stand before the figures."""
+    return len(table.label_columns) + table.has_paper
 
 
 def _text(tables: Sequence[ResultTable]) -> str:
-    """Return tables beneath each other; what one has said of itself the next does not repeat."""
-    parts, told = [], set[str]()
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    out, said = io.StringIO(), set[str]()
+    console = Console(
+        file=out, width=WIDTH, color_system=None, markup=False, highlight=False, emoji=False
+    )
     for table in tables:
-        about = [text for text in table.about if text not in told]
-        told |= set(about)
-        head = "\n".join([clean(table.title), *_wrapped(about)])
-        parts += [head, "\n".join(_text_grid(table))]
-        parts += ["\n".join(_wrapped(table.notes))] if table.notes else []
-    commands = dict.fromkeys(clean(table.command) for table in tables if table.command)
-    ends = [f"Made with: {command}" for command in commands]
+        grid = _grid(table)
+        # Better too wide for the screen than with figures cut off.
+        needed = Measurement.get(console, console.options.update(max_width=10 * WIDTH), grid)
+        about = [text for text in table.about if text not in said]
+        said |= set(about)
+        for text in (table.title, *about):
+            console.print(clean(text))
+        console.print()
+        console.width = max(WIDTH, needed.minimum)
+        console.print(grid)
+        console.width = WIDTH
+        console.print()
+        for text in table.notes:
+            console.print(clean(text))
+        if table.notes:
+            console.print()
+    for command in dict.fromkeys(clean(table.command) for table in tables if table.command):
+        console.print(f"Made with: {command}", soft_wrap=True)
     if any(table.has_runs for table in tables):
-        ends.append("The arms of each line: --format csv; what they are: waysout bench show ID")
-    return "\n\n".join([*parts, *(["\n".join(ends)] if ends else [])]) + "\n"
+        console.print("The arms of each line: --format csv; what they are: waysout bench show ID")
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines()) + "\n"
 
 
-def _wrapped(texts: Sequence[str]) -> list[str]:
-    return [line for text in texts
-            for line in textwrap.wrap(clean(text), WIDTH, subsequent_indent="  ")]  # fmt: skip
+def _grid(table: ResultTable) -> Table:
+    """Return a table for the terminal; a long label folds beside the paper's figures."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
 
-
-def _text_grid(table: ResultTable) -> list[str]:
-    """Return the lines under their heads, with the first label as a heading of its own.
-
-    Where that is too wide, all labels but the last are.
-    """
-    last = len(table.label_columns) - 1
-    layout = _Layout.of(table, min(last, 1))
-    if layout.width > WIDTH:
-        layout = _Layout.of(table, last)
-    drawn = [*layout.head(), "─" * layout.width]
-    heading = ""
+    shown = frame(table).iloc[:, : _words(table) + len(table.columns)]
+    grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    widths = [shown.iloc[:, i].str.len().max() for i in range(len(table.label_columns))]
+    for place, title in enumerate(shown.columns):
+        heading = Text("\n".join(("" if title == "from" else title).split()))
+        if place == widths.index(max(widths)):
+            words = (word for text in (title, *shown.iloc[:, place]) for word in text.split())
+            grid.add_column(heading, overflow="fold", min_width=min(16, max(map(len, words))))
+        else:
+            side: Literal["left", "right"] = "left" if place < _words(table) else "right"
+            grid.add_column(heading, justify=side, no_wrap=True)
+    cells = shown.itertuples(index=False, name=None)
+    above: tuple[str, ...] = ()
     for line in table.lines:
-        name = ", ".join(clean(label) for label in line.labels[: layout.headings] if label)
-        if name != heading:
-            drawn += [*([""] if heading else []), name]
-            heading = name
-        drawn += layout.line(line)
-    return drawn
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """How a table is set as text: how many labels are headings, and how wide the columns are."""
-
-    table: ResultTable
-    headings: int
-    widths: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, table: ResultTable, headings: int) -> _Layout:
-        """Give columns the width that they need, and the last label less if that is too much."""
-        layout = cls(table, headings)
-        blocks = [[title.split() for title in layout.titles], *map(layout.block, table.lines)]
-        columns = [[text for texts in column for text in texts]
-                   for column in zip(*blocks, strict=True)]  # fmt: skip
-        widths = [max(map(len, texts), default=1) for texts in columns]
-        over = sum(widths) + 2 * (len(widths) - 1) - WIDTH
-        label = layout.label
-        widths[label] = max(min(widths[label], _NARROWEST_LABEL), widths[label] - max(over, 0))
-        return cls(table, headings, tuple(max(width, 1) for width in widths))
-
-    @property
-    def width(self) -> int:
-        """How wide the table is."""
-        return sum(self.widths) + 2 * (len(self.widths) - 1)
-
-    @property
-    def label(self) -> int:
-        """The column of the last label, which is folded where it is too long."""
-        return len(self.table.label_columns) - self.headings - 1
-
-    @property
-    def words(self) -> list[str]:
-        """The heads of the columns that are words: labels, and whose figures they are."""
-        return [*self.table.label_columns[self.headings :], *([""] if self.table.has_paper else [])]
-
-    @property
-    def titles(self) -> list[str]:
-        """The heads of all columns."""
-        return [*self.words, *self.table.columns]
-
-    def block(self, line: TableLine) -> list[list[str]]:
-        """Return a line's columns, each as the texts beneath each other."""
-        rows = _of_line(line)
-        labels = [[label] for label in rows[0].labels[self.headings :]]
-        side = [[row.side for row in rows]] if self.table.has_paper else []
-        figures = zip(*(row.figures for row in rows), strict=True)
-        return [*labels, *side, *([*texts] for texts in figures)]
-
-    def head(self) -> list[str]:
-        """Return the heads, folded."""
-        return self._drawn([*map(textwrap.wrap, self.titles, self.widths)])
-
-    def line(self, line: TableLine) -> list[str]:
-        """Return a line, its label folded beside the paper's figures."""
-        block = self.block(line)
-        block[self.label] = textwrap.wrap(block[self.label][0], self.widths[self.label])
-        return self._drawn(block)
-
-    def _drawn(self, block: Sequence[Sequence[str]]) -> list[str]:
-        """Return columns side by side: words are set to the left, figures to the right."""
-        words = len(self.words)
-        return [
-            "  ".join(
-                text.ljust(width) if place < words else text.rjust(width)
-                for place, (text, width) in enumerate(zip(texts, self.widths, strict=True))
-            ).rstrip()
-            for texts in zip_longest(*block, fillvalue="")
-        ]
+        row = list(next(cells))
+        if line.has_paper:
+            row = [f"{a}\n{b}".rstrip("\n") for a, b in zip(row, next(cells), strict=True)]
+        if above and line.labels[0] != above[0]:
+            grid.add_section()
+        for place in range(len(line.labels) - 1):  # what the line above says is not repeated
+            if line.labels[: place + 1] == above[: place + 1]:
+                row[place] = ""
+        above = line.labels
+        grid.add_row(*map(Text, row))
+    return grid
 
 
 def _markdown(tables: Sequence[ResultTable]) -> str:
-    return "\n\n".join(_markdown_table(table) for table in tables) + "\n"
+    parts = []
+    for table in tables:
+        parts += [f"### {escape_markdown(table.title)}", ""]
+        if table.command:
+            parts += ["```sh", clean(table.command).replace("`", "'"), "```", ""]
+        parts += [*(f"- {escape_markdown(text)}" for text in table.about), ""]
+        shown = frame(table)
+        rows = list(shown.itertuples(index=False, name=None))
+        if table.has_runs:
+            rows = [(*row[:-1], Markdown(f"`{row[-1]}`" if row[-1] else "")) for row in rows]
+        parts.append(markdown_grid(shown.columns, rows, _words(table), len(table.columns)))
+        if table.notes:
+            parts += ["", *(f"- {escape_markdown(text)}" for text in table.notes)]
+        parts.append("")
+    return "\n".join(parts) or "\n"
 
 
-def _markdown_table(table: ResultTable) -> str:
-    parts = [f"### {escape_markdown(table.title)}", ""]
-    if table.command:
-        parts += ["```sh", clean(table.command).replace("`", "'"), "```", ""]
-    parts += [*(f"- {escape_markdown(text)}" for text in table.about), ""]
-    parts += _markdown_grid(table)
-    if table.notes:
-        parts += ["", *(f"- {escape_markdown(text)}" for text in table.notes)]
-    return "\n".join(parts)
+class Markdown(str):
+    """A cell that is Markdown already; all others are escaped."""
 
 
-def _markdown_grid(table: ResultTable) -> list[str]:
-    sides = ["from"] if table.has_paper else []
-    runs = ["runs"] if table.has_runs else []
-    words = [*table.label_columns, *sides]
-    lines = [[escape_markdown(cell) for cell in (*words, *table.columns, *runs)]]
-    lines.append(["---"] * len(words) + ["---:"] * len(table.columns) + ["---"] * len(runs))
-    for row in _rows(table):
-        cells = [*row.labels, *([row.side] if sides else []), *row.figures]
-        ids = [f"`{row.runs}`" if row.runs else ""] if runs else []
-        lines.append(
-            [*(escape_markdown(cell) for cell in cells), *(i.replace("|", "") for i in ids)]
-        )
-    return [f"| {' | '.join(line)} |" for line in lines]
+def markdown_grid(
+    heads: Iterable[str], rows: Iterable[Sequence[str]], words: int, numbers: int
+) -> str:
+    """Return a Markdown table: first columns of words, then of numbers, then of words again."""
+    titles = [escape_markdown(head) for head in heads]
+    rule = ["---"] * words + ["---:"] * numbers + ["---"] * (len(titles) - words - numbers)
+    lines = [titles, rule]
+    lines += [[cell.replace("|", "") if isinstance(cell, Markdown) else escape_markdown(cell)
+               for cell in row] for row in rows]  # fmt: skip
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def escape_markdown(text: str) -> str:
@@ -214,6 +169,7 @@ def escape_markdown(text: str) -> str:
     return escaped.replace("&", "&amp;")
 
 
+# Not by pandas: its writer needs jinja2, which `waysout[bench]` does not install.
 _TEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$",
     "#": r"\#", "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -229,105 +185,78 @@ def _tex(text: str) -> str:
 
 
 def _latex(tables: Sequence[ResultTable]) -> str:
-    return "% \\usepackage{booktabs}\n" + "\n".join(_latex_table(table) for table in tables)
-
-
-def _latex_table(table: ResultTable) -> str:
-    """Return a table float; what it is about stands beneath it, the runs in comments."""
-    sides = table.has_paper
-    words = [*table.label_columns, *(["from"] if sides else [])]
-    head = " & ".join(_tex(title) for title in (*words, *table.columns))
-    body = []
-    for place, (_, group) in enumerate(groupby(table.lines, key=lambda line: line.labels[0])):
-        body += [r"\midrule"] if place else []
-        body += [row for line in group for row in _latex_rows(line, sides)]
-    about = " ".join(f"{_tex(text).rstrip('.')}." for text in (*table.about, *table.notes))
-    lines = [
-        *([f"% {clean(table.command)}"] if table.command else []),
-        r"\begin{table}", r"\centering", f"\\caption{{{_tex(table.title)}}}",
-        f"\\begin{{tabular}}{{{'l' * len(words)}{'r' * len(table.columns)}}}",
-        r"\toprule", f"{head} \\\\", r"\midrule", *body, r"\bottomrule",
-        r"\end{tabular}", rf"\par\smallskip\footnotesize {about}", r"\end{table}",
-    ]  # fmt: skip
+    """Return a float for each table: what it is about stands beneath, ids of arms in comments."""
+    lines = ["% \\usepackage{booktabs}"]
+    for place, table in enumerate(tables):
+        shown, end = frame(table), _words(table) + len(table.columns)
+        body, group = [], ""
+        for row in shown.itertuples(index=False, name=None):
+            body += [r"\midrule"] if group and row[0] and row[0] != group else []
+            group = row[0] or group
+            comment = f" % {row[end]}" if table.has_runs and row[end] else ""
+            body.append(" & ".join(map(_tex, row[:end])) + rf" \\{comment}")
+        about = " ".join(f"{_tex(text).rstrip('.')}." for text in (*table.about, *table.notes))
+        lines += [
+            *([""] if place else []), *([f"% {clean(table.command)}"] if table.command else []),
+            r"\begin{table}", r"\centering", f"\\caption{{{_tex(table.title)}}}",
+            f"\\begin{{tabular}}{{{'l' * _words(table)}{'r' * len(table.columns)}}}",
+            r"\toprule", " & ".join(map(_tex, shown.columns[:end])) + r" \\", r"\midrule", *body,
+            r"\bottomrule", r"\end{tabular}", rf"\par\smallskip\footnotesize {about}",
+            r"\end{table}",
+        ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def _latex_rows(line: TableLine, sides: bool) -> list[str]:
-    rows = []
-    for row in _of_line(line):
-        cells = [*row.labels, *([row.side] if sides else []), *row.figures]
-        comment = f" % {row.runs}" if row.runs else ""
-        rows.append(" & ".join(_tex(cell) for cell in cells) + rf" \\{comment}")
-    return rows
-
-
 # The page's own style breaks words anywhere; a wide table can be scrolled instead.
-_HTML_STYLE = (
-    "<style>body { max-width: 90rem; } th, td { overflow-wrap: normal; } "
-    ".scroll th { white-space: normal; } td.words + td.words { min-width: 6rem; } "
-    "td.side, td.runs { white-space: nowrap; }</style>\n"
+_STYLE = (
+    "body { max-width: 90rem; } th, td { overflow-wrap: normal; } "
+    ".scroll th { white-space: normal; } td { text-align: right; white-space: nowrap; }"
 )
 
 
 def _html(tables: Sequence[ResultTable]) -> str:
-    from waysout.report.html import whole_page
+    import pandas as pd
 
-    title = tables[0].title if tables else "Tables"
-    body = _HTML_STYLE + "\n".join(_html_table(table) for table in tables)
-    return whole_page(title, "page.css", body)
+    from waysout.report.html import esc, whole_page
 
-
-def _html_table(table: ResultTable) -> str:
-    from waysout.report.html import esc
-
-    sides, runs = table.has_paper, table.has_runs
-    heads = _html_row("th", _Row(table.label_columns, "from", table.columns, "runs"), sides, runs)
-    body = [_html_row("td", row, sides, runs) for row in _rows(table)]
-    about = "".join(f"<li>{esc(text)}</li>" for text in (*table.about, *table.notes))
-    command = f"<pre><code>{esc(table.command)}</code></pre>" if table.command else ""
-    return (
-        f"<section>\n<h2>{esc(table.title)}</h2>\n{command}<ul>{about}</ul>\n"
-        f'<div class="scroll"><table>\n<thead>{heads}</thead>\n<tbody>\n'
-        + "\n".join(body)
-        + "\n</tbody>\n</table></div>\n</section>"
+    left = (
+        f".words-{words} td:nth-child(-n + {words}) {{ text-align: left; white-space: normal; }}"
+        for words in sorted({_words(table) for table in tables})
     )
+    body = [f"<style>{_STYLE} {' '.join(left)}</style>"]
+    for table in tables:
+        command = f"<pre><code>{esc(table.command)}</code></pre>" if table.command else ""
+        about = "".join(f"<li>{esc(text)}</li>" for text in (*table.about, *table.notes))
+        with pd.option_context("display.max_colwidth", None):  # else long cells are cut
+            grid = frame(table).to_html(index=False, border=0, classes=f"words-{_words(table)}")
+        body.append(f"<section>\n<h2>{esc(table.title)}</h2>\n{command}<ul>{about}</ul>\n"
+                    f'<div class="scroll">{grid}</div>\n</section>')  # fmt: skip
+    return whole_page(tables[0].title if tables else "Tables", "page.css", "\n".join(body))
 
 
-def _html_row(tag: str, row: _Row, sides: bool, runs: bool) -> str:
-    from waysout.report.html import esc
-
-    cells = [
-        *(("words", label) for label in row.labels),
-        *([("side", row.side)] if sides else []),
-        *(("number", figure) for figure in row.figures),
-        *([("runs", row.runs)] if runs else []),
-    ]
-    drawn = (f'<{tag} class="{kind}">{esc(text)}</{tag}>' for kind, text in cells)
-    return f"<tr>{''.join(drawn)}</tr>"
-
-
-# What is read by programs ----------------------------------------------------------------------
+# For programs ----------------------------------------------------------------------------------
 
 
 def _csv(tables: Sequence[ResultTable]) -> str:
     """Return one table of all lines: what a line has no column for stays empty."""
-    lines = [_flat(table, line) for table in tables for line in table.lines]
-    names = list(dict.fromkeys(name for line in lines for name in line if name != "runs"))
-    out = io.StringIO(newline="")
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*names, "runs"])
-    writer.writerows([_cell(line.get(name)) for name in (*names, "runs")] for line in lines)
-    return out.getvalue()
+    import pandas as pd
 
-
-def _flat(table: ResultTable, line: TableLine) -> dict[str, Number]:
-    flat: dict[str, Number] = {"table": table.name}
-    flat |= {slug(n): label for n, label in zip(table.label_columns, line.labels, strict=True)}
-    for place, (title, figure) in enumerate(zip(table.columns, line.figures, strict=True)):
-        flat[slug(title)] = _plain(figure.ours)
-        if any(other.figures[place].paper is not None for other in table.lines):
-            flat[f"{slug(title)}_paper"] = _plain(figure.paper)
-    return {**flat, "runs": line.runs}
+    rows: list[dict[str, Number]] = []
+    for table in tables:
+        papers = [any(line.figures[place].paper is not None for line in table.lines)
+                  for place in range(len(table.columns))]  # fmt: skip
+        for line in table.lines:
+            row: dict[str, Number] = {"table": table.name}
+            row |= {slug(n): t for n, t in zip(table.label_columns, line.labels, strict=True)}
+            for title, figure, has_paper in zip(table.columns, line.figures, papers, strict=True):
+                row[slug(title)] = _plain(figure.ours)
+                row |= {f"{slug(title)}_paper": _plain(figure.paper)} if has_paper else {}
+            rows.append({**row, "runs": line.runs})
+    cells = ({name: defused(clean(cell) if isinstance(cell, str) else cell)
+              for name, cell in row.items()} for row in rows)  # fmt: skip
+    whole = pd.DataFrame(cells, dtype=object)
+    names = [*(name for name in whole.columns if name != "runs"), "runs"]
+    return whole.reindex(columns=names).to_csv(index=False, lineterminator="\n")
 
 
 def _plain(value: Number) -> Number:
@@ -352,16 +281,11 @@ def slug(title: str) -> str:
     return re.sub(r"\W+", "_", words).strip("_")
 
 
-def _cell(value: Number) -> Value:
-    return defused(clean(value) if isinstance(value, str) else value)
-
-
 def _json(tables: Sequence[ResultTable]) -> str:
     documents = [asdict(table) for table in tables]
-    for figure in (
-        f for document in documents for line in document["lines"] for f in line["figures"]
-    ):
-        figure |= {side: _plain(figure[side]) for side in (OURS, PAPER)}
+    for line in (line for document in documents for line in document["lines"]):
+        for figure in line["figures"]:
+            figure |= {side: _plain(figure[side]) for side in (OURS, PAPER)}
     return json.dumps(documents, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -1,4 +1,9 @@
-"""One LLM for all searches: what it has said is on file, and is never asked again."""
+"""One LLM for all searches: a reply that is on file is never asked for again.
+
+Replies are filed by request, not searches by their steps: searches and oracles are deterministic,
+so replies are all that is worth keeping. A killed plan runs its open searches again from the
+beginning, out of the file, and paired arms start from the same words.
+"""
 
 from __future__ import annotations
 
@@ -14,47 +19,42 @@ from waysout.bench.results import Results
 from waysout.llm.base import Backend, Reply, Request
 
 LAST_SECONDS = 3.0
-"""How long replies under way are waited for at the end: a Ctrl-C has little more patience."""
+"""How long to wait for pending replies at the end: a Ctrl-C has little more patience."""
 
 
 @dataclass
 class ReplyTally:
     """What one search got from its LLM: seconds of replies, and how many were on file.
 
-    ``apart`` is the arm, the only one to share replies with, of a search that is measured alone.
+    ``apart`` is set for a search that is measured alone: the only arm it shares replies with.
     """
 
     apart: str = ""
     llm_seconds: float = 0.0
     from_file: int = 0
 
-    def add(self, reply: Reply, *, from_file: bool) -> None:
-        """Count a reply."""
-        self.llm_seconds += reply.latency
-        self.from_file += from_file
 
-
-# Whose search is asking: each runs in a task of its own, which keeps what was set as it began.
+# The search that asks: each runs in a task of its own, which keeps what was set at its start.
 TALLY: ContextVar[ReplyTally] = ContextVar("tally")
 
 
 class SharedReplies(Backend):
-    """Passes requests on, so many at once, and keeps every reply before anybody is told.
+    """Passes on a limited number of requests at once, and files every reply before returning it.
 
     Two searches that ask the same share one reply. An arm that is measured alone shares none with
-    others: what it did not wait for itself tells nothing of what it costs. A reply under way is
-    kept also where its search is stopped meanwhile. The backend stays open.
+    others: latencies of a crowd say nothing about its own cost. A pending reply is filed even if
+    its search is stopped meanwhile. The backend stays open.
     """
 
     def __init__(self, backend: Backend, results: Results, *, in_flight: int = 0) -> None:
         self.backend = backend
         self.name, self.form = backend.name, backend.form
         self.paid = 0
-        """How many requests were answered by the LLM itself."""
+        """Number of requests that the LLM itself answered."""
         self.last_reply = float("-inf")
-        """When that was last, by the monotonic clock."""
+        """Time of the last of them, by the monotonic clock."""
         self.lost: Exception | None = None
-        """Why something could not be filed, if that was so: then nothing more is asked."""
+        """The error of a reply that could not be filed: then nothing more is asked."""
         self._results = results
         self._in_flight = in_flight
         self._width = 0
@@ -64,42 +64,40 @@ class SharedReplies(Backend):
 
     @property
     def parallel(self) -> int:  # type: ignore[override]
-        """How many requests are under way at once: as told, else what the backend takes by now.
+        """Maximum number of requests at once: as given, else what the backend takes.
 
-        One that loads a model may know better when it has.
+        That may change once a backend has loaded its model.
         """
         return self._in_flight or self.backend.parallel
 
     async def complete(self, request: Request) -> Reply:
-        """Return the reply on file, else ask for it and file it."""
+        """Return the reply on file, else ask the LLM and file its reply."""
         tally = TALLY.get(None)
         apart = f" alone {tally.apart}" if tally and tally.apart else ""
         key = request.key(f"{self.name}{apart}")
         lock = self._asking.get(key) or asyncio.Lock()
         self._asking[key] = lock
-        async with lock:  # whoever asks the same meanwhile finds it on file
+        async with lock:  # a search that asks the same meanwhile finds it on file
             if key in self._sent:  # by a search that was stopped
                 await asyncio.wait([self._sent[key]])
             reply = self._results.reply(key)
             on_file = reply is not None
             if reply is None:
-                reply = await self._ask(key, request)
+                while self._width < self.parallel:
+                    self._width += 1
+                    self._free.release()
+                await self._free.acquire()
+                sent = self._sent[key] = asyncio.create_task(self._ask(key, request))
+                sent.add_done_callback(lambda _: self._forget(key))
+                reply = await asyncio.shield(sent)
         if tally:
-            tally.add(reply, from_file=on_file)
+            tally.llm_seconds += reply.latency
+            tally.from_file += on_file
         return reply
 
     async def _ask(self, key: str, request: Request) -> Reply:
-        while self._width < self.parallel:
-            self._width += 1
-            self._free.release()
-        await self._free.acquire()
-        sent = self._sent[key] = asyncio.create_task(self._kept(key, request))
-        sent.add_done_callback(lambda _: self._forget(key))
-        return await asyncio.shield(sent)
-
-    async def _kept(self, key: str, request: Request) -> Reply:
         try:
-            if self.lost is not None:  # what comes now would be paid for again
+            if self.lost is not None:  # a reply that is not filed would be paid for again
                 raise self.lost
             reply = await self.backend.complete(request)
         finally:
@@ -113,11 +111,11 @@ class SharedReplies(Backend):
     def _forget(self, key: str) -> None:
         sent = self._sent.pop(key)
         if not sent.cancelled():
-            sent.exception()  # asyncio complains of one that nobody looks at
+            sent.exception()  # asyncio complains about one that is never retrieved
 
     @contextmanager
     def filing(self) -> Iterator[None]:
-        """Note where something cannot be filed; it is said once, however much follows."""
+        """Remember the first error of filing, and raise it again for all that follows."""
         try:
             yield
         except Exception as error:
@@ -125,7 +123,7 @@ class SharedReplies(Backend):
             raise self.lost from None
 
     async def settle(self) -> None:
-        """Wait a while for what is under way, though nobody may want it any more."""
+        """Wait a while for pending replies, so that they are filed, and cancel the rest."""
         sent = [*self._sent.values()]
         if sent:
             await asyncio.wait(sent, timeout=LAST_SECONDS)

@@ -1,7 +1,7 @@
-"""The page of results: what was run, every table, what the paper claims, and what to make of it.
+"""The page of results: what was run, every table, the paper's claims, and a summary.
 
-The page is a function of the cells and the code alone, so a stale one can be told from a fresh one.
-Its prose is in ``report.txt``.
+The page is a function of the cells and the code alone, so that a test can find a stale one. Its
+prose is in ``report.txt``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from waysout.bench.cell import Cell, Cells
 from waysout.bench.claims import judge_all
 from waysout.bench.judge import NEVER, RULES, ClaimOutcome, ClaimVerdict, known_plan
 from waysout.bench.plan import plan_names
-from waysout.bench.render import escape_markdown, render
+from waysout.bench.render import Markdown, escape_markdown, markdown_grid, render
 from waysout.bench.table import ResultTable
 from waysout.bench.tables import TABLES, build
+from waysout.bench.tables_arms import llm_budget_row
 from waysout.bench.tables_base import (
     NOVELTY,
     PROXIMITY,
@@ -36,12 +37,10 @@ from waysout.bench.tables_base import (
     SPARSITY,
     UNIQUE,
     VALIDITY,
-    ArmSample,
     View,
     llm_words,
     title_of,
 )
-from waysout.bench.tables_budget import llm_budget_row
 from waysout.errors import InputError
 from waysout.llm.connect import is_simulated
 
@@ -57,12 +56,12 @@ PICTURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("sweep", "pruning-sweep", ()),
     ("yields", "yields", ()),
 )
-"""Pictures, the tables that they stand beneath, and the arms of those that compare two."""
+"""Pictures, the tables they follow, and the arms of those that compare two."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """A page about cells, as the command says; pictures are linked from where it will lie."""
+    """A page about cells, and its pictures in ``figures``."""
 
     cells: Cells
     places: Sequence[str]
@@ -71,27 +70,42 @@ class Report:
 
     def page(self) -> str:
         """Return the page, in Markdown."""
+        plans = [known_plan(name) for name in plan_names()]
+        arms = {arm.id: arm for plan in plans for arm in plan.arms}
+        most = max(plan.queries for plan in plans)
+        every = replace(plans[0], arms=tuple(arms.values()), queries=most)
+        header = View(every, self.cells, "", self.llms).header()
         text = (resources.files("waysout.bench") / "report.txt").read_text("utf-8")
         verdicts = {llm: judge_all(self.cells, llm) for llm in self.llms}
+        claims = list(zip(*verdicts.values(), strict=True))
+        contradictions = paper.disagreements()
         return Template(text).substitute(
             command=self.command,
             places=", ".join(f"`{place}`" for place in self.places),
             ran=self._ran(),
-            oracles="\n".join(f"- {line}" for line in self._header()),
-            rules="\n".join(f"- *{how}*: {words}." for how, (words, _) in RULES.items()),
+            oracles="\n".join(f"- {escape_markdown(line)}" for line in header
+                               if line.startswith(("Oracles", "Code:"))),
+            rules="\n".join(f"- *{how}*: {words}." for how, words in RULES.items()),
             never=NEVER,
-            summary=_summary(verdicts),
-            claims=_claims(verdicts),
+            summary=_grid(
+                ("claim", *(llm_words(llm) for llm in verdicts)),
+                [(_link(found[0].claim.title), *(v.words for v in found)) for found in claims],
+            ),
+            claims="\n\n".join(_claim(found) for found in claims),
             frank="\n\n".join(self._frank(llm, found) for llm, found in verdicts.items()),
-            disagreements=len(paper.disagreements()),
-            disagreement_table=_disagreements(),
+            disagreements=len(contradictions),
+            disagreement_table=_grid(
+                ("data set", "what", "one value", "another"),
+                [(title_of(d.data), d.what, f"{d.one_value} ({d.one})",
+                  f"{d.other_value} ({d.other})") for d in contradictions],
+            ),
             tables="\n".join(self._tables()).rstrip(),
             times=self._times(),
-        )
+        )  # fmt: skip
 
     @cached_property
     def command(self) -> str:
-        """What makes this page."""
+        """The command that writes this page."""
         words = ["waysout", "bench", "report"]
         for place in self.places:
             words += ["--results", place]
@@ -104,7 +118,7 @@ class Report:
         return tuple(sorted(self.cells.llms, key=lambda llm: (is_simulated(llm), llm)))
 
     def files(self) -> Iterator[tuple[Path, bytes]]:
-        """Yield the page and then its pictures: where each belongs, and what is in it."""
+        """Yield the page and then its pictures: the path and the content of each file."""
         if not len(self.cells):
             raise InputError("there are no searches in these results: waysout bench run PLAN")
         yield self.out, self.page().encode()
@@ -113,8 +127,19 @@ class Report:
             yield Path(self.figures or "", picture.file), plots.to_svg(figure)
 
     def pictures(self) -> list[Shown]:
-        """Return the pictures that the page shows."""
-        return [picture for llm in self.llms for picture in self._pictures_of(llm)]
+        """Return the pictures that the page shows: those of plans of which enough was run.
+
+        Some data set must have searches of all the arms that a picture compares.
+        """
+        found = []
+        for llm in self.llms:
+            for name, table, arms in PICTURES:
+                plan = known_plan(TABLES[table].plan)
+                view = self._view(plan, llm)
+                ran = ({s.arm.name for s in view.samples(data) if s.n} for data in plan.datasets)
+                if llm in self._asked(plan) and any(names.issuperset(arms) for names in ran):
+                    found.append(Shown(name, table, arms, llm))
+        return found
 
     # What was run ------------------------------------------------------------------------------
 
@@ -126,9 +151,9 @@ class Report:
                 wanted = sum(arm.queries for arm in plan.arms if arm.asks_llm is bool(llm))
                 if cells:
                     count = f"{len(cells):,} of {wanted:,}"
-                    rows.setdefault(_who(llm), []).append((_code(plan.name), count, *_spent(cells)))
-        every = list(self.cells)
-        rows["all together"] = [("", f"{len(every):,}", *_spent(every))]
+                    row = (Markdown(f"`{plan.name}`"), count, *_spent(cells))
+                    rows.setdefault(_name(llm), []).append(row)
+        rows["all together"] = [("", f"{len(self.cells):,}", *_spent(self.cells))]
         heads = ("plan", "searches", "LLM calls", "tokens read", "tokens written")
         return _grids(heads, rows, numbers=4)
 
@@ -141,17 +166,6 @@ class Report:
     def _view(self, plan: ExperimentPlan, llm: str) -> View:
         return View(plan, self.cells, llm, (llm,))
 
-    def _header(self) -> Iterator[str]:
-        """Say which oracles and which code."""
-        plans = [known_plan(name) for name in plan_names()]
-        arms = {arm.id: arm for plan in plans for arm in plan.arms}
-        most = max(plan.queries for plan in plans)
-        every = replace(plans[0], arms=tuple(arms.values()), queries=most)
-        lines = View(every, self.cells, "", self.llms).header()
-        yield from (
-            escape_markdown(line) for line in lines if not line.startswith(("LLM:", "Queries:"))
-        )
-
     def _times(self) -> str:
         rows: dict[str, list[tuple[str, ...]]] = {}
         for plan in map(known_plan, plan_names()):
@@ -160,8 +174,8 @@ class Report:
                 whole, llms = (sum(cell.value(name) or 0.0 for cell in cells.values())
                                for name in ("seconds", "llm_seconds"))  # fmt: skip
                 figures = (_clock(whole), _clock(llms), f"{whole / len(cells):.2f}")
-                told = (_code(plan.name), f"{len(cells):,}", *figures)
-                rows.setdefault(_who(llm), []).append(told)
+                row = (Markdown(f"`{plan.name}`"), f"{len(cells):,}", *figures)
+                rows.setdefault(_name(llm), []).append(row)
         heads = ("plan", "searches", "all of them, summed", "of it waiting for the LLM",
                  "seconds a search")  # fmt: skip
         return _grids(heads, rows, numbers=4)
@@ -169,6 +183,7 @@ class Report:
     # Tables ------------------------------------------------------------------------------------
 
     def _tables(self) -> Iterator[str]:
+        pictures = self.pictures() if self.figures else []
         for name, entry in TABLES.items():
             plan = known_plan(entry.plan)
             llms = self._asked(plan)
@@ -177,70 +192,55 @@ class Report:
             for llm in [""] if llms and entry.every_llm else llms:
                 made = build(name, self.cells, llm=llm or None, places=self.places)
                 yield from (_folded(table, llm) for table in made)
-                yield from (p.link(self.out, self.figures) for p in self._pictures_of(llm)
-                            if self.figures and p.table == name)  # fmt: skip
+                yield from (p.link(self.out, self.figures) for p in pictures
+                            if self.figures and (p.table, p.llm) == (name, llm))  # fmt: skip
 
     def _asked(self, plan: ExperimentPlan) -> list[str]:
-        """Return the LLMs with enough of a plan to show; an empty name for a plan without any."""
+        """Return the LLMs with enough of a plan to show; an empty name for a plan without any.
+
+        Enough is more than half of the arms, on the data set with most of them.
+        """
         if not any(arm.asks_llm for arm in plan.arms):
             return [""] if self._of_plan(plan, "") else []
-        return [llm for llm in self.llms if self._share(plan, llm) > ENOUGH]
-
-    def _share(self, plan: ExperimentPlan, llm: str) -> float:
-        """Return how many of a plan's arms were run, on the data set with most of them."""
-        view, shares = self._view(plan, llm), [0.0]
-        for data in plan.datasets:
-            ran = [sample.n > 0 for sample in view.samples(data) if sample.arm.asks_llm]
-            shares += [sum(ran) / len(ran)] if ran else []
-        return max(shares)
-
-    def _pictures_of(self, llm: str) -> list[Shown]:
-        return [Shown(name, table, arms, llm) for name, table, arms in PICTURES
-                if llm and self._has(known_plan(TABLES[table].plan), llm, arms)]  # fmt: skip
-
-    def _has(self, plan: ExperimentPlan, llm: str, arms: Sequence[str]) -> bool:
-        """Whether there is enough of a plan, and some data set with searches of all these arms."""
-        if llm not in self._asked(plan):
-            return False
-        view = self._view(plan, llm)
-        ran = ({s.arm.name for s in view.samples(data) if s.n} for data in plan.datasets)
-        return any(ran_here.issuperset(arms) for ran_here in ran)
+        found = []
+        for llm in self.llms:
+            view = self._view(plan, llm)
+            ran = ([s.n > 0 for s in view.samples(data) if s.arm.asks_llm]
+                   for data in plan.datasets)  # fmt: skip
+            found += [llm] if any(sum(arms) > ENOUGH * len(arms) for arms in ran) else []
+        return found
 
     # What to make of it ------------------------------------------------------------------------
 
     def _frank(self, llm: str, verdicts: Sequence[ClaimVerdict]) -> str:
-        told = [f"**{escape_markdown(llm_words(llm))}**", ""]
+        """Return the claims by verdict, and how far yields and their order are the paper's."""
+        lines = [f"**{escape_markdown(llm_words(llm))}**", ""]
         for word in ("supported", "mixed", "undecided", "not supported", "not run"):
-            titles = [
-                escape_markdown(_titled(verdict)) for verdict in verdicts if verdict.word == word
-            ]
+            titles = [escape_markdown(f"{v.claim.title}{f' ({v.where})' if v.where else ''}")
+                      for v in verdicts if v.word == word]  # fmt: skip
             if titles:
-                told.append(f"- {word.capitalize()} ({len(titles)}): {'; '.join(titles)}.")
-        return "\n".join([*told, *self._level(llm)])
-
-    def _level(self, llm: str) -> Iterator[str]:
-        """Say how far our yields are from the paper's, and whether arms are in the same order."""
-        view = self._view(known_plan("llm-budget"), llm)
-        parts = []
+                lines.append(f"- {word.capitalize()} ({len(titles)}): {'; '.join(titles)}.")
+        view, parts = self._view(known_plan("llm-budget"), llm), []
         for data in view.plan.datasets:
-            means = [
-                (sample.mean("unique_valid"), _published(sample)) for sample in view.samples(data)
-            ]
-            known = [(ours, theirs) for ours, theirs in means if None not in (ours, theirs)]
+            means = ((sample.mean("unique_valid"),
+                      paper.number(llm_budget_row(sample.arm), "unique_valid"))
+                     for sample in view.samples(data))  # fmt: skip
+            known = [(a, b) for a, b in means if a is not None and isinstance(b, float)]
             if len(known) > 2:
                 ours, theirs = np.array(known, dtype=np.float64).T
                 share = f"{ours.sum() / theirs.sum():.0%} of the paper's"
                 parts.append(f"{title_of(data)} {share}, {_rank(ours, theirs)}")
         if parts:
-            yield (
+            lines.append(
                 "- Yields of the paper's arms under the same calls, summed over the arms, and "
                 f"Spearman's rank correlation with the paper's order of them: {'; '.join(parts)}."
             )
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A picture on the page: after which table it stands, of which arms and LLM it is."""
+    """A picture on the page: its kind, the table it follows, its arms and LLM."""
 
     name: str
     table: str
@@ -249,19 +249,16 @@ class Shown:
 
     @property
     def file(self) -> str:
-        """What its file is called."""
+        """The name of its file."""
         parts = [self.name, *self.arms, short_llm(self.llm)]
         return re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.") + ".svg"
 
     def link(self, page: Path, folder: Path) -> str:
         """Return the picture for a page that lies elsewhere."""
-        way = Path(os.path.relpath(folder, page.parent)).as_posix()
-        return f"![{escape_markdown(self._words)}]({way}/{self.file})\n"
-
-    @property
-    def _words(self) -> str:
-        of = f" ({' and '.join(self.arms)})" if self.arms else ""
-        return f"{plots.PICTURES[self.name].what}{of}; LLM: {short_llm(self.llm)}"
+        arms = f" ({' and '.join(self.arms)})" if self.arms else ""
+        words = f"{plots.PICTURES[self.name].what}{arms}; LLM: {short_llm(self.llm)}"
+        path = Path(os.path.relpath(folder, page.parent)).as_posix()
+        return f"![{escape_markdown(words)}]({path}/{self.file})\n"
 
 
 def short_llm(llm: str) -> str:
@@ -275,26 +272,20 @@ def short_llm(llm: str) -> str:
 
 # Claims ----------------------------------------------------------------------------------------
 
-
-def _summary(verdicts: Mapping[str, Sequence[ClaimVerdict]]) -> str:
-    rows = [
-        (_link(found[0].claim.title), *(v.words for v in found))
-        for found in zip(*verdicts.values(), strict=True)
-    ]
-    return _grid(("claim", *(llm_words(llm) for llm in verdicts)), rows)
+_HEADS = (
+    "data set", "metric", "A", "B", "n", "mean A", "mean B", "B − A", "95 % interval", "p",
+    "the paper's A → B", "must be", "is it?",
+)  # fmt: skip
 
 
-def _link(title: str) -> _Written:
+def _link(title: str) -> Markdown:
     """Return a link to a heading of this page, as GitHub names it."""
     anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-    return _Written(f"[{escape_markdown(title)}](#{anchor})")
-
-
-def _claims(verdicts: Mapping[str, Sequence[ClaimVerdict]]) -> str:
-    return "\n\n".join(_claim(found) for found in zip(*verdicts.values(), strict=True))
+    return Markdown(f"[{escape_markdown(title)}](#{anchor})")
 
 
 def _claim(found: Sequence[ClaimVerdict]) -> str:
+    """Return one claim with the verdict on each LLM's searches, and the numbers behind it."""
     claim = found[0].claim
     parts = [f"### {claim.title}", ""]
     parts += [f"The paper: {escape_markdown(claim.says)}", ""] if claim.says else []
@@ -303,51 +294,32 @@ def _claim(found: Sequence[ClaimVerdict]) -> str:
     rows = {llm_words(v.llm): [_outcome_row(outcome) for outcome in v.outcomes if outcome.was_run]
             for v in found}  # fmt: skip
     if any(rows.values()):
-        heads = ("data set", "metric", "A", "B", "n", "mean A", "mean B", "B − A",
-                 "95 % interval", "p", "the paper's A → B", "must be", "is it?")  # fmt: skip
-        table = _grids(heads, rows)
-        parts += ["", f"<details><summary>Numbers (`{claim.plan}`)</summary>", "", table, "",
-                  "</details>"]  # fmt: skip
+        parts += ["", f"<details><summary>Numbers (`{claim.plan}`)</summary>", "",
+                  _grids(_HEADS, rows), "", "</details>"]  # fmt: skip
     return "\n".join(parts)
 
 
 def _outcome_row(outcome: ClaimOutcome) -> tuple[str, ...]:
     expected, found = outcome.expected, outcome.found
     digits = MEASURES[expected.metric].digits if expected.metric in MEASURES else 2
-    metric = expected.metric.replace("_", " ")
-    metric = f"{metric} against {expected.other.replace('_', ' ')}" if expected.other else metric
-    answer = outcome.answer if expected.is_judged else ""
-    interval = (
-        ""
-        if found.low is None
-        else f"[{_number(found.low, digits)}, {_number(found.high, digits)}]"
-    )
-    theirs = [_number(value, digits) for value in outcome.theirs]
+
+    def number(value: float | None, sign: str = "") -> str:
+        # Adding 0 makes a plain zero of a negative one, which rounding leaves behind.
+        return "" if value is None else f"{round(value, digits) + 0.0:{sign}.{digits}f}"
+
+    metric = f"{expected.metric} against {expected.other}" if expected.other else expected.metric
+    theirs = [number(value) for value in outcome.theirs]
     return (
-        title_of(outcome.data), metric, outcome.a, outcome.b, str(found.n),
-        _number(found.mean_a, digits), _number(found.mean_b, digits),
-        _number(found.delta, digits, "+"), interval,
+        title_of(outcome.data), metric.replace("_", " "), outcome.a, outcome.b, str(found.n),
+        number(found.mean_a), number(found.mean_b), number(found.delta, "+"),
+        "" if found.low is None else f"[{number(found.low)}, {number(found.high)}]",
         "" if found.p is None else f"{found.p:.2g}",
-        " → ".join(theirs) if all(theirs) else "", expected.how, answer,
+        " → ".join(theirs) if all(theirs) else "", expected.how,
+        outcome.answer if expected.is_judged else "",
     )  # fmt: skip
 
 
 # Words and tables ------------------------------------------------------------------------------
-
-
-def _number(value: float | None, digits: int, sign: str = "") -> str:
-    # Adding 0 makes a plain zero of a negative one, which rounding leaves behind.
-    return "" if value is None else f"{round(value, digits) + 0.0:{sign}.{digits}f}"
-
-
-def _titled(verdict: ClaimVerdict) -> str:
-    """Name a claim, with what each data set says if they differ or were not all run."""
-    return f"{verdict.claim.title}{f' ({verdict.where})' if verdict.where else ''}"
-
-
-def _published(sample: ArmSample) -> float | None:
-    value = paper.number(llm_budget_row(sample.arm), "unique_valid")
-    return value if isinstance(value, float) else None
 
 
 def _rank(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> str:
@@ -358,25 +330,18 @@ def _rank(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> str:
     return f"rank correlation {stats.spearmanr(ours, theirs).statistic:.2f}"
 
 
-def _who(llm: str) -> str:
+def _name(llm: str) -> str:
     return llm_words(llm) if llm else "none is asked"
 
 
-def _code(name: str) -> _Written:
-    return _Written(f"`{name}`")
-
-
-def _spent(cells: Sequence[Cell]) -> tuple[str, ...]:
+def _spent(cells: Iterable[Cell]) -> tuple[str, ...]:
     kept = list(cells)
-    sums = (
-        sum(cell.value(name) or 0.0 for cell in kept)
-        for name in ("calls", "tokens_in", "tokens_out")
-    )
-    return tuple(f"{value:,.0f}" for value in sums)
+    return tuple(f"{sum(cell.value(name) or 0.0 for cell in kept):,.0f}"
+                 for name in ("calls", "tokens_in", "tokens_out"))  # fmt: skip
 
 
 def _clock(seconds: float) -> str:
-    """Write a time so that it can be read.
+    """Write a duration for people.
 
     >>> _clock(42.4), _clock(4000), _clock(100_000)
     ('42 s', '1 h 7 min', '27 h 47 min')
@@ -387,31 +352,24 @@ def _clock(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def _disagreements() -> str:
-    rows = [(title_of(d.data), d.what, f"{d.one_value} ({d.one})", f"{d.other_value} ({d.other})")
-            for d in paper.disagreements()]  # fmt: skip
-    return _grid(("data set", "what", "one value", "another"), rows)
-
-
 def _folded(table: ResultTable, llm: str) -> str:
     """Return a table in Markdown, under a heading with its LLM; its lines are folded if many."""
-    whose = f", {llm_words(llm)}" if llm else ""
-    text = render([replace(table, title=f"{table.title}{whose}")], "markdown")
-    text = f"#{text}"
+    title = f"{table.title}, {llm_words(llm)}" if llm else table.title
+    text = f"#{render([replace(table, title=title)], 'markdown')}"
     if len(table.lines) <= LONG:
         return text
     lines = text.splitlines()
     grid = [i for i, line in enumerate(lines) if line.startswith("|")]
+    first, last = grid[0], grid[-1] + 1
     fold = [f"<details><summary>{len(table.lines)} lines</summary>", ""]
-    end = ["", "</details>"]
-    return "\n".join([*lines[: grid[0]], *fold, *lines[grid[0] : grid[-1] + 1], *end,
-                      *lines[grid[-1] + 1 :]]) + "\n"  # fmt: skip
+    parts = [*lines[:first], *fold, *lines[first:last], "", "</details>", *lines[last:]]
+    return "\n".join(parts) + "\n"
 
 
 def _grids(
     heads: Sequence[str], rows: Mapping[str, Sequence[Sequence[str]]], numbers: int = 0
 ) -> str:
-    """Return a table of each LLM under its name: as a column names would make tables too wide."""
+    """Return a table for each LLM under its name: as a column it would make tables too wide."""
     return "\n\n".join(
         f"**{escape_markdown(name)}**\n\n{_grid(heads, found, numbers)}"
         for name, found in rows.items()
@@ -421,14 +379,4 @@ def _grids(
 
 def _grid(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
     """Return a Markdown table whose last columns are numbers."""
-    rule = ["---"] * (len(heads) - numbers) + ["---:"] * numbers
-    lines = [[escape_markdown(head) for head in heads], rule]
-    lines += [
-        [cell if isinstance(cell, _Written) else escape_markdown(cell) for cell in row]
-        for row in rows
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-class _Written(str):
-    """A cell that is Markdown already; all others are escaped."""
+    return markdown_grid(heads, rows, len(heads) - numbers, numbers)

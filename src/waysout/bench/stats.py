@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from waysout.errors import MissingExtra
+
 RESAMPLES, SEED = 10_000, 42
-# What is left of equal differences after the rounding of numbers in a machine.
+# Equal differences of floats still vary by about this much.
 _ROUNDING = 1e-12
 # Which scope is chosen where settings are equally good at the same threshold.
 _SCOPE_ORDER = ("path", "window", "global")
@@ -29,8 +31,8 @@ class Paired:
     """Two samples of the same queries compared: ``delta`` is the mean of b − a.
 
     ``n`` counts the queries both have a value for. What n queries cannot tell is None: everything
-    for none, all but the means for one. Where all differences are equal nothing is known of their
-    spread: t, p and d_z are None, the interval is that one value, and ``constant`` says so.
+    for none, all but the means for one. Where all differences are equal, nothing is known of their
+    spread: t, p and d_z are None (the paper prints n/a), and the interval is that one value.
     """
 
     n: int
@@ -43,14 +45,9 @@ class Paired:
     p: float | None = None
     dz: float | None = None
 
-    @property
-    def constant(self) -> bool:
-        """Whether every query shows the very same difference (two queries at least)."""
-        return self.n > 1 and self.t is None
-
 
 def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired:
-    """Compare two samples, the i-th values of which belong to the same query.
+    """Compare two samples whose i-th values belong to the same query.
 
     >>> paired([1, 2, 3, None], [2, 4, 6, 8]).delta
     2.0
@@ -67,32 +64,25 @@ def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired:
     if np.ptp(differences) <= _ROUNDING * max(1.0, float(np.abs(both).max())):
         return Paired(known.n, known.mean_a, known.mean_b, delta, low=delta, high=delta)
     low, high = bootstrap_interval(differences)
-    t, p = _t_test(left, right)
-    dz = t / known.n**0.5
-    return Paired(known.n, known.mean_a, known.mean_b, delta, low, high, t, p, dz)
+    try:
+        from scipy import stats
+    except ImportError:
+        raise MissingExtra("scipy", "bench") from None
+    test = stats.ttest_rel(right, left)
+    t, p = float(test.statistic), float(test.pvalue)
+    return Paired(known.n, known.mean_a, known.mean_b, delta, low, high, t, p, t / known.n**0.5)
 
 
 def bootstrap_interval(differences: NDArray[np.float64]) -> tuple[float, float]:
     """Return the percentile bootstrap 95 % interval of the mean.
 
-    The same figures as scipy.stats.bootstrap's, drawn here because what that draws, and the name of
-    its argument for the seed, depend on its version.
+    The same figures as scipy.stats.bootstrap's (a test compares them), drawn here because what that
+    draws, and the name of its argument for the seed, depend on its version.
     """
     n = len(differences)
     draws = np.random.default_rng(SEED).integers(n, size=(RESAMPLES, n))
     low, high = np.percentile(differences[draws].mean(axis=1), [2.5, 97.5])
     return float(low), float(high)
-
-
-def _t_test(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float]:
-    try:
-        from scipy import stats
-    except ImportError:
-        from waysout.errors import MissingExtra
-
-        raise MissingExtra("scipy", "bench") from None
-    found = stats.ttest_rel(b, a)
-    return float(found.statistic), float(found.pvalue)
 
 
 def non_empty_mean(values: Iterable[float | None]) -> float | None:
@@ -107,7 +97,7 @@ def mean_with_zeros(values: Iterable[float | None]) -> float | None:
 
 
 def zeros(values: Iterable[float | None]) -> list[float]:
-    """Return values with 0 for those that are not there."""
+    """Return values with 0 in place of None."""
     return [0.0 if value is None else value for value in values]
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from waysout.bench.arms import Arm, ExperimentPlan
+from waysout.bench.arms import ExperimentPlan
 from waysout.bench.cell import Cells
 from waysout.bench.results import Failure
 from waysout.bench.tasks import NO_LLM, Llm
@@ -16,10 +16,10 @@ from waysout.llm.connect import is_simulated
 
 @dataclass(frozen=True)
 class ArmStatus:
-    """How far an arm has come with an LLM.
+    """How many of an arm's searches with an LLM are done.
 
-    ``calls`` are those of its finished searches, ``paid`` those of them that a real LLM was asked:
-    no reply was on file. ``failures`` counts the searches that failed, by their reasons.
+    ``calls`` are those of its finished searches, ``paid`` those of them that a real LLM answered
+    rather than the file. ``failures`` counts the failed searches by their reasons.
     """
 
     plan: str
@@ -38,46 +38,43 @@ def status_of(
     plan: ExperimentPlan, cells: Cells, failures: Sequence[Failure], llms: Sequence[str] = ()
 ) -> list[ArmStatus]:
     """Return the status of each arm, with each LLM that the plan names or that was asked."""
-    named = map(llm_name, llms or plan.llms)
-    names = dict.fromkeys(named if llms else [*named, *_asked(plan, cells)])
-    return [
-        _status(plan, arm, llm, cells, failures)
-        for arm in plan.arms
-        for llm in (names if arm.asks_llm else [NO_LLM])
-    ]
+    named = [llm_name(llm) for llm in llms or plan.llms]
+    names = dict.fromkeys(named if llms else [*named, *plan_llms(plan, cells)])
+    found = []
+    for arm in plan.arms:
+        wanted = arm.people
+        for llm in names if arm.asks_llm else [NO_LLM]:
+            of_arm = cells.of(arm, llm)
+            done = [of_arm[query] for query in wanted if query in of_arm]
+            failed = [f for f in failures if (f.arm, f.llm) == (arm.id, llm) and f.query in wanted]
+            calls, from_file = (sum(int(cell.spent.get(name, 0)) for cell in done)
+                                for name in ("calls", "from_file"))  # fmt: skip
+            found.append(
+                ArmStatus(
+                    plan=plan.name,
+                    data=arm.data,
+                    arm=arm.name,
+                    id=arm.id,
+                    llm=llm,
+                    done=len(done),
+                    wanted=len(wanted),
+                    calls=calls,
+                    paid=0 if is_simulated(llm) else calls - from_file,
+                    failures=dict(Counter(failure.reason for failure in failed)),
+                )
+            )
+    return found
 
 
 def llm_name(given: str) -> str:
-    """Return the name that an LLM's cells have; of one that is not here, what it was called."""
+    """Return the name that an LLM's cells have; where it is not installed, the name given."""
     try:
         return Llm.of(given).name
     except WaysoutError:
         return given
 
 
-def _asked(plan: ExperimentPlan, cells: Cells) -> list[str]:
+def plan_llms(plan: ExperimentPlan, cells: Cells) -> tuple[str, ...]:
+    """Return the LLMs that a plan's arms were run with."""
     ids = {arm.id for arm in plan.arms if arm.asks_llm}
-    return sorted({cell.llm for cell in cells if cell.arm in ids})
-
-
-def _status(
-    plan: ExperimentPlan, arm: Arm, llm: str, cells: Cells, failures: Sequence[Failure]
-) -> ArmStatus:
-    wanted = arm.people
-    of_arm = cells.of(arm, llm)
-    done = [of_arm[query] for query in wanted if query in of_arm]
-    failed = [f for f in failures if (f.arm, f.llm) == (arm.id, llm) and f.query in wanted]
-    calls = sum(int(cell.spent.get("calls", 0)) for cell in done)
-    from_file = sum(int(cell.spent.get("from_file", 0)) for cell in done)
-    return ArmStatus(
-        plan=plan.name,
-        data=arm.data,
-        arm=arm.name,
-        id=arm.id,
-        llm=llm,
-        done=len(done),
-        wanted=len(wanted),
-        calls=calls,
-        paid=0 if is_simulated(llm) else calls - from_file,
-        failures=dict(Counter(failure.reason for failure in failed)),
-    )
+    return tuple(sorted({cell.llm for cell in cells if cell.arm in ids}))

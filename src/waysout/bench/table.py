@@ -1,4 +1,4 @@
-"""What a table is, however it is written: figures of ours, and the paper's where it has them."""
+"""A table of results before it is rendered: our figures, and the paper's where it has them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Number = float | str | None
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: ours and, where it has it, the paper's; None is nothing to show.
+    """One figure: ours and, where there is one, the paper's; None shows nothing.
 
-    ``digits`` are those after the point, or the significant ones where ``general`` is set, as
-    p-values need it. ``signed`` writes a plus in front of what is positive. ``printed`` is the
-    paper's figure to the letter, for no digit must be taken from it or added.
+    ``digits`` are those after the point, or the significant ones where ``general`` is set, as for
+    p-values. ``signed`` writes a plus before positive values. ``printed`` is the paper's figure to
+    the letter, so that no digit is dropped or added.
     """
 
     ours: Number
@@ -27,7 +27,7 @@ class Figure:
     printed: str = field(default="", compare=False)
 
     def write(self, value: Number) -> str:
-        """Return a value as this figure is written.
+        """Return a value in this figure's format.
 
         >>> Figure(None, digits=1, signed=True).write(-0.04), Figure(None).write("not run")
         ('0.0', 'not run')
@@ -43,18 +43,18 @@ class Figure:
 
     @property
     def ours_text(self) -> str:
-        """Our figure as it is read."""
+        """Our figure, formatted."""
         return self.write(self.ours)
 
     @property
     def paper_text(self) -> str:
-        """The paper's figure as it is read."""
+        """The paper's figure, as printed there or formatted."""
         return self.printed or self.write(self.paper)
 
 
 @dataclass(frozen=True)
 class TableLine:
-    """One line: what it is about, its figures, and the ids of the arms that they come from."""
+    """One line: its labels, its figures, and the ids of the arms they come from."""
 
     labels: tuple[str, ...]
     figures: tuple[Figure, ...]
@@ -62,18 +62,18 @@ class TableLine:
 
     @property
     def was_run(self) -> bool:
-        """Whether there is any search behind it: the first figure counts them."""
+        """Whether it has any search: the first figure counts them."""
         return self.figures[0].ours != NOT_RUN
 
     @property
     def has_paper(self) -> bool:
-        """Whether the paper has any figure of it."""
+        """Whether the paper has any of its figures."""
         return any(figure.paper is not None for figure in self.figures)
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Lines under column heads. ``about`` says what was measured; ``command`` makes it again."""
+    """Lines under column heads. ``about`` says what was measured; ``command`` prints the table."""
 
     name: str
     title: str
@@ -86,10 +86,10 @@ class ResultTable:
 
     @property
     def has_paper(self) -> bool:
-        """Whether the paper has figures of any line."""
+        """Whether the paper has figures for any line."""
         return any(line.has_paper for line in self.lines)
 
     @property
     def has_runs(self) -> bool:
-        """Whether any line names the arms that it comes from."""
+        """Whether any line names its arms."""
         return any(line.runs for line in self.lines)

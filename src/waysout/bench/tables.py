@@ -1,4 +1,4 @@
-"""The tables there are, and how one is made of finished searches."""
+"""All tables by name, and how to build one from finished searches."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from waysout.bench import (
-    tables_budget,
+    tables_arms,
     tables_kinds,
     tables_methods,
     tables_other,
     tables_ours,
     tables_pruning,
-    tables_pruning_paired,
-    tables_reward,
 )
-from waysout.bench.arms import ExperimentPlan
 from waysout.bench.cell import Cells, one_llm
 from waysout.bench.plan import load_plan
+from waysout.bench.status import plan_llms
 from waysout.bench.table import ResultTable
 from waysout.bench.tables_base import View, run_command
 from waysout.errors import InputError, unknown
@@ -26,7 +24,7 @@ from waysout.errors import InputError, unknown
 
 @dataclass(frozen=True)
 class TableEntry:
-    """A table: the plan whose searches it needs, what makes it, and whether it takes all LLMs."""
+    """A table: the plan whose searches it needs, its builder, and whether it is of all LLMs."""
 
     plan: str
     build: Callable[[View], list[ResultTable]]
@@ -34,14 +32,14 @@ class TableEntry:
 
 
 TABLES: Mapping[str, TableEntry] = {
-    "llm-budget": TableEntry("llm-budget", tables_budget.llm_budget),
-    "oracle-budget": TableEntry("oracle-budget", tables_budget.oracle_budget),
-    "reward-weights": TableEntry("reward-weights", tables_reward.reward_weights),
-    "reward-paired": TableEntry("reward-weights", tables_reward.reward_paired),
+    "llm-budget": TableEntry("llm-budget", tables_arms.llm_budget),
+    "oracle-budget": TableEntry("oracle-budget", tables_arms.oracle_budget),
+    "reward-weights": TableEntry("reward-weights", tables_arms.reward_weights),
+    "reward-paired": TableEntry("reward-weights", tables_arms.reward_paired),
     "pruning-sweep": TableEntry("pruning-sweep", tables_pruning.pruning_sweep),
     "pruning-best": TableEntry("pruning-sweep", tables_pruning.pruning_best),
     "pruning-heldout": TableEntry("pruning-heldout", tables_pruning.pruning_heldout),
-    "pruning-paired": TableEntry("pruning-sweep", tables_pruning_paired.pruning_paired),
+    "pruning-paired": TableEntry("pruning-sweep", tables_pruning.pruning_paired),
     "compressors": TableEntry("compressors", tables_other.compressors),
     "cost": TableEntry("cost", tables_other.cost),
     "yields": TableEntry("yields", tables_ours.yields),
@@ -67,10 +65,10 @@ def build(
     plan: str | None = None,
     places: Sequence[str] = (),
 ) -> list[ResultTable]:
-    """Return a table, or the few that belong together, of the searches that are there.
+    """Return a table, or the few that belong together, of finished searches.
 
-    ``plan`` is another plan than the table's own, with more or other arms. ``places`` are where the
-    cells come from: they are part of the command that each table names.
+    ``plan`` replaces the table's own plan by one with more or other arms. ``places`` are where the
+    cells come from; they are part of the command that each table names.
     """
     entry = TABLES.get(name)
     if entry is None:
@@ -78,31 +76,18 @@ def build(
     chosen = load_plan(plan or entry.plan)
     if queries is not None:
         chosen = chosen.cut(queries=queries)
-    llms = _llms(chosen, cells)
+    llms = plan_llms(chosen, cells)
     asked = llm or ""
     if not entry.every_llm or llm:
         asked = one_llm(llms, llm or "")
-    command = _command(name, llm, queries, plan, places)
-    own = load_plan(entry.plan) if plan else None
-    view = View(chosen, cells, asked, llms, command, own)
-    if not any(view.of(arm).n for arm in chosen.arms) and not (entry.every_llm and llms):
-        run = run_command(plan or entry.plan, places)
-        raise InputError(f"no search of the plan {chosen.name} is in these results: {run}")
-    return [table for table in entry.build(view) if table.lines]
-
-
-def _llms(plan: ExperimentPlan, cells: Cells) -> tuple[str, ...]:
-    """Return the LLMs that a plan's arms were run with."""
-    ids = {arm.id for arm in plan.arms if arm.asks_llm}
-    return tuple(sorted({cell.llm for cell in cells if cell.arm in ids}))
-
-
-def _command(
-    name: str, llm: str | None, queries: int | None, plan: str | None, places: Sequence[str]
-) -> str:
     words = ["waysout", "bench", "table", name]
     for place in places:
         words += ["--results", place]
     for option, value in (("--llm", llm), ("--queries", queries), ("--plan", plan)):
         words += [option, str(value)] if value is not None else []
-    return shlex.join(words)
+    own = load_plan(entry.plan) if plan else None
+    view = View(chosen, cells, asked, llms, shlex.join(words), own)
+    if not any(view.of(arm).n for arm in chosen.arms) and not (entry.every_llm and llms):
+        run = run_command(plan or entry.plan, places)
+        raise InputError(f"no search of the plan {chosen.name} is in these results: {run}")
+    return [table for table in entry.build(view) if table.lines]

@@ -1,4 +1,4 @@
-"""What all tables are made with: the searches of an arm, means of them, pairs of them, a header."""
+"""What all tables are made of: an arm's searches, their means, paired comparisons, a header."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from waysout.llm.connect import is_simulated
 
 Mean = Callable[[Iterable[float | None]], float | None]
 Find = Callable[[Arm], paper.PaperRow]
-"""Finds the paper's row of an arm by what the arm is called."""
+"""Finds the paper's row of an arm by the arm's name."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A column: its title, what cells call it, its digits, and the column of the paper's files."""
+    """A column: its title, its name in cells, its digits, and its name in the paper's files."""
 
     title: str
     name: str
@@ -69,7 +69,7 @@ def stored(data: str) -> QueryList:
 
 @dataclass(frozen=True)
 class ArmSample:
-    """The finished searches of an arm, by query, of all that are wanted, in the stored order."""
+    """An arm's finished searches by query, of all that are ``wanted``, in the stored order."""
 
     arm: Arm
     wanted: tuple[int, ...]
@@ -77,16 +77,16 @@ class ArmSample:
 
     @property
     def n(self) -> int:
-        """How many searches there are."""
+        """The number of finished searches."""
         return len(self.cells)
 
     @property
     def complete(self) -> bool:
-        """Whether every search that is wanted is there."""
+        """Whether every wanted search is finished."""
         return self.n == len(self.wanted) > 0
 
     def values(self, name: str) -> list[float | None]:
-        """Return a figure of each search that is there."""
+        """Return a figure of each finished search."""
         return [cell.value(name) for cell in self.cells.values()]
 
     def mean(self, name: str, mean: Mean = non_empty_mean) -> float | None:
@@ -94,25 +94,25 @@ class ArmSample:
         return mean(self.values(name))
 
     def at(self, positions: Sequence[int]) -> ArmSample:
-        """Return the part for some of the queries, given by their places in the stored order."""
+        """Return the part for some of the queries, given by their positions in the stored order."""
         wanted = tuple(self.wanted[i] for i in positions)
         cells = {query: self.cells[query] for query in wanted if query in self.cells}
         return replace(self, wanted=wanted, cells=cells)
 
     def count(self) -> Figure:
-        """Return how many searches there are, of how many if some are missing."""
+        """Return the number of finished searches, and of how many where some are missing."""
         some = f"{self.n} of {len(self.wanted)}" if self.n else NOT_RUN
         return Figure(float(self.n) if self.complete else some, digits=0)
 
     def empty(self) -> Figure:
-        """Return for how many queries nothing was found."""
+        """Return the number of queries for which nothing was found."""
         found = sum(not cell.value("unique_valid") for cell in self.cells.values())
         return Figure(float(found) if self.n else None, digits=0)
 
 
 @dataclass(frozen=True)
 class View:
-    """A plan's searches with one LLM, and what a table of them says of itself.
+    """A plan's searches with one LLM, and the header of tables made of them.
 
     ``llms`` are all LLMs that the plan's arms were run with. ``own`` is the plan of ours that has
     the paper's arms, where ``plan`` is another.
@@ -140,21 +140,21 @@ class View:
         arms = (arm for arm in self.plan.arms if (arm.data, arm.name) == (data, name))
         return next((self.of(arm) for arm in arms), None)
 
+    def papers(self, arm: Arm) -> Arm | None:
+        """Return the arm of our own plan that searches as this one does, whatever its name."""
+        return self._papers.get(arm.id)
+
     @cached_property
     def _papers(self) -> dict[str, Arm]:
         return {arm.id: arm for arm in (self.own or self.plan).arms}
 
-    def papers(self, arm: Arm) -> Arm | None:
-        """Return the arm of our own plan that searches as this one does, whatever it is called."""
-        return self._papers.get(arm.id)
-
     def row(self, arm: Arm, find: Find) -> paper.PaperRow:
-        """Return the paper's row of an arm; none of one with other settings than the paper's."""
+        """Return the paper's row of an arm; an empty one where the settings are not the paper's."""
         same = self.papers(arm)
         return {} if same is None else find(same)
 
     def unlike(self, find: Find) -> list[str]:
-        """Say which arms are called as the paper's, and have other settings."""
+        """Return a note on the arms that have a name of the paper's but other settings."""
         unlike = [a for a in self.plan.arms if self.papers(a) is None and find(a)]
         names = list(dict.fromkeys(f"{title_of(arm.data)}, {arm.name}" for arm in unlike))
         return [other_settings(names)] if names else []
@@ -169,12 +169,26 @@ class View:
         about: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> ResultTable:
-        """Return a table with the header that all have."""
+        """Return a table with the header and the notes that all have."""
         lines = tuple(shortened(lines, by_metric=labels[-1] == METRIC))
         made = ResultTable(name, title, (), tuple(labels), tuple(columns), lines, (), self.command)
         theirs = [THEIRS] if made.has_paper else []
-        found = (*notes, *_notes(lines), *_not_searched(self._used()))
-        return replace(made, about=(*self.header(), *theirs, *about), notes=found)
+        found = list(notes)
+        if any(figure.ours == NOT_DEFINED for line in lines for figure in line.figures):
+            found.append(SAME_DIFFERENCE)
+        if any(isinstance(n := line.figures[0].ours, str) and n != NOT_RUN for line in lines):
+            found.append(
+                "Lines with fewer searches than wanted are means over other queries than the rest."
+            )
+        kinds = (OutcomeKind.ALREADY_APPROVED, OutcomeKind.INFEASIBLE)
+        counts = Counter(cell.outcome for cell in self._used() if cell.outcome in kinds)
+        if counts:
+            kinds_found = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items()))
+            found.append(
+                f"Queries with nothing to search for count as a yield of 0: {kinds_found}."
+            )
+        about = (*self.header(), *theirs, *about)
+        return replace(made, about=about, notes=tuple(found))
 
     def header(self) -> Iterator[str]:
         """Say which LLM, oracles, queries and code the figures come from."""
@@ -182,11 +196,20 @@ class View:
         asked = any(arm.asks_llm for arm in self.plan.arms)
         names = [llm_words(llm) for llm in self._llms() if llm and asked]
         yield f"LLM: {'; '.join(names) or 'none is asked'}"
-        yield f"Oracles (LightGBM): {_oracles(used)}"
+        oracles = []
+        for data, sha in dict.fromkeys((cell.data, cell.oracle) for cell in used):
+            queries = stored(data)
+            # The rows that measure an oracle also ended its training early, as in the paper.
+            accuracy = f", accuracy {queries.accuracy:.3f} (optimistic)"
+            oracles.append(f"{data} {sha[:12]}{accuracy if queries.oracle_sha256 == sha else ''}")
+        yield f"Oracles (LightGBM): {'; '.join(oracles) or 'unknown'}"
         listed = any(arm.rows_of for arm in self.plan.arms)
         which = "rows that the plan lists" if listed else "stored queries"
         yield f"Queries: the first {self.plan.queries} {which} of each data set"
-        yield f"Code: {_code(used)}"
+        counts = Counter(f"waysout {cell.version} commit {short(cell.commit)}" for cell in used)
+        codes = [f"{code} ({n} searches)" for code, n in counts.most_common(MOST_NAMED)]
+        others = len(counts) - len(codes)
+        yield f"Code: {', '.join([*codes, *([f'{others} more'] if others else [])])}"
 
     def _used(self) -> list[Cell]:
         """Return the cells, those of arms that ask no LLM once."""
@@ -198,31 +221,15 @@ class View:
         return (self.llm,) if self.llm else self.llms or ("",)
 
 
+MOST_NAMED = 3
 THEIRS = (
     f"ours / paper: beneath our figures are the paper's where it has them ({paper.LLM}, with its "
     "own oracles, queries and key)"
 )
 
 
-def _notes(lines: Sequence[TableLine]) -> Iterator[str]:
-    if any(figure.ours == NOT_DEFINED for line in lines for figure in line.figures):
-        yield SAME_DIFFERENCE
-    counts = {line.figures[0].ours for line in lines}
-    if any(isinstance(count, str) and count != NOT_RUN for count in counts):
-        yield "Lines with fewer searches than wanted are means over other queries than the rest."
-
-
-def _not_searched(cells: Sequence[Cell]) -> Iterator[str]:
-    """Say so where a yield of 0 is none of a search."""
-    kinds = (OutcomeKind.ALREADY_APPROVED, OutcomeKind.INFEASIBLE)
-    counts = Counter(cell.outcome for cell in cells if cell.outcome in kinds)
-    if counts:
-        told = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items()))
-        yield f"Queries with nothing to search for count as a yield of 0: {told}."
-
-
 def llm_words(llm: str) -> str:
-    """Name an LLM as readers should read it; a server's address is nothing to them.
+    """Return an LLM's name for readers, without a server's address.
 
     >>> llm_words("simulated:1"), llm_words("openai:gemma@http://localhost:80")
     ('simulated:1 (simulated: no language model)', 'openai:gemma')
@@ -232,37 +239,17 @@ def llm_words(llm: str) -> str:
     return llm.partition("@")[0]
 
 
-def _oracles(cells: Sequence[Cell]) -> str:
-    """Name the oracles, with the accuracy of those that the stored queries were drawn with."""
-    found = dict.fromkeys((cell.data, cell.oracle) for cell in cells)
-    known = []
-    for data, sha in found:
-        queries = stored(data)
-        # The rows that measure an oracle also told when to stop its training, as in the paper.
-        accuracy = f", accuracy {queries.accuracy:.3f} (optimistic)"
-        told = accuracy if queries.oracle_sha256 == sha else ""
-        known.append(f"{data} {sha[:12]}{told}")
-    return "; ".join(known) or "unknown"
-
-
-def _code(cells: Sequence[Cell], most: int = 3) -> str:
-    counts = Counter(f"waysout {cell.version} commit {short(cell.commit)}" for cell in cells)
-    told = [f"{code} ({n} searches)" for code, n in counts.most_common(most)]
-    others = len(counts) - len(told)
-    return ", ".join([*told, *([f"{others} more"] if others else [])])
-
-
 def short(commit: str) -> str:
-    """Return a commit short enough to read, with what was said of changes to it."""
+    """Return a commit short enough to read; what follows it about changes is kept."""
     sha, plus, changes = commit.partition("+")
     return f"{sha[:12]}{plus}{changes}" or "unknown"
 
 
-def other_settings(names: Sequence[str], most: int = 3) -> str:
-    """Say that arms are not the paper's, though they are called so."""
-    told = "; ".join(names[:most])
-    more = f"; {len(names) - most} more" if len(names) > most else ""
-    return f"Other settings than in the paper's table, whose figures are left out: {told}{more}."
+def other_settings(names: Sequence[str]) -> str:
+    """Say that arms are not the paper's, in spite of their names."""
+    named, others = "; ".join(names[:MOST_NAMED]), len(names) - MOST_NAMED
+    more = f"; {others} more" if others > 0 else ""
+    return f"Other settings than in the paper's table, whose figures are left out: {named}{more}."
 
 
 def run_command(plan: str, places: Sequence[str] = ()) -> str:
@@ -276,34 +263,40 @@ def run_command(plan: str, places: Sequence[str] = ()) -> str:
 
 
 def shortened(lines: Iterable[TableLine], *, by_metric: bool = False) -> Iterator[TableLine]:
-    """Yield lines with one for all data sets that were not run, at the end.
+    """Yield lines, with a single one at the end for all data sets that were not run.
 
-    Where the last label is a metric, an arm or a pair that was not run has one for all of them.
+    Where the last label is a metric, an arm or a pair that was not run has one line for them all.
     """
-    missing: list[str] = []
-    blank: TableLine | None = None
-    for data, group in groupby(lines, key=lambda line: line.labels[0]):
+    missing: list[TableLine] = []
+    for _, group in groupby(lines, key=lambda line: line.labels[0]):
         of_data = list(group)
-        if all(not line.was_run for line in of_data):
-            missing.append(data)
-            blank = of_data[0]
-        elif by_metric:
-            for _, pair in groupby(of_data, key=lambda line: line.labels[:-1]):
-                yield from _one_if_not_run(list(pair))
-        else:
-            yield from of_data
-    if blank is not None:
-        yield _not_run(blank, (", ".join(missing), *[""] * (len(blank.labels) - 1)))
-
-
-def _one_if_not_run(lines: list[TableLine]) -> list[TableLine]:
-    if any(line.was_run for line in lines):
-        return lines
-    return [_not_run(lines[0], (*lines[0].labels[:-1], ""))]
+        if not any(line.was_run for line in of_data):
+            missing.append(of_data[0])
+            continue
+        for _, pair in groupby(of_data, key=lambda line: line.labels[:-1]):
+            found = list(pair)
+            if by_metric and not any(line.was_run for line in found):
+                found = [_not_run(found[0], (*found[0].labels[:-1], ""))]
+            yield from found
+    if missing:
+        names = ", ".join(line.labels[0] for line in missing)
+        yield _not_run(missing[-1], (names, *[""] * (len(missing[-1].labels) - 1)))
 
 
 def _not_run(line: TableLine, labels: tuple[str, ...]) -> TableLine:
     return TableLine(labels, (Figure(NOT_RUN), *[Figure(None)] * (len(line.figures) - 1)))
+
+
+def mean_line(
+    labels: Sequence[str],
+    sample: ArmSample,
+    measures: Sequence[Metric],
+    row: paper.PaperRow | None = None,
+    mean: Mean = non_empty_mean,
+) -> TableLine:
+    """Return a line of an arm: how many searches, their means, and how many found nothing."""
+    figures = (sample.count(), *mean_figures(sample, measures, row, mean), sample.empty())
+    return TableLine(tuple(labels), figures, sample.arm.id)
 
 
 def mean_figures(
@@ -340,33 +333,19 @@ def paired_line(
     *,
     empties_as_zero: bool = False,
 ) -> TableLine:
-    """Return a comparison of two arms, with the paper's where it has made it."""
+    """Return a comparison of two arms on the queries both have finished, and the paper's."""
     runs = " ".join(side.arm.id for side in (a, b) if side is not None and side.n)
-    if a is None or b is None or not a.n or not b.n:
-        found, count = Paired(0), NOT_RUN
-    else:
-        found, ran = _compared(a, b, measure.name, empties_as_zero)
+    found, count = Paired(0), NOT_RUN
+    if a is not None and b is not None and a.n and b.n:
+        both = [query for query in a.wanted if query in a.cells and query in b.cells]
+        left, right = ([side.cells[query].value(measure.name) for query in both] for side in (a, b))
+        found = paired(zeros(left), zeros(right)) if empties_as_zero else paired(left, right)
         wanted = max(len(a.wanted), len(b.wanted))
-        count = "" if ran == wanted else f"{found.n} ({ran}/{wanted} run)"
-    return TableLine(tuple(labels), _paired_figures(found, count, measure.digits, row or {}), runs)
-
-
-def _compared(a: ArmSample, b: ArmSample, name: str, empties_as_zero: bool) -> tuple[Paired, int]:
-    """Compare two arms on the queries both have finished; also say how many those are."""
-    both = [query for query in a.wanted if query in a.cells and query in b.cells]
-    left, right = ([side.cells[query].value(name) for query in both] for side in (a, b))
-    if empties_as_zero:
-        left, right = [*zeros(left)], [*zeros(right)]
-    return paired(left, right), len(both)
-
-
-def _paired_figures(
-    found: Paired, count: str, digits: int, row: paper.PaperRow
-) -> tuple[Figure, ...]:
-    row = paper.with_ends(row)
+        count = "" if len(both) == wanted else f"{found.n} ({len(both)}/{wanted} run)"
+    row, digits = paper.with_ends(row or {}), measure.digits
     no_test: Number = NOT_DEFINED if found.n else None
     t, p, dz = (no_test if value is None else value for value in (found.t, found.p, found.dz))
-    return (
+    figures = (
         beside(count or float(found.n), row, "n", 0),
         beside(found.mean_a, row, "mean_a", digits),
         beside(found.mean_b, row, "mean_b", digits),
@@ -377,8 +356,9 @@ def _paired_figures(
         beside(p, row, "p", 2, general=True),
         beside(dz, row, "dz", 2, signed=True),
     )
+    return TableLine(tuple(labels), figures, runs)
 
 
 def title_of(data: str) -> str:
-    """Return a data set's name as the paper writes it, where it has it."""
+    """Return the paper's name of a data set, or ours where it has none."""
     return paper.NAMES.get(data, data)

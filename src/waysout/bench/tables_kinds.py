@@ -304,7 +304,7 @@ def _differences(base: Mapping[int, Cell], sample: ArmSample) -> tuple[Figure, .
     for name in ("calls", *(m.name for m in _SHARED)):
         found = paired([a.value(name) for a, _ in both], [b.value(name) for _, b in both])
         text = "" if found.delta is None else f"{found.delta:+.3f}"
-        if found.low is not None and not found.constant:
+        if found.t is not None:
             text += f" [{found.low:+.3f}, {found.high:+.3f}]"
         texts.append(text)
     return (_number(float(len(both)), 0), *map(Figure, texts))

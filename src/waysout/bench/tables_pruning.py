@@ -1,17 +1,22 @@
-"""Pruning: all settings of the sweep, the best ones, and those chosen on one half."""
+"""Pruning: all settings of the sweep, the best, those chosen on one half, and pairs of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, product
 
 from waysout.bench import paper
 from waysout.bench.arms import Arm
 from waysout.bench.stats import Setting, best_setting, deviation, halves
 from waysout.bench.table import NOT_RUN, Figure, ResultTable, TableLine
 from waysout.bench.tables_base import (
+    FINE,
+    METRIC,
     NON_EMPTY,
     NOVELTY,
+    PAIRED,
+    PAIRED_COLUMNS,
     PROXIMITY,
     PRUNED,
     ROWS,
@@ -19,11 +24,11 @@ from waysout.bench.tables_base import (
     UNIQUE,
     VALIDITY,
     ArmSample,
-    Metric,
     View,
     beside,
     mean_figures,
     other_settings,
+    paired_line,
     title_of,
 )
 
@@ -58,34 +63,34 @@ class Sweep:
 
     @classmethod
     def of(cls, view: View, data: str) -> Sweep:
-        """Sort a plan's arms by what they prune with; a second one of the same is another."""
+        """Sort a plan's arms by what they prune with; a second arm of a setting goes to others."""
         sweep = cls(data)
         for sample in view.samples(data):
             settings = sample.arm.spec["settings"]
             pruning = settings.get("pruning")
+            family = sweep.ways.get(_FAMILY.get(pruning, ""), {})
+            setting = (settings.get("scope", ""), float(settings.get("threshold") or 0))
             if pruning == "none" and sweep.none is None:
                 sweep.none = sample
-                continue
-            way = sweep.ways.get(_FAMILY.get(pruning, ""), {})
-            setting = (settings.get("scope", ""), float(settings.get("threshold") or 0))
-            if pruning in _FAMILY and setting not in way:
-                way[setting] = sample
+            elif pruning in _FAMILY and setting not in family:
+                family[setting] = sample
             else:
                 sweep.others.append(f"{title_of(data)}: {sample.arm.name}")
-        own = _by_way(arm for arm in (view.own or view.plan).arms if arm.data == data)
-        sweep.papers = {way for way, arms in own.items() if arms == sweep._ids(way)}
+        own: dict[str, set[str]] = {}
+        for arm in (view.own or view.plan).arms:
+            if arm.data == data:
+                pruning = arm.spec["settings"].get("pruning", "")
+                own.setdefault(_FAMILY.get(pruning, pruning), set()).add(arm.id)
+        ids = {way: {s.arm.id for s in samples.values()} for way, samples in sweep.ways.items()}
+        ids["none"] = {sweep.none.arm.id} if sweep.none else set()
+        sweep.papers = {way for way, arms in own.items() if arms == ids[way]}
         return sweep
-
-    def _ids(self, way: str) -> set[str]:
-        if way == "none":
-            return set() if self.none is None else {self.none.arm.id}
-        return {sample.arm.id for sample in self.ways[way].values()}
 
     def best(self, family: str, positions: Sequence[int] | None = None) -> Setting | None:
         """Return the setting with the most unique valid options on those queries (all if None).
 
-        Only settings with every one of the searches take part: means over other queries compare
-        nothing.
+        Only settings with all of the searches take part: means over different queries are no
+        comparison.
         """
         means: dict[Setting, float] = {}
         for setting, sample in self.ways[family].items():
@@ -96,29 +101,21 @@ class Sweep:
         return best_setting(means) if means else None
 
     def incomplete(self, positions: Sequence[int] | None = None) -> list[str]:
-        """Say which ways to prune were chosen among fewer settings than the plan has."""
-        told = []
+        """Return notes on ways to prune whose setting was chosen among fewer than the plan has."""
+        notes = []
         for family, samples in self.ways.items():
             parts = [s if positions is None else s.at(positions) for s in samples.values()]
             able = sum(part.complete for part in parts)
             if able < len(parts) and any(part.n for part in parts):
-                told.append(
+                notes.append(
                     f"{title_of(self.data)}, {family}: only {able} of {len(parts)} settings have "
                     "all the searches that the choice needs."
                 )
-        return told
-
-
-def _by_way(arms: Iterable[Arm]) -> dict[str, set[str]]:
-    ids: dict[str, set[str]] = {}
-    for arm in arms:
-        pruning = arm.spec["settings"].get("pruning", "")
-        ids.setdefault(_FAMILY.get(pruning, pruning), set()).add(arm.id)
-    return ids
+        return notes
 
 
 def not_papers(sweeps: Iterable[Sweep]) -> list[str]:
-    """Say which ways to prune have other settings than the paper's sweep."""
+    """Return a note on ways to prune that have other settings than the paper's sweep."""
     names = [f"{title_of(sweep.data)}, {way}" for sweep in sweeps
              for way, theirs in _IN_PAPER.items() if way not in sweep.papers
              and paper.best("pruning_best_all30", sweep.data, theirs)]  # fmt: skip
@@ -137,7 +134,14 @@ def setting_words(setting: Setting | None) -> str | None:
 def pruning_sweep(view: View) -> list[ResultTable]:
     """Return every setting of the sweep, with standard deviations."""
     sweeps = [Sweep.of(view, data) for data in view.plan.datasets]
-    lines = [line for sweep in sweeps for line in _sweep_lines(view, sweep)]
+    lines = []
+    for sweep in sweeps:
+        name = title_of(sweep.data)
+        if sweep.none is not None:
+            lines.append(_sweep_line(view, (name, "none", "", ""), sweep.none))
+        for family, samples in sweep.ways.items():
+            for (scope, threshold), sample in samples.items():
+                lines.append(_sweep_line(view, (name, family, scope, f"{threshold:g}"), sample))
     others = "; ".join(name for sweep in sweeps for name in sweep.others)
     notes = [f"Arms of the plan that have no place in this table: {others}"] if others else []
     notes += view.unlike(sweep_row)
@@ -148,18 +152,6 @@ def pruning_sweep(view: View) -> list[ResultTable]:
     labels = ("data set", "pruning", "scope", "threshold")
     title = "Pruning: every setting of the sweep"
     return [view.table("pruning-sweep", title, labels, columns, lines, about, notes)]
-
-
-def _sweep_lines(view: View, sweep: Sweep) -> list[TableLine]:
-    name, lines = title_of(sweep.data), []
-    if sweep.none is not None:
-        row = view.row(sweep.none.arm, sweep_row)
-        lines.append(_sweep_line((name, "none", "", ""), sweep.none, row))
-    for family, samples in sweep.ways.items():
-        for (scope, threshold), sample in samples.items():
-            row = view.row(sample.arm, sweep_row)
-            lines.append(_sweep_line((name, family, scope, f"{threshold:g}"), sample, row))
-    return lines
 
 
 def sweep_row(arm: Arm) -> paper.PaperRow:
@@ -176,8 +168,8 @@ def sweep_row(arm: Arm) -> paper.PaperRow:
     )  # fmt: skip
 
 
-def _sweep_line(labels: tuple[str, ...], sample: ArmSample, row: paper.PaperRow) -> TableLine:
-    figures = [sample.count()]
+def _sweep_line(view: View, labels: tuple[str, ...], sample: ArmSample) -> TableLine:
+    row, figures = view.row(sample.arm, sweep_row), [sample.count()]
     for measure in _MEASURES:
         figures += mean_figures(sample, [measure], row)
         if measure in _WITH_SPREAD:
@@ -188,72 +180,17 @@ def _sweep_line(labels: tuple[str, ...], sample: ArmSample, row: paper.PaperRow)
 
 def pruning_best(view: View) -> list[ResultTable]:
     """Return the best setting of each way to prune, chosen and judged on all queries."""
-    lines, notes = [], []
-    for data in view.plan.datasets:
-        sweep = Sweep.of(view, data)
-        for family in ("none", *FAMILIES):
-            sample, setting = _choice(sweep, family)
-            row = _chosen_row(sweep, family, "pruning_best_all30")
-            lines.append(_chosen_line(data, family, row, sample, setting))
-        notes += [*sweep.incomplete(), *not_papers([sweep])]
+    lines, notes = _chosen(view, "pruning_best_all30")
     about = (NON_EMPTY, f"{_CHOICE} Chosen and judged on the same queries: see pruning-heldout.")
+    columns = ("n", "setting", *(measure.title for measure in _MEASURES))
     title = "Pruning: the best setting of each way on all queries"
-    return [view.table("pruning-best", title, _LABELS, _columns(_MEASURES), lines, about, notes)]
-
-
-def _columns(measures: Sequence[Metric]) -> tuple[str, ...]:
-    return ("n", "setting", *(measure.title for measure in measures))
-
-
-def _choice(
-    sweep: Sweep, family: str, positions: Sequence[int] | None = None
-) -> tuple[ArmSample | None, Setting | None]:
-    """Return the arm of a way to prune with the setting that the queries given choose."""
-    if family == "none":
-        return sweep.none, None
-    setting = sweep.best(family, positions)
-    return (None if setting is None else sweep.ways[family][setting]), setting
-
-
-def _chosen_row(sweep: Sweep, family: str, table: str) -> paper.PaperRow:
-    papers = family in sweep.papers
-    return paper.best(table, sweep.data, _IN_PAPER[family]) if papers else {}
-
-
-def _chosen_line(
-    data: str,
-    family: str,
-    row: paper.PaperRow,
-    sample: ArmSample | None,
-    setting: Setting | None,
-    measures: Sequence[Metric] = _MEASURES,
-    more: Sequence[Figure] = (),
-) -> TableLine:
-    named = Figure(setting_words(setting), setting_words(paper.setting(row)))
-    labels = (title_of(data), family)
-    if sample is None:
-        theirs = [beside(None, row, m.paper, m.digits) for m in measures]
-        blanks = [Figure(None) for _ in more]
-        return TableLine(labels, (Figure(NOT_RUN), named, *theirs, *blanks))
-    figures = (sample.count(), named, *mean_figures(sample, measures, row), *more)
-    return TableLine(labels, figures, sample.arm.id)
+    return [view.table("pruning-best", title, _LABELS, columns, lines, about, notes)]
 
 
 def pruning_heldout(view: View) -> list[ResultTable]:
     """Return each way to prune with the setting one half chose, judged on the other half."""
     validation, test = halves(view.plan.queries)
-    measures = (*_MEASURES, VALIDITY)
-    lines, notes = [], []
-    for data in view.plan.datasets:
-        sweep = Sweep.of(view, data)
-        for family in ("none", *FAMILIES):
-            sample, setting = _choice(sweep, family, validation)
-            before = sample.at(validation).mean("unique_valid") if sample else None
-            judged = sample.at(test) if sample else None
-            more = (Figure(before, None, UNIQUE.digits),)
-            row = _chosen_row(sweep, family, "pruning_heldout")
-            lines.append(_chosen_line(data, family, row, judged, setting, measures, more))
-        notes += [*sweep.incomplete(validation), *not_papers([sweep])]
+    lines, notes = _chosen(view, "pruning_heldout", validation, test)
     places = ", ".join(str(place) for place in validation)
     about = (
         NON_EMPTY,
@@ -263,6 +200,147 @@ def pruning_heldout(view: View) -> list[ResultTable]:
         "are others).",
         "Validity %: approved rows of those the oracle saw, duplicates included.",
     )
-    columns = (*_columns(measures), "unique valid on validation")
+    measures = (measure.title for measure in (*_MEASURES, VALIDITY))
+    columns = ("n", "setting", *measures, "unique valid on validation")
     title = "Pruning, held out: chosen on one half, judged on the other"
     return [view.table("pruning-heldout", title, _LABELS, columns, lines, about, notes)]
+
+
+def _chosen(
+    view: View, table: str, choosing: Sequence[int] | None = None, judging: Sequence[int] = ()
+) -> tuple[list[TableLine], list[str]]:
+    """Return a line for each way to prune, with the setting that some queries choose, and notes.
+
+    Without any named, all queries choose and judge. Else the line also has the validity on those
+    that judge, and the yield on those that choose.
+    """
+    lines, notes, held_out = [], [], choosing is not None
+    measures = (*_MEASURES, VALIDITY) if held_out else _MEASURES
+    for data in view.plan.datasets:
+        sweep = Sweep.of(view, data)
+        for family in ("none", *FAMILIES):
+            setting = None if family == "none" else sweep.best(family, choosing)
+            sample = sweep.ways[family][setting] if setting else None
+            sample = sweep.none if family == "none" else sample
+            papers = family in sweep.papers
+            row = paper.best(table, data, _IN_PAPER[family]) if papers else {}
+            named = Figure(setting_words(setting), setting_words(paper.setting(row)))
+            labels = (title_of(data), family)
+            if sample is None:
+                theirs = [beside(None, row, m.paper, m.digits) for m in measures]
+                figures = [Figure(NOT_RUN), named, *theirs, *[Figure(None)] * held_out]
+                lines.append(TableLine(labels, tuple(figures)))
+                continue
+            judged = sample.at(judging) if held_out else sample
+            figures = [judged.count(), named, *mean_figures(judged, measures, row)]
+            if choosing is not None:
+                before = sample.at(choosing).mean("unique_valid")
+                figures.append(Figure(before, None, UNIQUE.digits))
+            lines.append(TableLine(labels, tuple(figures), sample.arm.id))
+        notes += [*sweep.incomplete(choosing), *not_papers([sweep])]
+    return lines, notes
+
+
+# Query by query ----------------------------------------------------------------------------------
+
+SCOPES = ("global", "path", "window")
+SCOPE_THRESHOLDS = (0.01, 0.02)
+# What hardly prunes is matched by anything that hardly prunes: no comparison of strengths.
+LEAST_PRUNED = 1.0
+_PAIR_LABELS = ("data set", "comparison", METRIC)
+
+
+def pruning_paired(view: View) -> list[ResultTable]:
+    """Return the three comparisons."""
+    sweeps = [Sweep.of(view, data) for data in view.plan.datasets]
+    return [_selected(view, sweeps), _matched(view, sweeps), _scopes(view, sweeps)]
+
+
+def _selected(view: View, sweeps: list[Sweep]) -> ResultTable:
+    """Compare no pruning with the best compression, and that with the best embedding."""
+    published = {(row["dataset"], row["comparison"], paper.METRICS[row["metric"]]): row
+                 for row in paper.read("pruning_paired_selected")}  # fmt: skip
+    lines, notes = [], []
+    for sweep in sweeps:
+        sides: dict[str, tuple[str, ArmSample | None]] = {"none": ("none", sweep.none)}
+        for family, samples in sweep.ways.items():
+            setting = sweep.best(family)
+            name = f"{family} {setting_words(setting) or ''}".strip()
+            sides[family] = (name, samples[setting] if setting else None)
+        for one, other, theirs in (
+            ("none", "compression", "No pruning vs Compression"),
+            ("compression", "embedding", "Compression vs Embedding"),
+        ):
+            (a_name, a), (b_name, b) = sides[one], sides[other]
+            for measure in (UNIQUE, ROWS, *FINE[1:]):
+                key = (title_of(sweep.data), theirs, measure.paper)
+                row = published.get(key, {}) if sweep.papers >= {one, other} else {}
+                labels = (title_of(sweep.data), f"{a_name} → {b_name}", measure.title)
+                lines.append(paired_line(labels, a, b, measure, row))
+        notes += [*sweep.incomplete(), *not_papers([sweep])]
+    title = "Pruning, paired: none, the best compression, the best embedding (A → B)"
+    about = (PAIRED, "The settings are those of pruning-best: chosen on the same queries.")
+    name = "pruning-paired-selected"
+    return view.table(name, title, _PAIR_LABELS, PAIRED_COLUMNS, lines, about, notes)
+
+
+def _matched(view: View, sweeps: list[Sweep]) -> ResultTable:
+    lines = []
+    for sweep in sweeps:
+        theirs = paper.matched(sweep.data)
+        ours = [pair for scope in SCOPES if (pair := _closest(sweep, scope))]
+        for pair in dict.fromkeys((*theirs, *ours)):
+            scope, theta, tau = pair
+            a = sweep.ways["compression"].get((scope, theta))
+            b = sweep.ways["embedding"].get((scope, tau))
+            if a is None or b is None:
+                continue
+            whose = " and ".join([*(["the paper's pair"] if pair in theirs else []),
+                                  *(["our closest"] if pair in ours else [])])  # fmt: skip
+            rows = theirs.get(pair, {}) if _are_papers(view, a, b) else {}
+            words = f"{scope}: compression {theta:g} → embedding {tau:g} ({whose})"
+            for measure in (PRUNED, *FINE):
+                labels = (title_of(sweep.data), words, measure.title)
+                lines.append(paired_line(labels, a, b, measure, rows.get(measure.paper)))
+    title = "Pruning of matched strength, paired: compression (A) → embedding (B)"
+    about = (
+        PAIRED,
+        "Our closest: of each scope, the two settings whose mean prune % differ least in our runs "
+        f"(both at least {LEAST_PRUNED:g} %). The paper's pairs are those it found to match.",
+    )
+    name, notes = "pruning-paired-matched", view.unlike(sweep_row)
+    return view.table(name, title, _PAIR_LABELS, PAIRED_COLUMNS, lines, about, notes)
+
+
+def _closest(sweep: Sweep, scope: str) -> tuple[str, float, float] | None:
+    """Return the settings of a scope that prune most nearly the same share."""
+    shares: dict[str, dict[float, float]] = {family: {} for family in sweep.ways}
+    for family, samples in sweep.ways.items():
+        for (of_scope, threshold), sample in samples.items():
+            share = (sample.mean("prune_pct") or 0.0) if sample.complete else 0.0
+            if of_scope == scope and share >= LEAST_PRUNED:
+                shares[family][threshold] = share
+    pairs = product(shares["compression"].items(), shares["embedding"].items())
+    found = min(((abs(a[1] - b[1]), a[0], b[0]) for a, b in pairs), default=None)
+    return None if found is None else (scope, found[1], found[2])
+
+
+def _are_papers(view: View, *sides: ArmSample) -> bool:
+    return all(view.papers(side.arm) is not None for side in sides)
+
+
+def _scopes(view: View, sweeps: list[Sweep]) -> ResultTable:
+    lines = []
+    for sweep in sweeps:
+        samples = sweep.ways["compression"]
+        for theta, (a, b) in product(SCOPE_THRESHOLDS, combinations(SCOPES, 2)):
+            one, other = samples.get((a, theta)), samples.get((b, theta))
+            if one is None or other is None:
+                continue
+            labels = (title_of(sweep.data), f"compression {theta:g}: {a} → {b}")
+            papers = _are_papers(view, one, other)
+            row = paper.scope_row(sweep.data, theta, a, b) if papers else {}
+            lines.append(paired_line(labels, one, other, UNIQUE, row))
+    title = "Scopes of compression pruning, paired: unique valid (A → B)"
+    name, notes = "pruning-paired-scope", view.unlike(sweep_row)
+    return view.table(name, title, _PAIR_LABELS[:2], PAIRED_COLUMNS, lines, (PAIRED,), notes)

@@ -323,10 +323,14 @@ def test_numbers_weigh_as_in_the_distance() -> None:
     case = make_case(known=PEOPLE)
     numbers = [f"f{i}" for i, feature in enumerate(SCHEMA) if feature.is_numeric]
     weights = module._Rounds(case, genetic)._own_settings()
-    assert weights == {"feature_weights": dict.fromkeys(numbers, 0.1)}
+    assert weights == {
+        "feature_weights": dict.fromkeys(numbers, 0.1), "posthoc_sparsity_param": None
+    }  # fmt: skip
     levels = Schema((Feature("owns", "boolean"),))
     without = module._Rounds(make_case((True,), (), schema=levels), genetic)._own_settings()
-    assert without == {"feature_weights": {}, "proximity_weight": 0.0}
+    assert without == {
+        "feature_weights": {}, "proximity_weight": 0.0, "posthoc_sparsity_param": None
+    }  # fmt: skip
 
 
 def test_options_and_samples_can_be_set() -> None:

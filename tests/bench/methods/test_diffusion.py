@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from strategies import rows, schemas
 from waysout.bench.methods.learned.coding import Coding
 from waysout.bench.methods.learned.diffusion import Diffusion, DiffusionRecipe, Drawing, places
-from waysout.bench.methods.learned.kept import Weights
-from waysout.bench.methods.learned.table import TrainingTable, training_table
+from waysout.bench.methods.learned.training import TrainingTable, Weights, training_table
 from waysout.domain.schema import Feature, Row, Schema
 
 torch = pytest.importorskip("torch", reason="diffusion is learned with PyTorch")

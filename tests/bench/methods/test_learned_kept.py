@@ -17,17 +17,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from waysout.bench.methods.learned import kept
-from waysout.bench.methods.learned.devices import choose_device, import_torch
-from waysout.bench.methods.learned.kept import (
+from waysout.bench.methods.learned import training
+from waysout.bench.methods.learned.training import (
     MANIFEST_FILE,
     WEIGHTS_FILE,
     Recipe,
+    TrainingTable,
     Weights,
+    choose_device,
+    import_torch,
     learned,
     learned_dir,
+    training_table,
 )
-from waysout.bench.methods.learned.table import TrainingTable, training_table
 from waysout.cli.doctor import _learned
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, MissingExtra
@@ -84,7 +86,7 @@ def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Forget:
     pytest.importorskip("torch", reason="what is learned is learned with PyTorch")
 
     def clear() -> None:
-        monkeypatch.setattr(kept, "_in_memory", OrderedDict())
+        monkeypatch.setattr(training, "_in_memory", OrderedDict())
 
     monkeypatch.setenv("WAYSOUT_CACHE", str(tmp_path))
     clear()
@@ -190,10 +192,10 @@ def test_recipes_and_tables_do_not_mix(forget: Forget) -> None:
 
 
 def test_memory_holds_only_the_last_models(forget: Forget, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MOST_IN_MEMORY", 2)
+    monkeypatch.setattr(training, "MOST_IN_MEMORY", 2)
     for times in (1.0, 2.0, 1.0, 3.0):  # 1 is asked for again, so 2 is the one to go
         learned(Mean(times), table(), "cpu", unheard)
-    held = [place for place, _ in kept._in_memory]
+    held = [place for place, _ in training._in_memory]
     assert held == [str(learned_dir(Mean(times), table())) for times in (1.0, 3.0)]
 
 

@@ -10,7 +10,7 @@ import pytest
 from baseline_cases import Table
 
 from waysout.bench.methods.learned.coding import Matrix
-from waysout.bench.methods.learned.table import TrainingTable, training_table
+from waysout.bench.methods.learned.training import TrainingTable, training_table
 from waysout.domain.schema import Feature, Row, Schema
 
 torch = pytest.importorskip("torch", reason="the autoencoder is made with PyTorch")
@@ -84,7 +84,7 @@ def test_a_stretch_is_as_wide_as_the_rows_that_share_a_value() -> None:
     shared = Table(rows, (True,) * 4 + (False,) * 4)
     schema = Schema((Feature("gain", "integer"),))
     layout = VaeLayout.of(training_table(shared, schema), ())
-    low, high = layout.stretches(schema.encode([(0,), (5,), (7,)]))
+    low, high = layout.ranges(schema.encode([(0,), (5,), (7,)]))
     assert low[:, 0] == pytest.approx([-50.0, 0.0, 0.6745], abs=1e-3)
     assert high[:, 0] == pytest.approx([0.0, 0.6745, 50.0], abs=1e-3)
     assert layout.places(schema.encode([(0,)]), (0,))[0] == pytest.approx(-0.6745, abs=1e-3)

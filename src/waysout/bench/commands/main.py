@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
-from dataclasses import asdict
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from waysout.bench.commands import look as bench_look
-from waysout.bench.commands import report as bench_report
-from waysout.bench.commands import table as bench_table
+from waysout.bench.commands import look, pages
 from waysout.bench.commands.look import (
     Folder,
     LlmNames,
     Only,
     Queries,
-    failures_told,
+    failure_lines,
     load_plans,
     results_folder,
 )
-from waysout.bench.commands.watch import PlanSignals, go_on, watched
-from waysout.cli.output import JsonFlag, print_json, print_table, printable, say, tell
+from waysout.cli.output import (
+    JsonFlag,
+    print_json,
+    print_table,
+    printable,
+    progress_bar,
+    say,
+    tell,
+)
+from waysout.cli.signals import Signals
 
 if TYPE_CHECKING:
     from waysout.bench.plan import ExperimentPlan
-    from waysout.bench.progress import PlanSummary
-    from waysout.bench.tasks import Backlog, Queue, Task
+    from waysout.bench.progress import Outcome, PlanProgress, PlanSummary, Watch
+    from waysout.bench.tasks import Queue, Task
 
 app = typer.Typer(
     help="Experiments: many searches in a plan, resumable at any point, and the tables made of "
@@ -38,23 +45,35 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 FAILED = 1
+# Without a terminal to show a bar on, a line is printed this often.
+LINE_SECONDS = 30.0
+
+
+# Plans -----------------------------------------------------------------------------------------
 
 
 @app.command()
 def plans(
     name: Annotated[
-        str | None, typer.Argument(help="Print this plan as it is written, to be copied.")
+        str | None, typer.Argument(help="Print the TOML of this plan, to be copied.")
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """List the plans that come with Waysout: one for each table, to be run by name.
+    """List the plans that come with Waysout: one for each table, run by name.
 
-    One of your own: waysout bench plans llm-budget > mine.toml
+    To write your own: waysout bench plans llm-budget > mine.toml
     """
-    from waysout.bench.plan import load_plan, plan_names
+    from waysout.bench.plan import load_plan, plan_names, plan_text
 
     if name is not None:
-        _show_plan(name, json=json)
+        text, listed = plan_text(name), _listed(load_plan(name))
+        if json:
+            print_json({**listed, "toml": text})
+            return
+        typer.echo(printable(text), nl=False)
+        say(f"{listed['name']}: {len(listed['arms'])} arms on {', '.join(listed['datasets'])}: "
+            f"{listed['searches']:,} searches and at most {listed['llm_calls']:,} LLM calls, with "
+            f"one LLM; arms: {'; '.join(listed['arms'])}")  # fmt: skip
         return
     found = [_listed(load_plan(name)) for name in plan_names()]
     if json:
@@ -67,22 +86,7 @@ def plans(
          "see what is in it: waysout bench plans PLAN")  # fmt: skip
 
 
-def _show_plan(name: str, *, json: bool) -> None:
-    """Print a plan's own text, and what it comes to where that is not in the way."""
-    from waysout.bench.plan import load_plan, plan_text
-
-    text, listed = plan_text(name), _listed(load_plan(name))
-    if json:
-        print_json({**listed, "toml": text})
-        return
-    typer.echo(printable(text), nl=False)
-    say(f"{listed['name']}: {len(listed['arms'])} arms on {', '.join(listed['datasets'])}: "
-        f"{listed['searches']:,} searches and at most {listed['llm_calls']:,} LLM calls, with one "
-        f"LLM; arms: {'; '.join(listed['arms'])}")  # fmt: skip
-
-
 def _listed(plan: ExperimentPlan) -> dict[str, Any]:
-    asking = [arm for arm in plan.arms if arm.asks_llm]
     return {
         "name": plan.name,
         "title": plan.title,
@@ -90,9 +94,12 @@ def _listed(plan: ExperimentPlan) -> dict[str, Any]:
         "arms": list(dict.fromkeys(arm.name for arm in plan.arms)),
         "llms": plan.llms,
         "searches": sum(arm.queries for arm in plan.arms),
-        "llm_calls": sum(arm.queries * arm.calls for arm in asking),
+        "llm_calls": sum(arm.queries * arm.calls for arm in plan.arms if arm.asks_llm),
         "hash": plan.hash,
     }
+
+
+# Running ---------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -105,142 +112,175 @@ def run(
     only: Only = None,
     jobs: Annotated[
         int | None,
-        typer.Option(help="Processes for searches that wait for no LLM; the default: your cores.",
-                     min=1),
+        typer.Option(help="Processes for searches without a real LLM. Default: the number of "
+                     "cores.", min=1),
     ] = None,
     in_flight: Annotated[
         int | None,
-        typer.Option(help="LLM requests under way at once; the default: what the LLM takes.",
-                     min=1),
+        typer.Option(help="LLM requests at once. Default: what the LLM can take.", min=1),
     ] = None,
     results: Folder = None,
     json: JsonFlag = False,
 ) -> None:  # fmt: skip
-    """Run what there is still to do of some plans.
+    """Run what is left to do of some plans.
 
-    Every finished search and every reply of an LLM is kept as it comes. Stop it when you like, and
-    run the same command again: nothing on file is done or asked twice.
+    Every finished search and every reply of an LLM is kept at once. Stop at any time and run the
+    same command again: nothing on file is done or asked twice.
 
     Try: waysout bench run reward-weights --queries 3 --only loan
     """
     from waysout.bench.results import Results
     from waysout.bench.runner import run_plans
     from waysout.bench.tasks import backlog_of
+    from waysout.report.words import counted
 
     wanted = load_plans(plan, queries, only, llm)
     with Results.open(results_folder(results)) as kept:
         backlog = backlog_of(wanted, kept.done(), in_flight=in_flight)
-        _say_work(wanted, backlog)
+        # What there is to do, and what it may cost, is said before anything is paid.
+        names, left = ", ".join(one.name for one in wanted), _searches(backlog.searches)
+        say(f"{names}: {left} to do, {backlog.on_file:,} on file")
+        for queue in backlog.queues:
+            for name in dict.fromkeys(task.llm for task in queue.tasks):
+                count = sum(len(task.queries) for task in queue.tasks if task.llm == name)
+                what = f"with {name}, a simulated LLM" if name else "without an LLM"
+                if name and queue.llm is not None:
+                    what = f"with {name}: at most {counted(queue.most_calls, 'LLM call')}"
+                alone = ", one at a time" if queue.alone else ""
+                say(f"  {_searches(count)} {what}{alone}")
         with watched(json) as (watch, signals), redirect_stdout(sys.stderr):
             ended = run_plans(
                 wanted, backlog, kept, jobs=jobs, progress=watch, stop=signals.stop_all
             )  # fmt: skip
-    look = ["waysout", "bench", "status", *plan, *(["--results", str(results)] if results else [])]
-    _hand_over(wanted, ended, kept.path.parent, signals, shlex.join(look), json=json)
+    where = ["--results", str(results)] if results else []
+    see = shlex.join(["waysout", "bench", "status", *plan, *where])
+    _summarise(wanted, ended, kept.path.parent, signals.caught, see, json=json)
 
 
-def _say_work(wanted: Sequence[ExperimentPlan], backlog: Backlog) -> None:
-    """Say what there is to do, and what it may cost, before anything is paid."""
-    from waysout.report.words import counted
-
-    names = ", ".join(plan.name for plan in wanted)
-    todo = counted(backlog.searches, "search", "searches")
-    say(f"{names}: {todo} to do, {backlog.on_file:,} on file")
-    for queue in backlog.queues:
-        for llm in dict.fromkeys(task.llm for task in queue.tasks):
-            say(f"  {_words([task for task in queue.tasks if task.llm == llm], llm, queue)}")
-
-
-def _words(tasks: Sequence[Task], llm: str, queue: Queue) -> str:
-    from waysout.report.words import counted
-
-    searches = counted(sum(len(task.queries) for task in tasks), "search", "searches")
-    one_by_one = ", one at a time" if queue.alone else ""
-    if not llm:
-        return f"{searches} without an LLM{one_by_one}"
-    if queue.llm is None:
-        return f"{searches} with {llm}, a simulated LLM{one_by_one}"
-    return f"{searches} with {llm}: at most {counted(queue.most_calls, 'LLM call')}{one_by_one}"
-
-
-# The end of a run ------------------------------------------------------------------------------
-
-
-def _hand_over(
+def _summarise(
     wanted: Sequence[ExperimentPlan],
     ended: PlanSummary,
     folder: Path,
-    signals: PlanSignals,
-    look: str,
+    signal: int,
+    see: str,
     *,
     json: bool,
 ) -> None:
-    """Say what came of it, and leave with a code that tells."""
-    code, message = _code(ended, signals)
-    arms = {arm.id: f"{arm.data}/{arm.name}" for plan in wanted for arm in plan.arms}
+    """Print what a run did, and exit with a code for what went wrong."""
+    from waysout.report.words import counted
+
+    code, kind, message = 0, "", ""
+    if signal:
+        code, kind, message = 128 + signal, "Interrupted", ended.stopped
+    elif ended.error is not None:
+        code, kind, message = ended.error.exit_code, type(ended.error).__name__, str(ended.error)
+    elif ended.failures:
+        code, kind = FAILED, "SearchesFailed"
+        message = f"{len(ended.failures):,} of {ended.to_do:,} searches failed"
+    arms = {arm.id: f"{arm.data}/{arm.name}" for one in wanted for arm in one.arms}
     if json:
-        error = {"error": {"type": _kind(ended, signals), "message": message, "code": code}}
-        print_json({**_document(wanted, ended, folder, arms), **(error if code else {})})
+        print_json({
+            "plans": [one.name for one in wanted],
+            "results": folder,
+            "on_file": ended.on_file,
+            "to_do": ended.to_do,
+            "done": ended.done,
+            "left": ended.left,
+            "calls_paid": ended.paid,
+            "calls_from_file": ended.from_file,
+            "seconds": round(ended.seconds, 3),
+            "failures": [{**asdict(f), "name": arms[f.arm]} for f in ended.failures],
+            **({"error": {"type": kind, "message": message, "code": code}} if code else {}),
+        })  # fmt: skip
     else:
-        _tell(ended, folder, look)
+        paid = f", {counted(ended.paid, 'LLM call')} paid" if ended.paid else ""
+        reused = f", {ended.from_file:,} answered from file" if ended.from_file else ""
+        tell(f"{_searches(ended.done)} done in {ended.seconds:.0f} s{paid}{reused}; "
+             f"{ended.on_file:,} were on file")  # fmt: skip
+        # A command is not wrapped: it is there to be copied.
+        typer.echo(printable(f"results: {folder}\nsee: {see}"))
     failures = ((f"{arms[f.arm]}{f' with {f.llm}' if f.llm else ''}", f.reason, 1)
                 for f in ended.failures)  # fmt: skip
-    for line in failures_told(failures):
+    for line in failure_lines(failures):
         say(line)
     if code:
         say(f"error: {message}")
-        say(go_on())
+        say(resume_words())
         raise typer.Exit(code)
 
 
-def _code(ended: PlanSummary, signals: PlanSignals) -> tuple[int, str]:
-    if signals.caught:
-        return 128 + signals.caught, ended.stopped
-    if ended.error is not None:
-        return ended.error.exit_code, str(ended.error)
-    failed = len(ended.failures)
-    return (FAILED, f"{failed:,} of {ended.to_do:,} searches failed") if failed else (0, "")
-
-
-def _kind(ended: PlanSummary, signals: PlanSignals) -> str:
-    if signals.caught:
-        return "Interrupted"
-    return type(ended.error).__name__ if ended.error else "SearchesFailed"
-
-
-def _document(
-    wanted: Sequence[ExperimentPlan], ended: PlanSummary, folder: Path, arms: dict[str, str]
-) -> dict[str, Any]:
-    return {
-        "plans": [plan.name for plan in wanted],
-        "results": folder,
-        "on_file": ended.on_file,
-        "to_do": ended.to_do,
-        "done": ended.done,
-        "left": ended.left,
-        "calls_paid": ended.paid,
-        "calls_from_file": ended.from_file,
-        "seconds": round(ended.seconds, 3),
-        "failures": [{**asdict(f), "name": arms[f.arm]} for f in ended.failures],
-    }
-
-
-def _tell(ended: PlanSummary, folder: Path, look: str) -> None:
+def _searches(count: int) -> str:
     from waysout.report.words import counted
 
-    done = counted(ended.done, "search", "searches")
-    paid = f", {counted(ended.paid, 'LLM call')} paid" if ended.paid else ""
-    reused = f", {ended.from_file:,} answered from file" if ended.from_file else ""
-    tell(f"{done} done in {ended.seconds:.0f} s{paid}{reused}; {ended.on_file:,} were on file")
-    # A command is not wrapped: it is there to be copied.
-    typer.echo(printable(f"results: {folder}\nsee: {look}"))
+    return counted(count, "search", "searches")
+
+
+# Progress and signals --------------------------------------------------------------------------
+
+
+@dataclass
+class PlanSignals(Signals):
+    """Stops all searches at a signal, and says how to resume."""
+
+    def __post_init__(self) -> None:
+        from waysout.bench.progress import StopAll
+
+        self.stop = self.stop_all = StopAll()
+
+    def _where(self) -> list[str]:
+        return [resume_words()]
+
+
+def resume_words() -> str:
+    """Say how to resume what was interrupted."""
+    command = shlex.join(["waysout", *sys.argv[1:]])
+    return f"finished searches are kept; resume with: {command}"
+
+
+@contextmanager
+def watched(json: bool) -> Iterator[tuple[Watch, PlanSignals]]:
+    """Show the progress of searches on stderr, and stop them at a signal."""
+    from waysout.bench.progress import PlanProgress, Watch
+    from waysout.bench.results import Failure
+    from waysout.report.words import duration
+
+    with PlanSignals(json) as signals, progress_bar(json) as bars:
+        bar = bars.add_task("starting", total=None)
+
+        class Shown(Watch):
+            def begins(self, queue: Queue) -> None:
+                self.pace, self.failed, self.printed = PlanProgress(queue), 0, time.monotonic()
+                bars.reset(bar, total=self.pace.total, description=_count(self.pace, 0))
+
+            def searched(self, task: Task, outcome: Outcome) -> None:
+                pace, now = self.pace, time.monotonic()
+                pace.add(task)
+                self.failed += isinstance(outcome, Failure)
+                words = _count(pace, self.failed)
+                bars.update(bar, completed=pace.done, description=words)
+                is_time = now - self.printed >= LINE_SECONDS or pace.searched == pace.searches
+                if bars.disable and is_time:
+                    self.printed, left = now, pace.seconds_left
+                    say(f"{words}{f', {duration(left)} left' if left else ''}")
+
+            def prepares(self, what: str, share: float = 0.0) -> None:
+                bars.update(bar, description=what)
+                if share >= 1.0:
+                    say(what)
+
+        yield Shown(), signals
+
+
+def _count(pace: PlanProgress, failed: int) -> str:
+    bad = f", {failed:,} failed" if failed else ""
+    return f"{pace.searched:,} of {pace.searches:,} searches{bad}"
 
 
 # The other commands ----------------------------------------------------------------------------
 
-app.command(name="status")(bench_look.status)
-app.command(name="show")(bench_look.show)
-app.command(name="export")(bench_look.export)
-app.command(name="table")(bench_table.table)
-app.command(name="plot")(bench_report.plot)
-app.command(name="report")(bench_report.report)
+app.command(name="status")(look.status)
+app.command(name="show")(look.show)
+app.command(name="export")(look.export)
+app.command(name="table")(pages.table)
+app.command(name="plot")(pages.plot)
+app.command(name="report")(pages.report)

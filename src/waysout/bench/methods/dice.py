@@ -1,15 +1,16 @@
 """DiCE itself: the package ``dice-ml`` behind an adapter that counts and caps its rows.
 
 DiCE asks for a number of counterfactuals once, and stops. Here it is asked round after round, until
-the rows are spent or nothing new comes, and every valid row it meets is an option.
+the rows are spent or nothing new comes, and every valid row it meets is an option: the count is the
+same for all methods, and a baseline is as strong as it can be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import cycle, islice, repeat
+from itertools import cycle, repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 
 from waysout.bench.methods.dice_frame import OUTCOME, DiceFrame
 from waysout.bench.methods.foreign import PATIENCE, Evaluator, ForeignSearch, words
-from waysout.domain.key import Key
 from waysout.domain.known import Known, need_known
 from waysout.domain.schema import Row
 from waysout.errors import MissingExtra
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _DRY_ROUNDS = 3
-# So many questions in a row that cost nothing: DiCE looks for what is not there, and sees no end.
+# After this many questions in a row that cost nothing, DiCE looks for what does not exist, and
+# would not end.
 _DRY_QUESTIONS = 100
-# Sizes that leave DiCE rows for several rounds, or generations, at any budget.
+# Sizes come from the row budget, and leave DiCE rows for several rounds, or generations: its own
+# defaults spend 1,000 rows or more before they look at an answer.
 _ROUNDS = 6
 _TABLES = 3
 _MOST_OPTIONS = 10
@@ -63,14 +65,14 @@ class Dice(Method):
     patience: float = least(0.01, PATIENCE)
 
     def prepare(self) -> None:
-        """Load DiCE, or say that it is missing."""
+        """Raise `MissingExtra` where DiCE is not installed."""
         try:
             import dice_ml  # noqa: F401
         except ImportError:
             raise MissingExtra("dice-ml", "dice") from None
 
     def start(self, case: Case) -> Search:
-        """Return a search that has DiCE ask."""
+        """Return a search that asks what DiCE asks."""
         if self.variant != "random":
             need_known(case.known, f"the variant {self.variant!r} of DiCE")
         case = case.with_row_limit()
@@ -79,7 +81,7 @@ class Dice(Method):
 
 
 class _Dry(BaseException):
-    """Ends a round in which nothing new is asked any more."""
+    """Ends a round in which DiCE asks nothing new any more."""
 
 
 class _Model:
@@ -101,7 +103,7 @@ class _Model:
 
 
 class _Rounds:
-    """Has DiCE ask, with other draws or another table each round."""
+    """Runs DiCE round after round, each with other draws or another table."""
 
     def __init__(self, case: Case, method: Dice) -> None:
         self._case = case
@@ -113,10 +115,10 @@ class _Rounds:
         return DiceFrame(self._case)
 
     def run(self, evaluate: Evaluator) -> str:
-        """Ask until nothing new comes, and say so."""
+        """Ask until nothing new comes, and return why."""
         if not self._frame.varied:
             return "no feature may change"
-        dry, last_words, options = 0, "", self._options
+        dry, last_error, options = 0, "", self._options
         for table in self._tables():
             before = evaluate.asked
             try:
@@ -124,14 +126,14 @@ class _Rounds:
             except _Dry:
                 pass
             except Exception as error:  # DiCE breaks off where it finds nothing, and elsewhere
-                last_words = words(error)
+                last_error = words(error)
             new = evaluate.asked - before
             if 2 * new < self._samples and self._method.variant == "random":
-                # Whoever wants few is given simple ones, and those have mostly been asked.
+                # A request for few is answered with simple ones, which have mostly been asked.
                 options *= 2
             dry = 0 if new else dry + 1
             if dry == _DRY_ROUNDS:
-                said = f" (it says: {last_words})" if last_words else ""
+                said = f" (it says: {last_error})" if last_error else ""
                 return f"DiCE asked nothing new in {dry} rounds{said}"
         return "DiCE has been through all of your data"
 
@@ -139,13 +141,19 @@ class _Rounds:
         import dice_ml
 
         frame, method = self._frame, self._method
-        table = frame.table([self._case.query, *rows])
+        table, permitted = frame.table([self._case.query, *rows]), frame.permitted()
+        if method.variant == "genetic":
+            # This variant numbers the levels that its table holds, and breaks off at any other.
+            for column in frame.columns:
+                if not column.feature.is_numeric:
+                    held = set(table[column.name])
+                    permitted[column.name] = [v for v in permitted[column.name] if v in held]
         data = dice_ml.Data(
             dataframe=table.assign(**{OUTCOME: 0}),
             continuous_features=[column.name for column in frame.numbers],
             continuous_features_precision={c.name: c.decimals for c in frame.numbers},
             outcome_name=OUTCOME,
-            permitted_range=self._permitted(table),
+            permitted_range=permitted,
         )
         model = dice_ml.Model(model=_Model(frame, evaluate), backend="sklearn")
         explainer = dice_ml.Dice(data, model, method=method.variant)
@@ -157,26 +165,10 @@ class _Rounds:
             total_CFs=options,
             desired_class=1,
             features_to_vary=[column.name for column in frame.varied],
-            **self._sparsity(),
             **self._own_settings(),
         )
 
-    def _permitted(self, table: pd.DataFrame) -> dict[str, list[Any]]:
-        permitted = self._frame.permitted()
-        if self._method.variant != "genetic":
-            return permitted
-        # This variant numbers the levels that its table holds, and breaks off at any other.
-        for column in self._frame.columns:
-            if not column.feature.is_numeric:
-                held = set(table[column.name])
-                permitted[column.name] = [v for v in permitted[column.name] if v in held]
-        return permitted
-
     # Sizes and settings -------------------------------------------------------------------------
-
-    @property
-    def _table_size(self) -> int:
-        return max(_LEAST_SIZE, self._budget // _TABLES)
 
     @property
     def _options(self) -> int:
@@ -191,20 +183,21 @@ class _Rounds:
         fitting = min(max(_LEAST_SIZE, self._budget // _ROUNDS), _MOST_SAMPLES)
         return min(self._method.sample_size or fitting, max(_LEAST_SIZE, self._budget))
 
-    def _sparsity(self) -> dict[str, Any]:
-        if self._method.sparsity == "none":
-            return {"posthoc_sparsity_param": None}
-        return {"posthoc_sparsity_algorithm": self._method.sparsity}
-
     def _own_settings(self) -> dict[str, Any]:
-        if self._method.variant == "random":
-            return {"sample_size": self._samples}
-        if self._method.variant == "kdtree":
-            return {}
-        numbers, scales = self._frame.numbers, self._case.problem.distance.scales
-        # As DiCE weighs them, but for its rounding: two decimals make nothing of large numbers.
-        weights = {column.name: 1.0 / scales[column.feature.name] for column in numbers}
-        return {"feature_weights": weights, **({} if numbers else {"proximity_weight": 0.0})}
+        """Return the arguments that depend on the variant and on ``sparsity``."""
+        method, found = self._method, dict[str, Any]()
+        if method.sparsity == "none":
+            found["posthoc_sparsity_param"] = None
+        else:
+            found["posthoc_sparsity_algorithm"] = method.sparsity
+        if method.variant == "random":
+            found["sample_size"] = self._samples
+        elif method.variant == "genetic":
+            numbers, scales = self._frame.numbers, self._case.problem.distance.scales
+            # As DiCE weighs them, but for its rounding: two decimals make nothing of large numbers.
+            found["feature_weights"] = {c.name: 1.0 / scales[c.feature.name] for c in numbers}
+            found |= {} if numbers else {"proximity_weight": 0.0}
+        return found
 
     # Tables -------------------------------------------------------------------------------------
 
@@ -217,7 +210,7 @@ class _Rounds:
         return tables if method.variant == "kdtree" else cycle(tables)
 
     def _measured(self) -> Sequence[Row]:
-        """Return rows from which DiCE may measure what is a small change."""
+        """Return rows from which DiCE measures what a small change is."""
         known = self._case.known
         if known is None or self._method.sparsity == "none":
             return ()
@@ -226,18 +219,16 @@ class _Rounds:
     def _near(self, known: Known) -> Iterator[Sequence[Row]]:
         """Yield approved rows, nearest first, a table at a time; an empty one if there are none."""
         problem, query = self._case.problem, self._case.query
-        project = Projection(problem, query)
-        numbers = nearest(problem, query, known, max(1, len(known.rows)))
-        rows = _distinct((project(known.rows[number]) for number in numbers), problem.key)
-        table = list(islice(rows, self._table_size))
-        yield table
-        while table := list(islice(rows, self._table_size)):
+        project, size = Projection(problem, query), max(_LEAST_SIZE, self._budget // _TABLES)
+        table, seen = list[Row](), set[str]()
+        for number in nearest(problem, query, known, max(1, len(known.rows))):
+            row = project(known.rows[number])
+            key = problem.key(row)
+            if key not in seen:
+                seen.add(key)
+                table.append(row)
+            if len(table) == size:
+                yield table
+                table = []
+        if table or not seen:
             yield table
-
-
-def _distinct(rows: Iterable[Row], key: Key) -> Iterator[Row]:
-    seen = set[str]()
-    for row in rows:
-        if (told := key(row)) not in seen:
-            seen.add(told)
-            yield row

@@ -1,9 +1,9 @@
-"""One query's table as DiCE is shown it, and typed rows out of the tables it asks of.
+"""One query's table as DiCE sees it, and typed rows out of the tables it asks about.
 
-DiCE casts numbers to 32 bits and all else to text, guesses decimals from how numbers print, puts
-the names of columns and levels together, and cannot do with missing values. So columns get plain
-names, numbers come first (DiCE mixes up the decimals of others), a level is the text of its place,
-and where the query has no number, one stands for it that nobody else has.
+DiCE casts numbers to 32 bits and all else to text, guesses decimals from how numbers print, joins
+the names of columns and levels, and cannot handle missing values. So columns get plain names,
+numbers come first (DiCE mixes up the decimals of others), a level is the text of its index, and a
+number missing in the query is replaced by one that occurs nowhere else.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Matrix = NDArray[np.float64]
 OUTCOME = "outcome"
 _MISSING = -1.0
 _LARGEST_WHOLE = 2**31 - 1
-# A number of which nobody says how fine it is is drawn from about as many places.
+# A number whose decimals are unknown is drawn from about this many values.
 _PLACES = 1000
 _MOST_DECIMALS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class DiceColumn:
-    """A feature as DiCE knows it. ``own`` stands for the query's value, whatever that is."""
+    """A feature as DiCE knows it. ``own`` stands for the query's value, missing or not."""
 
     name: str
     place: int
@@ -91,9 +91,17 @@ class DiceFrame:
         if lever is None:
             own = 0.0 if math.isnan(now) else float(np.float32(now))
             return DiceColumn(name, place, feature, own, own, own)
-        low, high = _reach(lever, None if seen is None else seen[:, place])
-        decimals = _decimals(feature, high - low)
-        low, high = _inside(low, high, decimals)
+        low, high = _range(lever, None if seen is None else seen[:, place])
+        decimals = 0
+        if feature.kind != "integer":
+            decimals = feature.decimals if feature.decimals is not None else 0
+            if feature.decimals is None and high > low:
+                decimals = max(0, math.ceil(math.log10(_PLACES / (high - low))))
+            decimals = min(decimals, _MOST_DECIMALS)
+        # The ends are rounded to what DiCE can draw; the rules put back a value beyond them.
+        size = 10.0**decimals
+        ends = math.ceil(low * size) / size, math.floor(high * size) / size
+        low, high = (float(np.float32(end)) for end in (min(ends), max(ends)))
         own = float(np.float32(low - 1.0 if math.isnan(now) else now))
         return DiceColumn(name, place, feature, own, min(low, own), max(high, own), decimals)
 
@@ -103,24 +111,25 @@ class DiceFrame:
         return [column for column in self.columns if column.feature.is_numeric]
 
     def table(self, rows: Sequence[Row]) -> pd.DataFrame:
-        """Return rows as a table of DiCE's, without an outcome."""
+        """Return rows as a table for DiCE, without an outcome."""
         import pandas as pd
 
         matrix = self._schema.encode(rows)
         return pd.DataFrame({c.name: c.shown(matrix[:, c.place]) for c in self.columns})
 
     def permitted(self) -> dict[str, list[Any]]:
-        """Return what each column may hold: from where to where, or the levels."""
-        return {column.name: self._permitted(column) for column in self.columns}
-
-    def _permitted(self, column: DiceColumn) -> list[Any]:
-        if column.feature.is_numeric:
-            whole = column.decimals == 0
-            return [int(end) if whole else end for end in (column.low, column.high)]
-        lever, encode = self._space.levers.get(column.place), column.feature.encode
-        choices = (lever.choices() or ()) if lever else ()
-        codes = [column.own, *(encode(choice) for choice in choices)]
-        return [str(int(code)) for code in codes]
+        """Return what each column may hold: the ends of its range, or its levels."""
+        found: dict[str, list[Any]] = {}
+        for column in self.columns:
+            if column.feature.is_numeric:
+                ends = (column.low, column.high)
+                found[column.name] = [int(end) if column.decimals == 0 else end for end in ends]
+            else:
+                lever, encode = self._space.levers.get(column.place), column.feature.encode
+                choices = (lever.choices() or ()) if lever else ()
+                codes = [column.own, *(encode(choice) for choice in choices)]
+                found[column.name] = [str(int(code)) for code in codes]
+        return found
 
     def rows(self, table: pd.DataFrame) -> list[Row]:
         """Return the typed rows nearest to those of a table that keep the rules, where any do."""
@@ -132,8 +141,8 @@ class DiceFrame:
         return self._space.rows(matrix)
 
 
-def _reach(lever: Lever, seen: Matrix | None) -> tuple[float, float]:
-    """Return from where to where a number is drawn: what is known of, as far as it is allowed."""
+def _range(lever: Lever, seen: Matrix | None) -> tuple[float, float]:
+    """Return the range that a number is drawn from: that of the known values, where allowed."""
     choices = lever.choices()
     if choices is not None:
         numbers = [float(choice) for choice in choices if choice is not None]
@@ -144,20 +153,3 @@ def _reach(lever: Lever, seen: Matrix | None) -> tuple[float, float]:
         if low < high:
             return low, high
     return lever.bounds()
-
-
-def _decimals(feature: Feature, span: float) -> int:
-    if feature.kind == "integer":
-        return 0
-    if feature.decimals is not None:
-        return min(feature.decimals, _MOST_DECIMALS)
-    fine = math.ceil(math.log10(_PLACES / span)) if span > 0 else 0
-    return min(max(fine, 0), _MOST_DECIMALS)
-
-
-def _inside(low: float, high: float, decimals: int) -> tuple[float, float]:
-    """Return the ends rounded to what DiCE can draw; a value beyond is put back by the rules."""
-    size = 10.0**decimals
-    ends = math.ceil(low * size) / size, math.floor(high * size) / size
-    low, high = ends if ends[0] <= ends[1] else (ends[1], ends[0])
-    return float(np.float32(low)), float(np.float32(high))

@@ -1,23 +1,29 @@
 """A search by code that insists on calling the model itself.
 
 The foreign code runs in a thread of its own, but only while `ForeignSearch.ask` waits for it: it
-stands still from the moment it asks of rows until the search was told the answers and is asked
-again. So it runs like a coroutine, and the same seed gives the same works.
+blocks from the moment it asks about rows until the search was told the answers and is asked again.
+So it runs like a coroutine, and the same seed gives the same works. (A process of its own would
+also survive its crashes, but every table and answer would have to be sent across.)
+
+Such code draws from the global generators of numpy and Python and prints as it likes. Both belong
+to the user: the generators are swapped at each hand-over, under one lock, and output is dropped.
 """
 
 from __future__ import annotations
 
 import ctypes
+import random
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.bench.methods.borrowed import GlobalDraws, unheard
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
 from waysout.search.base import Case
@@ -26,10 +32,70 @@ from waysout.search.batches import BatchSearch, Candidate
 Scores = NDArray[np.float64]
 
 PATIENCE = 60.0
-# What a thread may take to unwind. Code that does not come back from C in that time is left alone:
-# it is told to end as soon as it does.
+# How long a thread may take to unwind. Code that does not return from C in that time is left alone:
+# it will end as soon as it does.
 _GRACE = 0.5
-_LONGEST_WORDS = 200
+_LONGEST_ERROR = 200
+
+
+# The global state of the process ----------------------------------------------------------------
+
+# The generators exist once in a process, so one foreign code runs at a time.
+_one_at_a_time = threading.Lock()
+_silenced: set[int] = set()
+
+
+class GlobalDraws:
+    """The states of the global generators as one foreign code left them."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        seed = int(rng.integers(2**32))
+        self._states: tuple[Any, Any] = (
+            np.random.RandomState(seed).get_state(),
+            random.Random(seed).getstate(),
+        )
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Let foreign code run inside, alone, with its own states and with its output dropped."""
+        with _one_at_a_time:
+            users = np.random.get_state(), random.getstate()
+            # Not contextlib.redirect_stdout: the user's other threads may print meanwhile.
+            streams = sys.stdout, sys.stderr
+            ours = [stream and cast(TextIO, _Filtered(stream)) for stream in streams]
+            sys.stdout, sys.stderr = ours
+            _set_states(self._states)
+            try:
+                yield
+            finally:
+                self._states = np.random.get_state(), random.getstate()
+                _set_states(users)
+                # A stream that was put there meanwhile will be taken away by its owner.
+                if sys.stdout is ours[0]:
+                    sys.stdout = streams[0]
+                if sys.stderr is ours[1]:
+                    sys.stderr = streams[1]
+
+
+def _set_states(states: tuple[Any, Any]) -> None:
+    np.random.set_state(states[0])
+    random.setstate(states[1])
+
+
+class _Filtered:
+    """A stream that drops what silenced threads write."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.get_ident() in _silenced else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+# The thread -------------------------------------------------------------------------------------
 
 
 class Unwound(SystemExit):
@@ -37,31 +103,16 @@ class Unwound(SystemExit):
 
 
 class Evaluator:
-    """What foreign code is given to ask: typed rows in, a score for each out.
+    """Foreign code in a thread that runs only while another thread waits in `resume`.
 
-    A score is 0 to 1, above 0.5 for a row that would be an option and below for any other, and
-    the higher the nearer to one. It ends the foreign code (by `Unwound`) once the search is over.
+    The foreign code calls it: typed rows in, a score for each out. A score is 0 to 1, above 0.5 for
+    a row that would be an option and below for any other, and the higher the nearer to one. A call
+    ends the foreign code (by `Unwound`) once the search is over.
     """
 
-    def __init__(self, thread: ForeignThread) -> None:
-        self._thread = thread
-        self.asked = 0
-        """How many rows the oracle was asked so far; what was known or is forbidden costs none."""
-
-    def __call__(self, rows: Sequence[Row]) -> Scores:
-        """Return a score for each row; waits until the oracle has answered."""
-        return self._thread.hand_over(rows)
-
-
-Run = Callable[[Evaluator], str]
-"""Foreign code: it asks as it likes and returns why it has nothing more to ask."""
-
-
-class ForeignThread:
-    """Foreign code that runs only while somebody waits in `resume`."""
-
     def __init__(self, run: Run) -> None:
-        self.evaluate = Evaluator(self)
+        self.asked = 0
+        """Number of rows the oracle was asked so far; known or forbidden rows cost none."""
         self.reason = ""
         self.error = ""
         self._run = run
@@ -73,10 +124,8 @@ class ForeignThread:
         self._scores: Scores = np.empty(0)
         self._thread = threading.Thread(target=self._main, name="waysout-foreign", daemon=True)
 
-    # On the side of the search ------------------------------------------------------------------
-
     def resume(self, scores: Scores, seconds: float) -> Sequence[Row] | None:
-        """Let it run until it asks of rows, for so long at most; ``None`` where it asks none."""
+        """Run until it asks about rows, at most ``seconds``; ``None`` if it asks about none."""
         with self._turn:
             if self._over or self._closed:
                 return None
@@ -100,16 +149,14 @@ class ForeignThread:
         thread = self._thread
         if thread.ident is None or thread is threading.current_thread():
             return
-        if self._running and thread.is_alive():
+        if self.running:
             # It asks nothing, so this is the only way to reach it.
-            strike = ctypes.pythonapi.PyThreadState_SetAsyncExc
-            strike(ctypes.c_ulong(thread.ident), ctypes.py_object(Unwound))
+            raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+            raise_in(ctypes.c_ulong(thread.ident), ctypes.py_object(Unwound))
         thread.join(_GRACE)
 
-    # On the side of the foreign code ------------------------------------------------------------
-
-    def hand_over(self, rows: Sequence[Row]) -> Scores:
-        """Stand still until there are scores for rows."""
+    def __call__(self, rows: Sequence[Row]) -> Scores:
+        """Return a score for each row; blocks until the oracle has answered."""
         with self._turn:
             self._rows, self._running = rows, False
             self._turn.notify_all()
@@ -119,22 +166,31 @@ class ForeignThread:
             return self._scores
 
     def _main(self) -> None:
-        with unheard():
-            try:
-                self.reason = self._run(self.evaluate)
-            except Unwound:
-                pass
-            except BaseException as error:  # whatever it is, it ends this search and no other
-                self.error = words(error)
-            with self._turn:
-                self._over, self._running = True, False
-                self._turn.notify_all()
+        _silenced.add(threading.get_ident())
+        try:
+            self.reason = self._run(self)
+        except Unwound:
+            pass
+        except BaseException as error:  # whatever it is, it ends this search and no other
+            self.error = words(error)
+        finally:
+            _silenced.discard(threading.get_ident())
+        with self._turn:
+            self._over, self._running = True, False
+            self._turn.notify_all()
+
+
+Run = Callable[[Evaluator], str]
+"""Foreign code: it asks as it likes and returns why it has nothing more to ask."""
 
 
 def words(error: BaseException) -> str:
-    """Return an error as it stands in a reason."""
-    text = " ".join(str(error).split())[:_LONGEST_WORDS]
+    """Return an error on one line, for a reason."""
+    text = " ".join(str(error).split())[:_LONGEST_ERROR]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+# The search -------------------------------------------------------------------------------------
 
 
 class ForeignSearch(BatchSearch):
@@ -152,7 +208,7 @@ class ForeignSearch(BatchSearch):
         self._patience = patience
         self._reason = ""
         self._draws = GlobalDraws(case.generator())
-        self._foreign = ForeignThread(run)
+        self._foreign = Evaluator(run)
         self._of_query = self._score(case.probability, False)
         self._known: dict[str, float] = {}
         self._awaited: list[tuple[Row, str]] = []
@@ -161,7 +217,7 @@ class ForeignSearch(BatchSearch):
 
     @property
     def thinks(self) -> bool:
-        """The foreign code takes as long as it takes."""
+        """Whether `ask` may take long: foreign code takes as long as it takes."""
         return True
 
     def close(self) -> None:
@@ -173,7 +229,7 @@ class ForeignSearch(BatchSearch):
         self.close()
 
     def _batch(self, most: int) -> list[Candidate]:
-        with self._draws.lent():
+        with self._draws.active():
             try:
                 return self._questions(most)
             finally:
@@ -182,27 +238,28 @@ class ForeignSearch(BatchSearch):
                     self._foreign.close()
 
     def _questions(self, most: int) -> list[Candidate]:
+        """Return what must be asked before the foreign code goes on, as far as the budget goes."""
+        foreign, query = self._foreign, self.case.query
         until = time.monotonic() + self._patience
         while True:
-            rows = self._foreign.resume(self._scores(), until - time.monotonic())
+            scores = [self._of_query if row == query else self._known.get(key, 0.0)
+                      for row, key in self._awaited]  # fmt: skip
+            rows = foreign.resume(np.array(scores, dtype=np.float64), until - time.monotonic())
             if rows is None:
-                self._reason = self._why()
+                self._reason = foreign.reason or f"{self._who} was stopped"
+                if foreign.running:
+                    waited = f"{self._patience:g} s"
+                    self._reason = (
+                        f"{self._who} asked the oracle nothing for {waited} and was given up"
+                    )
+                elif foreign.error:
+                    self._reason = f"{self._who} broke off: {foreign.error}"
                 return []
-            batch = self._new(rows, most)
+            self._awaited = [(row, self.case.problem.key(row)) for row in rows]
+            batch = self._candidates(rows, most)
             if batch:
-                self._foreign.evaluate.asked += len(batch)
+                foreign.asked += len(batch)
                 return batch
-
-    def _new(self, rows: Sequence[Row], most: int) -> list[Candidate]:
-        """Return what must be asked before the foreign code goes on, as far as the budget goes."""
-        self._awaited = [(row, self.case.problem.key(row)) for row in rows]
-        return self._candidates(rows, most)
-
-    def _scores(self) -> Scores:
-        """Return what the foreign code waits for."""
-        query, known = self.case.query, self._known
-        found = [self._of_query if r == query else known.get(k, 0.0) for r, k in self._awaited]
-        return np.array(found, dtype=np.float64)
 
     def _learn(
         self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
@@ -214,14 +271,6 @@ class ForeignSearch(BatchSearch):
         # Nowhere near 0.5, where one tool says yes and another no.
         worth = min(1.0, max(0.0, self.case.problem.goal.worth(chance)))
         return 0.51 * valid + 0.49 * worth
-
-    def _why(self) -> str:
-        if self._foreign.running:
-            waited = f"{self._patience:g} s"
-            return f"{self._who} asked the oracle nothing for {waited} and was given up"
-        if self._foreign.error:
-            return f"{self._who} broke off: {self._foreign.error}"
-        return self._foreign.reason or f"{self._who} was stopped"
 
     def _nothing_left(self) -> str:
         return self._reason

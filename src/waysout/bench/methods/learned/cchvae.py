@@ -1,8 +1,9 @@
-"""C-CHVAE: rings around a person's place in the latent space of an autoencoder.
+"""C-CHVAE: rings around a person's point in the latent space of an autoencoder.
 
-Places near the query's decode to rows such as people have. What the rules hold fixed is not decoded
-but given to the model, and everything else is drawn from its likelihood. Rings grow from the query
-outwards; the rows they decode to are made to keep the rules and put to the oracle.
+Points near the query's decode to realistic rows. What the rules hold fixed is not decoded but given
+to the model, and everything else is drawn from its likelihood. Rings grow from the query outwards.
+The rows they decode to are projected onto the rules, not refused (a refused row teaches nothing,
+and a method that knows no rules would look weaker than it is), and put to the oracle.
 """
 
 from __future__ import annotations
@@ -15,35 +16,32 @@ from typing import ClassVar
 import numpy as np
 
 from waysout.bench.methods.learned.coding import Matrix
-from waysout.bench.methods.learned.devices import import_torch
-from waysout.bench.methods.learned.kept import learned
-from waysout.bench.methods.learned.table import training_table
+from waysout.bench.methods.learned.training import import_torch, learned, training_table
 from waysout.bench.methods.learned.vae import Draw, Vae, VaeRecipe
 from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Immutable
-from waysout.domain.schema import Row
 from waysout.search.base import Case, Method, Search, Tell, least, unheard, within
 from waysout.search.batches import BATCH, BatchSearch, Candidate
 from waysout.search.space import Space
 
-_SURVEY = 4  # a quarter of the rows goes to rings that nothing is known of
+_SURVEY = 4  # a quarter of the rows goes to rings not looked at yet
 _FEWEST = 10  # rows of a ring that a search comes back to
-_SHARPEST = 0.1  # the least blur that is not none
-_TRIES = 4  # draws for each row that is wanted; a ring that gives nothing new in them is left
+_SHARPEST = 0.1  # a smaller blur counts as none
+_TRIES = 4  # draws for each row wanted; a ring that gives nothing new in them is left
 
 
 @dataclass(frozen=True)
 class Cchvae(Method):
     """Learns an autoencoder of the known rows, then searches rings around the query in it.
 
-    The autoencoder has ``latent`` dimensions and a ``mixture`` of so many parts, learns for
-    ``steps`` and weighs the divergence from its prior by ``kl_weight``. There are ``rings`` of one
-    width, the last of which ends at ``reach`` times the distance known rows have from the query.
-    Each is looked at once; then the nearest of those that find at least ``share`` of what the best
-    one finds. A value drawn that differs from the query's own by less than ``keep`` (deviates of
-    its rank; log odds of a level) is blur, and stays the query's; where the rings hold nothing else
-    any more, half of that is blur, and so on.
+    The autoencoder has ``latent`` dimensions and ``mixture`` components, trains for ``steps`` and
+    weighs the divergence from its prior by ``kl_weight``. There are ``rings`` of equal width, the
+    last of which ends at ``reach`` times the distance of known rows from the query. Each is looked
+    at once; then the nearest of those that find at least ``share`` of what the best one finds. A
+    value drawn that differs from the query's own by less than ``keep`` (deviates of its rank; log
+    odds of a level) is blur, and stays the query's; once the rings hold nothing else, ``keep`` is
+    halved, and so on.
     """
 
     name: ClassVar[str] = "cchvae"
@@ -62,11 +60,11 @@ class Cchvae(Method):
     device: str = "auto"
 
     def prepare(self) -> None:
-        """Say what is missing where PyTorch is not installed."""
+        """Raise `MissingExtra` where PyTorch is not installed."""
         import_torch()
 
     def learn(self, problem: Problem, known: Known | None, tell: Tell) -> None:
-        """Learn the autoencoder, or find it in the cache."""
+        """Train the autoencoder, or load it from the cache."""
         self.model(problem, known, tell)
 
     def start(self, case: Case) -> Search:
@@ -75,7 +73,7 @@ class Cchvae(Method):
         return _RingSearch(case.with_row_limit(), self, model)
 
     def model(self, problem: Problem, known: Known | None, tell: Tell) -> Vae | None:
-        """Return the autoencoder; none where no feature is left to be decoded."""
+        """Return the autoencoder; None where every feature is fixed."""
         known = need_known(known, "the method 'cchvae'")
         fixed = fixed_features(problem)
         if len(fixed) == len(problem.schema):
@@ -87,7 +85,7 @@ class Cchvae(Method):
 
 
 def fixed_features(problem: Problem) -> tuple[str, ...]:
-    """Return the features that the rules let nobody change, in the schema's order."""
+    """Return the features that may never change, in the schema's order."""
     rules = [rule for rule in problem.rules.rules if isinstance(rule, Immutable)]
     found = {problem.schema[name].name for rule in rules for name in rule.features}
     return tuple(name for name in problem.schema.names if name in found)
@@ -110,7 +108,7 @@ class _RingSearch(BatchSearch):
 
     @property
     def thinks(self) -> bool:
-        """Decoding takes time."""
+        """Whether `ask` may take long: decoding does."""
         return True
 
     def _batch(self, most: int) -> list[Candidate]:
@@ -133,31 +131,29 @@ class _RingSearch(BatchSearch):
         return []
 
     def _make_candidates(self, ring: int, wanted: int) -> Iterator[Candidate]:
+        """Decode points of a ring; what was drawn before is not tried again."""
+        model, person, start = self._model, self._person, self._space.start
         for _ in range(_TRIES):
-            for drawn, row in self._decoded(self._places(ring, max(wanted, _FEWEST))):
-                self._drawn.add(drawn)
+            heads = model.decode(self._places(ring, max(wanted, _FEWEST)), person.given)
+            draw = Draw.of(heads, self._rng)
+            found = model.values(draw)
+            own = model.blurred(person, heads, draw, self._keep) | np.isnan(found)
+            drawn = {row.tobytes(): row for row in np.where(own, start, found)}
+            fresh = [key for key in drawn if key not in self._drawn]
+            matrix = np.array([drawn[key] for key in fresh]).reshape(-1, found.shape[1])
+            for key, row in zip(fresh, self._space.rows(matrix), strict=True):
+                self._drawn.add(key)
                 candidate = self._candidate(row)
                 if candidate is not None:
                     yield candidate
 
     def _places(self, ring: int, count: int) -> Matrix:
-        """Draw latent places in a ring, in all directions."""
+        """Draw latent points in a ring, in all directions."""
         here = self._person.latent
         ways = self._rng.standard_normal((count, here.shape[1]))
         lengths = self._width * (ring + self._rng.random(count))
         places: Matrix = here + ways * (lengths / np.linalg.norm(ways, axis=1))[:, None]
         return places
-
-    def _decoded(self, places: Matrix) -> Iterator[tuple[bytes, Row]]:
-        """Return a row for each place, and what was drawn there unless it was drawn before."""
-        heads = self._model.decode(places, self._person.given)
-        draw = Draw.of(heads, self._rng)
-        found = self._model.values(draw)
-        own = self._model.blurred(self._person, heads, draw, self._keep) | np.isnan(found)
-        drawn = {row.tobytes(): row for row in np.where(own, self._space.start, found)}
-        fresh = [written for written in drawn if written not in self._drawn]
-        matrix = np.array([drawn[written] for written in fresh]).reshape(-1, found.shape[1])
-        return zip(fresh, self._space.rows(matrix), strict=True)
 
     def _learn(
         self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
@@ -181,7 +177,7 @@ class LatentRings:
         self._last = 0
 
     def next(self) -> int | None:
-        """Return the ring to look into now; ``None`` where all were left."""
+        """Return the ring to look into now; ``None`` if all were left."""
         open_ = np.flatnonzero(self._left)
         if not len(open_):
             return None
@@ -195,7 +191,7 @@ class LatentRings:
         return self._last
 
     def leave(self, ring: int) -> None:
-        """Look into a ring no more."""
+        """Stop looking into a ring."""
         self._left[ring] = False
 
     def reopen(self) -> None:
@@ -203,6 +199,6 @@ class LatentRings:
         self._left[:] = True
 
     def note(self, asked: int, found: int) -> None:
-        """Hear what became of the rows of the last ring."""
+        """Count the rows asked and the options found in the last ring."""
         self.asked[self._last] += asked
         self.found[self._last] += found

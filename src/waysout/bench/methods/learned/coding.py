@@ -1,8 +1,9 @@
 """Rows as vectors of numbers a network can learn, and back: ranks for numbers, one-hot levels.
 
 A number becomes its rank among the known rows, as a normal deviate. Where many rows share a value
-(half of all people have no capital gain) the value owns a stretch of ranks, and each row gets a
-place in it at random: a smooth curve is learned, and the way back hits the value exactly.
+(half of all people have no capital gain) the value owns a range of ranks, and each row gets a
+random one of them: a smooth curve is learned, and decoding gives the value back exactly, also a
+code such as -9. Generated numbers are therefore always numbers of the table.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class NumberCode:
         return cls(values, np.cumsum(counts) / len(column))
 
     def encode(self, column: Matrix, rng: np.random.Generator) -> Matrix:
-        """Return a deviate for each number; one that was not seen counts as the next below it."""
+        """Return a deviate for each number; an unseen number counts as the next one below."""
         at = np.clip(np.searchsorted(self.values, column, side="right") - 1, 0, None)
         starts = np.concatenate([[0.0], self.ends[:-1]])[at]
         shares = starts + (self.ends[at] - starts) * rng.random(len(column))
@@ -47,7 +48,7 @@ class NumberCode:
         return deviates[:, None]
 
     def decode(self, block: Matrix) -> Matrix:
-        """Return the number whose stretch of ranks a deviate falls into."""
+        """Return the number whose range of ranks a deviate falls into."""
         shares = np.interp(block[:, 0], _DEVIATES, _GRID)
         at = np.searchsorted(self.ends, shares, side="left")
         return self.values[np.clip(at, 0, len(self.values) - 1)]
@@ -71,14 +72,14 @@ class LevelCode:
 
 @dataclass(frozen=True)
 class FeatureCode:
-    """One feature: its values, and a place that says whether it is missing, where it may be."""
+    """One feature: its values, and a flag for missing ones where there are any."""
 
     code: NumberCode | LevelCode
     may_be_missing: bool
 
     @classmethod
     def fit(cls, feature: Feature, column: Matrix) -> FeatureCode:
-        """Return how a feature is written, given the known values."""
+        """Return how a feature is encoded, given the known values."""
         missing = np.isnan(column)
         known = column[~missing]
         if not feature.is_numeric:
@@ -87,11 +88,11 @@ class FeatureCode:
 
     @property
     def width(self) -> int:
-        """How many places the feature takes."""
+        """How many numbers the feature takes."""
         return self.code.width + self.may_be_missing
 
     def encode(self, column: Matrix, rng: np.random.Generator) -> Matrix:
-        """Return the places of a column; a missing value is written as the first there is."""
+        """Return a column as numbers; a missing value is encoded as the first known one."""
         missing = np.isnan(column)
         first = self.code.values[0] if isinstance(self.code, NumberCode) else 0.0
         block = self.code.encode(np.where(missing, first, column), rng)
@@ -100,7 +101,7 @@ class FeatureCode:
         return np.hstack([block, np.where(missing, 1.0, -1.0)[:, None]])
 
     def decode(self, block: Matrix) -> Matrix:
-        """Return the column of some places."""
+        """Return numbers as a column."""
         column = self.code.decode(block[:, : self.code.width])
         if not self.may_be_missing:
             return column
@@ -121,12 +122,12 @@ class Coding:
 
     @property
     def width(self) -> int:
-        """How many numbers a row becomes."""
+        """How many numbers encode a row."""
         return sum(code.width for code in self.codes)
 
     @property
     def blocks(self) -> list[slice]:
-        """Where each feature stands in a row's numbers."""
+        """The slice of each feature in a row's numbers."""
         ends = np.cumsum([code.width for code in self.codes]).tolist()
         return [slice(end - code.width, end) for end, code in zip(ends, self.codes, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Diffusion over rows, as vectors of a `Coding`: how it is learned, and how rows are drawn."""
+"""Diffusion over rows, as vectors of a `Coding`: training, and drawing rows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waysout.bench.methods.learned.coding import Coding, LevelCode, Matrix
-from waysout.bench.methods.learned.devices import import_torch
-from waysout.bench.methods.learned.kept import Recipe, Weights
-from waysout.bench.methods.learned.table import TrainingTable
+from waysout.bench.methods.learned.training import Recipe, TrainingTable, Weights, import_torch
 from waysout.search.base import Tell
 
 if TYPE_CHECKING:
@@ -21,18 +19,18 @@ if TYPE_CHECKING:
 
     from waysout.bench.methods.learned.diffusion_net import Denoiser, Places
 
-# Times at which there is nothing but the row, or nothing but noise, teach nothing.
+# Times at which there is only the row, or only noise, teach nothing.
 FIRST_TIME, LAST_TIME = 0.001, 0.999
-_STEPS_A_ROW = 5  # a table of a few rows is learned in a moment
+_STEPS_A_ROW = 5  # a small table takes few steps
 _STEPS_BETWEEN_NEWS = 25
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """How rows are drawn: how much noise they start from, and the way back.
+    """How rows are drawn.
 
-    ``strength`` is the time they are noised to, ``steps`` how many it takes to come back, and
-    ``guidance`` how much more than in the data the outcome is to show.
+    ``strength`` is the time they are noised to, ``steps`` the number of steps back, and
+    ``guidance`` how much more than in the data the outcome should show.
     """
 
     strength: float = 1.0
@@ -61,11 +59,11 @@ class Diffusion:
         rng: np.random.Generator,
         held: NDArray[np.bool_] | None = None,
     ) -> Matrix:
-        """Return vectors noised to a strength, and drawn back as rows of an outcome.
+        """Return vectors noised to a strength, and denoised as rows of an outcome.
 
-        At the places that are ``held`` the vectors stay as they are, and every guess of the row has
-        them. The rest leans towards them, less than it does in the data: the network was not taught
-        to fill in.
+        At the places that are ``held`` the vectors stay unchanged, and every guess of the row has
+        them. The rest adapts to them less than it does in the data: the network was not trained to
+        fill in.
         """
         torch = import_torch()
         from waysout.bench.methods.learned.diffusion_net import mixture, step_back
@@ -97,11 +95,11 @@ class Diffusion:
 
 @dataclass(frozen=True)
 class DiffusionRecipe(Recipe[Diffusion]):
-    """A network of ``blocks`` residual blocks that learns from ``steps`` batches.
+    """A network of ``blocks`` residual blocks, trained on ``steps`` batches.
 
-    Of the rows, a share has its outcome ``untold``, so that the network also learns what holds for
-    both. The learning ``rate`` rises quickly and falls slowly; the weights kept are an ``average``
-    of the last ones.
+    The share ``untold`` of the rows has its outcome hidden, so that the network also learns what
+    holds for both. The learning ``rate`` rises quickly and falls slowly; the weights kept are a
+    moving ``average``.
     """
 
     name = "tabular-diffusion"
@@ -117,13 +115,13 @@ class DiffusionRecipe(Recipe[Diffusion]):
     seed: int = 0
 
     def settings(self) -> Mapping[str, Any]:
-        """Return all of them."""
+        """Return all settings."""
         return asdict(self)
 
     def train(
         self, table: TrainingTable, device: Any, tell: Tell
     ) -> tuple[Weights, dict[str, Any]]:
-        """Return the averaged weights, and how many steps it took to what loss."""
+        """Return the averaged weights, the number of steps and the final loss."""
         training = _Training(self, table, device)
         steps = min(self.steps, _STEPS_A_ROW * len(table))
         losses = list[float]()
@@ -132,11 +130,11 @@ class DiffusionRecipe(Recipe[Diffusion]):
             if step % _STEPS_BETWEEN_NEWS == 0:
                 losses.append(float(loss))
                 tell(f"loss {losses[-1]:.3f}", step / steps)
-        told = {"steps": steps, "loss": round(float(np.mean(losses[-10:])), 4)}
-        return training.weights(), told
+        weights = {name: weight.cpu().numpy() for name, weight in training.average.items()}
+        return weights, {"steps": steps, "loss": round(float(np.mean(losses[-10:])), 4)}
 
     def load(self, table: TrainingTable, weights: Weights, device: Any) -> Diffusion:
-        """Return the model of some weights."""
+        """Return the model with these weights."""
         torch = import_torch()
         coding = Coding.fit(table.schema, table.matrix)
         net = self.network(coding)
@@ -144,7 +142,7 @@ class DiffusionRecipe(Recipe[Diffusion]):
         return Diffusion(coding, net.to(device).eval(), device)
 
     def network(self, coding: Coding) -> Denoiser:
-        """Return a network that has learned nothing yet, the same each time."""
+        """Return an untrained network, the same each time."""
         torch = import_torch()
         from waysout.bench.methods.learned.diffusion_net import Denoiser
 
@@ -154,7 +152,7 @@ class DiffusionRecipe(Recipe[Diffusion]):
 
 
 def places(coding: Coding) -> Places:
-    """Return what each of a vector's numbers stands for."""
+    """Return what the numbers of a vector stand for."""
     from waysout.bench.methods.learned.diffusion_net import Places
 
     numbers, categories, flags = list[int](), list[tuple[int, ...]](), list[int]()
@@ -178,39 +176,34 @@ class _Training:
         self._batch = min(recipe.batch, len(table))
         self._batches = self._endless()
         self._net = recipe.network(self._coding).to(device).train()
-        self._average = {name: w.detach().clone() for name, w in self._net.state_dict().items()}
+        self.average = {name: w.detach().clone() for name, w in self._net.state_dict().items()}
         self._optimiser = self._torch.optim.AdamW(
             self._net.parameters(), lr=recipe.rate, weight_decay=recipe.decay
         )
 
-    def weights(self) -> Weights:
-        return {name: weight.cpu().numpy() for name, weight in self._average.items()}
-
     def step(self, number: int, steps: int) -> Tensor:
         """Learn from one batch; returns its loss."""
+        warm = min(1.0, (number + 1) / (0.05 * steps + 1))
+        pace = warm * 0.5 * (1 + math.cos(math.pi * number / steps))  # quickly up, slowly down
         for group in self._optimiser.param_groups:
-            group["lr"] = self._recipe.rate * _pace(number, steps)
+            group["lr"] = self._recipe.rate * pace
         vectors, outcomes = next(self._batches)
         noise = self._rng.standard_normal(vectors.shape, dtype=np.float32)
-        given = (vectors, noise, self._times(), outcomes)
+        # Times spread evenly leave less to chance than each drawn alone.
+        times = (np.arange(self._batch) + self._rng.random(self._batch)) / self._batch
+        times = np.clip(times, FIRST_TIME, LAST_TIME).astype(np.float32)
+        given = (vectors, noise, times, outcomes)
         loss = self._net.loss(*(self._torch.from_numpy(a).to(self._device) for a in given))
         self._optimiser.zero_grad()
         loss.backward()
         self._torch.nn.utils.clip_grad_norm_(self._net.parameters(), 1.0)
         self._optimiser.step()
         # At first the average follows closely: nothing of the beginning is worth keeping.
-        self._take_in(1 - min(self._recipe.average, (1 + number) / (10 + number)))
-        return loss.detach()
-
-    def _take_in(self, share: float) -> None:
+        share = 1 - min(self._recipe.average, (1 + number) / (10 + number))
         with self._torch.no_grad():
             for name, weight in self._net.state_dict().items():
-                self._average[name].lerp_(weight, share)
-
-    def _times(self) -> NDArray[np.float32]:
-        """Return times spread evenly, which leaves less to chance than drawing each alone."""
-        times = (np.arange(self._batch) + self._rng.random(self._batch)) / self._batch
-        return np.clip(times, FIRST_TIME, LAST_TIME).astype(np.float32)
+                self.average[name].lerp_(weight, share)
+        return loss.detach()
 
     def _endless(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
         """Yield batches of vectors and outcomes, in a new order and at new places each time."""
@@ -224,9 +217,3 @@ class _Training:
                 chosen = order[start : start + self._batch]
                 told = self._rng.random(self._batch) >= self._recipe.untold
                 yield vectors[chosen], np.where(told, labels[chosen], UNTOLD)
-
-
-def _pace(number: int, steps: int) -> float:
-    """Return the share of the learning rate at a step: quickly up, slowly down."""
-    warm = min(1.0, (number + 1) / (0.05 * steps + 1))
-    return warm * 0.5 * (1 + math.cos(math.pi * number / steps))

@@ -1,7 +1,7 @@
-"""The network that takes the noise from a row: a residual MLP that knows the time and the outcome.
+"""The network that removes the noise from a row: a residual MLP, given the time and the outcome.
 
-At the time t from 0 to 1, a row is mixed with noise: ``cos(πt/2) · row + sin(πt/2) · noise``. Of a
-number the network tells the velocity of that mixture, which is well scaled at every time; of a
+At the time t from 0 to 1, a row is mixed with noise: ``cos(πt/2) · row + sin(πt/2) · noise``. For a
+number the network predicts the velocity of that mixture, which is well scaled at every time; for a
 category the chance of each level, so that what it expects always lies between the levels.
 """
 
@@ -18,14 +18,14 @@ from torch.nn import functional
 UNTOLD = 2  # beside the outcomes 0 and 1
 
 _FREQUENCIES = 16
-_ABOUT = 64  # how many numbers tell the time and the outcome
+_ABOUT = 64  # the width of the embedding of time and outcome
 _FARTHEST = 3.75  # the deviates of a `Coding` end just below
 _NEVER = -1e9
 
 
 @dataclass(frozen=True)
 class Places:
-    """Which of a row's numbers are a number, which the levels of a category, which a yes or no."""
+    """Which numbers of a vector are a number, which the levels of a category, which a flag."""
 
     width: int
     numbers: tuple[int, ...]
@@ -34,7 +34,7 @@ class Places:
 
 
 def mixture(time: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how much there is of the row and of the noise at each time, as columns."""
+    """Return the weights of the row and of the noise at each time, as columns."""
     angle = (math.pi / 2) * time[:, None]
     return torch.cos(angle), torch.sin(angle)
 
@@ -42,7 +42,7 @@ def mixture(time: Tensor) -> tuple[Tensor, Tensor]:
 def step_back(noisy: Tensor, clean: Tensor, now: Tensor, later: Tensor, noise: Tensor) -> Tensor:
     """Return noisy rows at an earlier time, given what they are expected to be without noise.
 
-    Part of their noise is replaced by new: the errors of a step are forgotten in later ones.
+    Part of their noise is replaced by new noise, so that later steps forget the errors of a step.
     """
     (row, rest), (row_later, rest_later) = mixture(now), mixture(later)
     fresh = rest_later / rest * (1 - (row / row_later).square()).clamp(min=0).sqrt()
@@ -51,14 +51,22 @@ def step_back(noisy: Tensor, clean: Tensor, now: Tensor, later: Tensor, noise: T
 
 
 class Denoiser(nn.Module):
-    """Tells what noisy rows were without the noise."""
+    """Predicts noisy rows without the noise."""
 
     def __init__(self, places: Places, width: int, blocks: int) -> None:
         super().__init__()
         self.numbers: Tensor
         self.choices: Tensor
         self.register_buffer("numbers", torch.tensor(places.numbers, dtype=torch.long), False)
-        self.register_buffer("choices", _choices(places), False)
+        # The places among which one is chosen, a line for each choice. A flag is chosen against 0,
+        # which stands just behind the last place. Behind that stands what is never chosen, and
+        # fills the lines up to one length.
+        zero, never = places.width, places.width + 1
+        among: list[Sequence[int]] = [*places.categories, *((flag, zero) for flag in places.flags)]
+        longest = max(map(len, among), default=1)
+        filled = [[*one, *[never] * (longest - len(one))] for one in among]
+        choices = torch.tensor(filled, dtype=torch.long).reshape(len(among), longest)
+        self.register_buffer("choices", choices, False)
         self.outcome = nn.Embedding(3, _ABOUT)
         self.time = nn.Sequential(
             nn.Linear(2 * _FREQUENCIES, _ABOUT), nn.SiLU(), nn.Linear(_ABOUT, _ABOUT)
@@ -69,22 +77,24 @@ class Denoiser(nn.Module):
 
     def forward(self, noisy: Tensor, time: Tensor, outcome: Tensor) -> Tensor:
         """Return velocities of the numbers, and logits for the rest."""
-        about = functional.silu(self.time(_waves(time)) + self.outcome(outcome))
+        angles = time[:, None] * torch.logspace(0, 2, _FREQUENCIES, device=time.device)
+        waves = torch.cat([angles.sin(), angles.cos()], dim=1)  # from slow to quick
+        about = functional.silu(self.time(waves) + self.outcome(outcome))
         hidden = self.enter(noisy)
         for block in self.blocks:
             hidden = block(hidden, about)
-        told: Tensor = self.leave(hidden)
-        return told
+        output: Tensor = self.leave(hidden)
+        return output
 
     def loss(self, clean: Tensor, noise: Tensor, time: Tensor, outcome: Tensor) -> Tensor:
-        """Return how far off the network is, each feature counting as much as any other."""
+        """Return the mean loss; each feature counts as much as any other."""
         row, rest = mixture(time)
-        told = self(row * clean + rest * noise, time, outcome)
+        output = self(row * clean + rest * noise, time, outcome)
         velocity = row * noise - rest * clean
-        miss = (told - velocity)[:, self.numbers].square().sum()
+        miss = (output - velocity)[:, self.numbers].square().sum()
         if len(self.choices):
             wanted = self._chosen(clean).argmax(dim=2)
-            logits = self._chosen(told).flatten(0, 1)
+            logits = self._chosen(output).flatten(0, 1)
             miss = miss + functional.cross_entropy(logits, wanted.flatten(), reduction="sum")
         return miss / (len(clean) * (len(self.numbers) + len(self.choices)))
 
@@ -93,14 +103,14 @@ class Denoiser(nn.Module):
 
         That is classifier-free guidance: 0 forgets the outcome, 1 is what was learned.
         """
-        told = self(noisy, time, outcome)
+        output = self(noisy, time, outcome)
         if guidance != 1.0:
             plain = self(noisy, time, torch.full_like(outcome, UNTOLD))
-            told = plain + guidance * (told - plain)
+            output = plain + guidance * (output - plain)
         row, rest = mixture(time)
-        clean = (row * noisy - rest * told).clamp(-_FARTHEST, _FARTHEST)
+        clean = (row * noisy - rest * output).clamp(-_FARTHEST, _FARTHEST)
         if len(self.choices):
-            chances = functional.softmax(self._chosen(told), dim=2)
+            chances = functional.softmax(self._chosen(output), dim=2)
             real = self.choices < noisy.shape[1]
             clean[:, self.choices[real]] = 2 * chances[:, real] - 1
         return clean
@@ -111,27 +121,8 @@ class Denoiser(nn.Module):
         return torch.cat([places, ends], dim=1)[:, self.choices]
 
 
-def _choices(places: Places) -> Tensor:
-    """Return the places among which one is chosen, a line for each choice.
-
-    A yes or no is chosen against 0, which stands just behind the last place. Behind that stands
-    what is never chosen, and fills the lines up to one length.
-    """
-    zero, never = places.width, places.width + 1
-    among: list[Sequence[int]] = [*places.categories, *((flag, zero) for flag in places.flags)]
-    longest = max(map(len, among), default=1)
-    filled = [[*one, *[never] * (longest - len(one))] for one in among]
-    return torch.tensor(filled, dtype=torch.long).reshape(len(among), longest)
-
-
-def _waves(time: Tensor) -> Tensor:
-    """Return times as sines and cosines, from slow to quick."""
-    angles = time[:, None] * torch.logspace(0, 2, _FREQUENCIES, device=time.device)
-    return torch.cat([angles.sin(), angles.cos()], dim=1)
-
-
 class _Block(nn.Module):
-    """Adds what two layers make of the hidden numbers, scaled and shifted by time and outcome."""
+    """A residual block of two layers, scaled and shifted by time and outcome."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

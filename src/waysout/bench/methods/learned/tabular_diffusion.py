@@ -1,7 +1,8 @@
-"""Tabular diffusion: a rejected row is drowned in noise, and drawn out of it as an approved one.
+"""Tabular diffusion: noise is added to a rejected row, which is then denoised as an approved one.
 
-A strength says how deep. The deeper, the more often what comes out is approved, and the less it has
-in common with the row that went in; so the search goes deeper only where it has to.
+The more noise (its strength), the more often the outcome is approved, and the less it has in common
+with the row it started from. So the strength rises only where too little is approved: small ones
+stay near the person, and no one is left without an option.
 """
 
 from __future__ import annotations
@@ -11,12 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from waysout.bench.methods.learned.devices import import_torch
 from waysout.bench.methods.learned.diffusion import Diffusion, DiffusionRecipe, Drawing
-from waysout.bench.methods.learned.kept import learned
-from waysout.bench.methods.learned.table import training_table
+from waysout.bench.methods.learned.training import import_torch, learned, training_table
 from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
@@ -32,13 +30,13 @@ class TabularDiffusion(Method):
     """Draws rows from a diffusion model of the known rows, guided to approved ones.
 
     Each starts from the query, noised to ``strength`` (1: nothing is left of it). After a batch of
-    which less than ``enough`` was approved, the strength rises by ``rise``; 0 keeps it as it is.
-    ``guidance`` is how much more than in the data an approved row is to look like one, ``steps``
-    how many it takes to draw a row. ``width``, ``blocks`` and ``training_steps`` are the network's.
+    which less than ``enough`` was approved, the strength rises by ``rise``; 0 keeps it constant.
+    ``guidance`` is how much more than in the data an approved row should look like one, ``steps``
+    the number of denoising steps. ``width``, ``blocks`` and ``training_steps`` are the network's.
 
-    What the rules hold fast is put into every guess of the row on the way, so that the rest leans
-    towards it; a model that had learned to fill in the rest would lean farther. Where ``tries``
-    drawings in a row give nothing new that the rules allow, the search ends.
+    What the rules hold fixed is put into every guess of the row on the way, so that the rest adapts
+    to it; a model that had learned to fill in the rest would adapt more. After ``tries`` drawings
+    in a row that give nothing new that the rules allow, the search ends.
     """
 
     name: ClassVar[str] = "tabular-diffusion"
@@ -58,11 +56,11 @@ class TabularDiffusion(Method):
     device: str = "auto"
 
     def prepare(self) -> None:
-        """Load torch."""
+        """Raise `MissingExtra` where PyTorch is not installed."""
         import_torch()
 
     def learn(self, problem: Problem, known: Known | None, tell: Tell) -> None:
-        """Train the model, unless there is one of these rows."""
+        """Train the model, or load it from the cache."""
         self._model(problem, known, tell)
 
     def start(self, case: Case) -> Search:
@@ -87,34 +85,37 @@ class _DiffusionSearch(BatchSearch):
         self._drawn: list[Row] = []
         self._closed = False
         self._movable = case.problem.rules.movable(case.query)
-        self._held = self._places_held()
-
-    def _places_held(self) -> NDArray[np.bool_]:
-        """Return which numbers of a vector stand for what no edit moves."""
-        coding, names = self._model.coding, self.case.problem.schema.names
-        held = np.zeros(coding.width, dtype=np.bool_)
-        parts = zip(names, self.case.query, coding.codes, coding.blocks, strict=True)
-        for name, value, code, block in parts:
-            # Where no row lacks a value, the model has no word for that it is missing.
-            held[block] = name not in self._movable and (value is not None or code.may_be_missing)
-        return held
+        # Which numbers of a vector stand for what no edit moves.
+        self._held = np.zeros(model.coding.width, dtype=np.bool_)
+        names, coding = case.problem.schema.names, model.coding
+        for name, value, code, block in zip(
+            names, case.query, coding.codes, coding.blocks, strict=True
+        ):
+            # Where no row lacks a value, the model cannot express that it is missing.
+            is_known = value is not None or code.may_be_missing
+            self._held[block] = name not in self._movable and is_known
 
     @property
     def thinks(self) -> bool:
-        """Whether `ask` takes its time; a batch is drawn in about a tenth of a second."""
+        """Whether `ask` may take long: a batch is drawn in about a tenth of a second."""
         return True
 
     def close(self) -> None:
-        """Draw no more; whoever waited has left."""
+        """Draw no more."""
         self._closed = True
 
     def _batch(self, most: int) -> list[Candidate]:
         batch: list[Candidate] = []
-        for _ in range(self._method.tries if self._movable else 0):
+        method, coding = self._method, self._model.coding
+        for _ in range(method.tries if self._movable else 0):
             if self._closed:
                 break
             before = len(batch)
-            self._drawn = self._drawn or self._draw()
+            if not self._drawn:  # the last comes first
+                vectors = coding.encode(np.repeat(self._query, method.batch, axis=0), self._rng)
+                how = Drawing(self._strength, method.guidance, method.steps)
+                drawn = self._model.vary(vectors, True, how, self._rng, self._held)
+                self._drawn = list(coding.rows(drawn))
             while self._drawn and len(batch) < most:
                 candidate = self._candidate(self._projection(self._drawn.pop()))
                 if candidate is not None:
@@ -124,13 +125,6 @@ class _DiffusionSearch(BatchSearch):
             if len(batch) == before:
                 self._go_deeper()
         return batch
-
-    def _draw(self) -> list[Row]:
-        """Return new rows, as the model has them; last comes first."""
-        method, coding = self._method, self._model.coding
-        vectors = coding.encode(np.repeat(self._query, method.batch, axis=0), self._rng)
-        how = Drawing(self._strength, method.guidance, method.steps)
-        return list(coding.rows(self._model.vary(vectors, True, how, self._rng, self._held)))
 
     def _go_deeper(self) -> None:
         self._strength = min(1.0, self._strength + self._method.rise)

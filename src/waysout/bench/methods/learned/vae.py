@@ -1,6 +1,6 @@
-"""A conditional autoencoder of a table: how it is learned, and rows to latent places and back.
+"""A conditional autoencoder of a table: its training, and rows to latent points and back.
 
-Every feature has a likelihood of its kind. A number is held to the stretch of ranks its value owns
+Every feature has a likelihood of its kind. A number is held to the range of ranks its value owns
 (see `coding`), under a logistic curve: what is skewed, counted or ordered, and a value that half of
 all rows share, needs no likelihood of its own then. Categories have a softmax. A missing value is
 masked, and has a flag of its own where there are any.
@@ -17,26 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waysout.bench.methods.learned.coding import Coding, FeatureCode, LevelCode, Matrix, NumberCode
-from waysout.bench.methods.learned.devices import import_torch
-from waysout.bench.methods.learned.kept import Recipe, Weights
-from waysout.bench.methods.learned.table import TrainingTable
-from waysout.domain.schema import Feature, Row, Schema
+from waysout.bench.methods.learned.training import Recipe, TrainingTable, Weights, import_torch
+from waysout.domain.schema import Row, Schema
 from waysout.search.base import Tell
 
 if TYPE_CHECKING:
     from waysout.bench.methods.learned.vae_net import Heads, Latent, Network, Sizes
 
 _BATCH = 256
-_STEPS_PER_ROW = 10  # a table of few rows is learned in few steps
-_TOLD = 50  # how often is told how far it is
+_STEPS_PER_ROW = 10  # a small table takes few steps
+_REPORTS = 50  # number of progress reports
 _COOLEST = 0.3
-_FARTHEST = 50.0  # stands for no end of a stretch; an infinite one has no gradient
+_FARTHEST = 50.0  # stands for an open end of a range; an infinite one has no gradient
 _CROWD = 1000
 
 
 @dataclass(frozen=True)
 class VaeRecipe(Recipe["Vae"]):
-    """How wide the network is and how it learns; ``fixed`` features are given, not explained."""
+    """The network's sizes and its training; ``fixed`` features are given, not explained."""
 
     fixed: tuple[str, ...] = ()
     latent: int = 4
@@ -56,16 +54,16 @@ class VaeRecipe(Recipe["Vae"]):
     def train(
         self, table: TrainingTable, device: Any, tell: Tell
     ) -> tuple[Weights, dict[str, Any]]:
-        """Learn the network; what it costs at the end stands in the manifest."""
+        """Train the network; its final losses go into the manifest."""
         layout = VaeLayout.of(table, self.fixed)
         net = self._network(layout).to(device)
         steps = min(self.steps, _STEPS_PER_ROW * len(table))
-        costs = _Training(self, layout, table.matrix, device).run(net, steps, tell)
+        losses = _train(self, net, layout, table.matrix, device, steps, tell)
         weights = {name: value.cpu().numpy() for name, value in net.state_dict().items()}
-        return weights, {"steps": steps, **costs}
+        return weights, {"steps": steps, **losses}
 
     def load(self, table: TrainingTable, weights: Weights, device: Any) -> Vae:
-        """Return the model of some weights."""
+        """Return the model with these weights."""
         torch = import_torch()
         layout = VaeLayout.of(table, self.fixed)
         net = self._network(layout)
@@ -73,7 +71,7 @@ class VaeRecipe(Recipe["Vae"]):
         return Vae(layout, net.to(device).eval(), device, table.matrix)
 
     def _network(self, layout: VaeLayout) -> Network:
-        """Return a network that knows nothing, the same each time."""
+        """Return an untrained network, the same each time."""
         torch = import_torch()
         from waysout.bench.methods.learned.vae_net import Network
 
@@ -87,7 +85,7 @@ class VaeRecipe(Recipe["Vae"]):
 
 @dataclass(frozen=True)
 class VaeLayout:
-    """Which features are given and which explained, and how each is written."""
+    """Which features are given and which explained, and how each is encoded."""
 
     coding: Coding
     given: tuple[int, ...]
@@ -98,7 +96,13 @@ class VaeLayout:
     @classmethod
     def of(cls, table: TrainingTable, fixed: Collection[str]) -> VaeLayout:
         """Return the layout of a table some of whose features are held fixed."""
-        codes = tuple(_code(f, table.matrix[:, j]) for j, f in enumerate(table.schema))
+        found = []
+        for feature, column in zip(table.schema, table.matrix.T, strict=True):
+            code, known = FeatureCode.fit(feature, column), column[~np.isnan(column)]
+            if feature.ordered and len(known):  # an ordered category is encoded as a number
+                code = FeatureCode(NumberCode.fit(known), code.may_be_missing)
+            found.append(code)
+        codes = tuple(found)
         free = [j for j, feature in enumerate(table.schema) if feature.name not in fixed]
         return cls(
             coding=Coding(table.schema, codes),
@@ -114,7 +118,7 @@ class VaeLayout:
         return tuple(sorted((*self.numbers, *self.levels)))
 
     def sizes(self, recipe: VaeRecipe) -> Sizes:
-        """Return how wide the network is."""
+        """Return the sizes of the network."""
         from waysout.bench.methods.learned.vae_net import Sizes
 
         codes = self.coding.codes
@@ -131,45 +135,35 @@ class VaeLayout:
 
     def places(self, matrix: Matrix, features: Sequence[int]) -> Matrix:
         """Return encoded rows as the network reads some features of them."""
-        blocks = [self._block(j, matrix[:, j]) for j in features]
-        return np.hstack(blocks) if blocks else np.zeros((len(matrix), 0))
+        blocks = [np.zeros((len(matrix), 0))]
+        for j in features:
+            feature, column = self.coding.codes[j], matrix[:, j]
+            missing = np.isnan(column)
+            if isinstance(feature.code, LevelCode):
+                blocks.append(feature.encode(column, np.random.default_rng(0)))  # it draws nothing
+                continue
+            middle = _deviates(_ranks(feature.code, column).mean(1))
+            blocks.append(np.where(missing, 0.0, middle)[:, None])
+            if feature.may_be_missing:
+                blocks.append(np.where(missing, 1.0, -1.0)[:, None])
+        return np.hstack(blocks)
 
-    def _block(self, feature: int, column: Matrix) -> Matrix:
-        found = self.coding.codes[feature]
-        if isinstance(found.code, LevelCode):
-            return found.encode(column, np.random.default_rng(0))  # it draws nothing
-        middle = _deviates(_stretch(found.code, column).mean(1))
-        missing = np.isnan(column)
-        parts = [np.where(missing, 0.0, middle)]
-        if found.may_be_missing:
-            parts.append(np.where(missing, 1.0, -1.0))
-        return np.column_stack(parts)
-
-    def stretches(self, matrix: Matrix) -> tuple[Matrix, Matrix]:
-        """Return from which deviate to which each number's value reaches."""
-        ends = [self._ends(j, matrix[:, j]) for j in self.numbers]
-        both = np.stack(ends, 1) if ends else np.zeros((len(matrix), 0, 2))
+    def ranges(self, matrix: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the range of deviates, from and to, that each number's value owns."""
+        ends = [np.zeros((len(matrix), 0, 2))]
+        for j in self.numbers:
+            code = self.coding.codes[j].code
+            assert isinstance(code, NumberCode)
+            ends.append(_deviates(_ranks(code, matrix[:, j]))[:, None])
+        both = np.concatenate(ends, axis=1)
         return both[:, :, 0], both[:, :, 1]
-
-    def _ends(self, feature: int, column: Matrix) -> Matrix:
-        code = self.coding.codes[feature].code
-        assert isinstance(code, NumberCode)
-        return _deviates(_stretch(code, column))
 
     def level_numbers(self, matrix: Matrix) -> NDArray[np.int64]:
         """Return each category's level; the first where it is missing."""
         return np.nan_to_num(matrix[:, list(self.levels)]).astype(np.int64)
 
 
-def _code(feature: Feature, column: Matrix) -> FeatureCode:
-    """Return how a feature is written; an ordered category as a number is."""
-    found, known = FeatureCode.fit(feature, column), column[~np.isnan(column)]
-    if feature.ordered and len(known):
-        return FeatureCode(NumberCode.fit(known), found.may_be_missing)
-    return found
-
-
-def _stretch(code: NumberCode, column: Matrix) -> Matrix:
+def _ranks(code: NumberCode, column: Matrix) -> Matrix:
     """Return the shares of rows below and up to each number."""
     known = np.where(np.isnan(column), code.values[0], column)
     at = np.clip(np.searchsorted(code.values, known, side="right") - 1, 0, None)
@@ -186,71 +180,63 @@ def _deviates(shares: Matrix) -> Matrix:
 # Learning ---------------------------------------------------------------------------------------
 
 
-class _Training:
-    """A table on the device, and draws that follow from the seed."""
+def _train(
+    recipe: VaeRecipe,
+    net: Network,
+    layout: VaeLayout,
+    matrix: Matrix,
+    device: Any,
+    steps: int,
+    tell: Tell,
+) -> dict[str, float]:
+    """Train a network; return its mean losses over the last tenth of the steps."""
+    torch = import_torch()
+    from waysout.bench.methods.learned.vae_net import Targets
 
-    def __init__(self, recipe: VaeRecipe, layout: VaeLayout, matrix: Matrix, device: Any) -> None:
-        from waysout.bench.methods.learned.vae_net import Targets
+    def put(values: NDArray[Any], kind: Any = torch.float32) -> Any:
+        return torch.tensor(values, dtype=kind).to(device)
 
-        self._torch = torch = import_torch()
-        self._recipe, self._device = recipe, device
-        self._rng = torch.Generator().manual_seed(recipe.seed)
-        self._rows = len(matrix)
-
-        def put(values: NDArray[Any], kind: Any = torch.float32) -> Any:
-            return torch.tensor(values, dtype=kind).to(device)
-
-        low, high = layout.stretches(matrix)
-        missing = np.isnan(matrix)
-        self._inputs = put(layout.places(matrix, layout.free))
-        self._given = put(layout.places(matrix, layout.given))
-        self._targets = Targets(
-            low=put(low),
-            high=put(high),
-            has_number=put(~missing[:, list(layout.numbers)]),
-            level=put(layout.level_numbers(matrix), torch.int64),
-            has_level=put(~missing[:, list(layout.levels)]),
-            missing=put(missing[:, list(layout.flags)]),
-        )
-
-    def run(self, net: Network, steps: int, tell: Tell) -> dict[str, float]:
-        """Let a network learn; return what rows cost it in the last tenth of the steps."""
-        torch = self._torch
-        optimizer = torch.optim.Adam(net.parameters(), lr=self._recipe.rate)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda at: _slower(at / steps))
-        last = list[Any]()
-        for step, some in zip(range(steps), self._batches(), strict=False):
-            if step % max(1, steps // _TOLD) == 0:
-                tell("", step / steps)
-            costs = self._loss(net, some, 1 - (1 - _COOLEST) * step / steps)
-            optimizer.zero_grad(set_to_none=True)
-            (costs[0] + self._recipe.kl_weight * costs[1]).backward()
-            torch.nn.utils.clip_grad_norm_(net.parameters(), 10.0)
-            optimizer.step()
-            schedule.step()
-            if step >= steps * 9 // 10:
-                last.append(torch.stack(costs).detach())
-        means = torch.stack(last).mean(0).tolist()
-        return {"reconstruction": round(means[0], 3), "kl": round(means[1], 3)}
-
-    def _loss(self, net: Network, some: Any, heat: float) -> tuple[Any, Any]:
-        torch, sizes = self._torch, net.sizes
-        uniform = torch.rand((len(some), sizes.mixture), generator=self._rng)
-        normal = torch.randn((len(some), sizes.latent), generator=self._rng)
-        noise = uniform.clamp(1e-6, 1 - 1e-6).to(self._device), normal.to(self._device)
-        targets = type(self._targets)(*(part[some] for part in self._targets))
-        return net.loss(self._inputs[some], self._given[some], targets, noise, heat)
-
-    def _batches(self) -> Iterator[Any]:
-        """Yield the rows of one batch after the other; every row once in a pass."""
-        while True:
-            order = self._torch.randperm(self._rows, generator=self._rng).to(self._device)
-            yield from order.split(_BATCH)
-
-
-def _slower(share: float) -> float:
-    """Return how much of its rate is left to a network that has learned for so long."""
-    return min(1.0, 1.5 * (1.0 - share) + 0.01)
+    low, high = layout.ranges(matrix)
+    missing = np.isnan(matrix)
+    inputs = put(layout.places(matrix, layout.free))
+    given = put(layout.places(matrix, layout.given))
+    targets = Targets(
+        low=put(low),
+        high=put(high),
+        has_number=put(~missing[:, list(layout.numbers)]),
+        level=put(layout.level_numbers(matrix), torch.int64),
+        has_level=put(~missing[:, list(layout.levels)]),
+        missing=put(missing[:, list(layout.flags)]),
+    )
+    rng = torch.Generator().manual_seed(recipe.seed)
+    optimizer = torch.optim.Adam(net.parameters(), lr=recipe.rate)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1.0, 1.5 * (1.0 - step / steps) + 0.01)
+    )
+    batches: Iterator[Any] = iter(())
+    last = list[Any]()
+    for step in range(steps):
+        if step % max(1, steps // _REPORTS) == 0:
+            tell("", step / steps)
+        rows = next(batches, None)
+        if rows is None:  # a new pass over all rows
+            batches = iter(torch.randperm(len(matrix), generator=rng).to(device).split(_BATCH))
+            rows = next(batches)
+        uniform = torch.rand((len(rows), recipe.mixture), generator=rng)
+        normal = torch.randn((len(rows), recipe.latent), generator=rng)
+        noise = uniform.clamp(1e-6, 1 - 1e-6).to(device), normal.to(device)
+        wanted = Targets(*(part[rows] for part in targets))
+        heat = 1 - (1 - _COOLEST) * step / steps
+        losses = net.loss(inputs[rows], given[rows], wanted, noise, heat)
+        optimizer.zero_grad(set_to_none=True)
+        (losses[0] + recipe.kl_weight * losses[1]).backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 10.0)
+        optimizer.step()
+        schedule.step()
+        if step >= steps * 9 // 10:
+            last.append(torch.stack(losses).detach())
+    means = torch.stack(last).mean(0).tolist()
+    return {"reconstruction": round(means[0], 3), "kl": round(means[1], 3)}
 
 
 # The model --------------------------------------------------------------------------------------
@@ -258,7 +244,7 @@ def _slower(share: float) -> float:
 
 @dataclass(frozen=True)
 class EncodedPerson:
-    """One row: where it is, what is given of it, its decoded means, and what it holds itself."""
+    """One row: its latent point, what is given of it, its decoded means, and its own values."""
 
     latent: Matrix
     given: Matrix
@@ -271,7 +257,7 @@ class EncodedPerson:
 
 @dataclass(frozen=True)
 class Draw:
-    """Values drawn from likelihoods: numbers as deviates, the places of levels, what is missing."""
+    """Values drawn from likelihoods: numbers as deviates, indices of levels, what is missing."""
 
     numbers: Matrix
     levels: NDArray[np.int64]
@@ -280,17 +266,19 @@ class Draw:
     @classmethod
     def of(cls, heads: Heads, rng: np.random.Generator) -> Draw:
         """Draw one value a feature for each row of likelihoods."""
-        gumbel = rng.gumbel(size=heads.logits.shape)
+        noisy = heads.logits + rng.gumbel(size=heads.logits.shape)
+        # There is no largest of none.
+        levels = np.argmax(noisy, axis=2) if noisy.shape[1] else np.zeros(noisy.shape[:2])
         return cls(
             heads.mean + np.exp(heads.log_scale) * rng.logistic(size=heads.mean.shape),
-            _largest(heads.logits + gumbel),
+            levels.astype(np.int64),
             heads.missing + rng.logistic(size=heads.missing.shape) > 0,
         )
 
 
 @dataclass(frozen=True)
 class Vae:
-    """A model that was learned from ``known`` rows, encoded."""
+    """A model trained on ``known`` rows, which are encoded."""
 
     layout: VaeLayout
     net: Network
@@ -303,7 +291,7 @@ class Vae:
         return self.layout.coding.schema
 
     def encode(self, matrix: Matrix) -> Matrix:
-        """Return where encoded rows are in the latent space."""
+        """Return the latent points of encoded rows."""
         latent: Matrix = self._latent(matrix).mean
         return latent
 
@@ -317,7 +305,7 @@ class Vae:
             return Latent(*(part.double().cpu().numpy() for part in found))
 
     def decode(self, latent: Matrix, given: Matrix) -> Heads:
-        """Return the likelihoods at some places; one ``given`` may stand for all of them."""
+        """Return the likelihoods at latent points; one ``given`` may serve all of them."""
         from waysout.bench.methods.learned.vae_net import Heads
 
         given = np.broadcast_to(given, (len(latent), given.shape[1]))
@@ -333,23 +321,23 @@ class Vae:
             latent,
             given,
             self.decode(latent, given).mean,
-            *layout.stretches(matrix),
+            *layout.ranges(matrix),
             layout.level_numbers(matrix)[0],
             np.isnan(matrix[0]),
         )
 
     def spread(self, latent: Matrix) -> float:
-        """Return how far the known rows are from a place, as the root of the mean square."""
+        """Return the root mean square distance of the known rows from a latent point."""
         apart = np.sum((self._crowd.mean - latent) ** 2, axis=1)
         return float(np.sqrt(np.mean(apart)))
 
     @cached_property
     def _crowd(self) -> Latent:
-        """Where some of the known rows are, taken evenly."""
+        """The latent points of an even sample of the known rows."""
         return self._latent(self.known[:: -(-len(self.known) // _CROWD)])
 
     def values(self, draw: Draw) -> Matrix:
-        """Return what was drawn as encoded rows; what is given is missing there."""
+        """Return a draw as encoded rows; the given features are missing there."""
         layout, found = self.layout, np.full((len(draw.numbers), len(self.schema)), np.nan)
         for place, j in enumerate(layout.numbers):
             found[:, j] = layout.coding.codes[j].code.decode(draw.numbers[:, [place]])
@@ -361,10 +349,11 @@ class Vae:
     def blurred(
         self, person: EncodedPerson, heads: Heads, draw: Draw, least: float
     ) -> NDArray[np.bool_]:
-        """Return which values drawn differ from a person's own no more than a decoder blurs.
+        """Return which values drawn differ from a person's own by no more than decoding blurs.
 
-        Else a number lies so many deviates away, and so far did its mean move from that of the
-        person's own place; and a level is likelier than the person's by so many units of log odds.
+        Others differ by ``least``: a number lies that many deviates away, and its mean moved as far
+        from that at the person's own point; a level is likelier than the person's by that much, in
+        log odds.
         """
         layout, found = self.layout, np.zeros((len(draw.numbers), len(self.schema)), np.bool_)
         gaps = np.maximum(person.low - draw.numbers, draw.numbers - person.high)
@@ -377,37 +366,25 @@ class Vae:
         return found & ~person.missing
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Row]:
-        """Draw rows such as the known ones; what the model is given is drawn from those."""
+        """Draw rows like the known ones; what the model is given is drawn from those.
+
+        Latent points come from a normal distribution around the known rows of each component of
+        the mixture: a small weight of the divergence lets them spread wider than the prior says.
+        """
         given = list(self.layout.given)
         known = self.known[rng.integers(len(self.known), size=count)]
-        heads = self.decode(self._drawn(count, rng), self.layout.places(known, given))
-        found = self.values(Draw.of(heads, rng))
-        found[:, given] = known[:, given]
-        return self.schema.decode(found)
-
-    def _drawn(self, count: int, rng: np.random.Generator) -> Matrix:
-        """Draw places: a normal distribution for the known rows of each part of the mixture.
-
-        A small weight of the divergence lets them spread wider than the prior says.
-        """
         parts = self._crowd.parts.argmax(1)
         wanted = parts[rng.integers(len(parts), size=count)]
-        found = np.empty((count, self.net.sizes.latent))
+        latent = np.empty((count, self.net.sizes.latent))
         for part in np.unique(parts).tolist():
             means = self._crowd.mean[parts == part]
             within = np.exp(self._crowd.log_variance[parts == part]).mean(0)
             spread = np.atleast_2d(np.cov(means, rowvar=False, bias=True)) + np.diag(within)
             here = wanted == part
-            found[here] = rng.multivariate_normal(means.mean(0), spread, int(here.sum()))
-        return found
+            latent[here] = rng.multivariate_normal(means.mean(0), spread, int(here.sum()))
+        found = self.values(Draw.of(self.decode(latent, self.layout.places(known, given)), rng))
+        found[:, given] = known[:, given]
+        return self.schema.decode(found)
 
     def _put(self, values: Matrix) -> Any:
         return import_torch().tensor(values.astype(np.float32), device=self.device)
-
-
-def _largest(logits: Matrix) -> NDArray[np.int64]:
-    """Return the place of the largest of each feature's levels."""
-    if not logits.shape[1]:  # there is no largest of none
-        return np.zeros(logits.shape[:2], np.int64)
-    found: NDArray[np.int64] = np.argmax(logits, axis=2).astype(np.int64)
-    return found

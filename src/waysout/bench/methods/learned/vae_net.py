@@ -1,4 +1,4 @@
-"""The network of the autoencoder: a mixture in the latent space, and a likelihood a feature."""
+"""The network of the autoencoder: a mixture in the latent space, a likelihood for each feature."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEAST_WIDTH = 1e-6
 
 @dataclass(frozen=True)
 class Sizes:
-    """How wide the network is; ``levels`` are those of each feature that has some."""
+    """The sizes of the network; ``levels`` are the numbers of levels of the categories."""
 
     inputs: int
     given: int
@@ -28,9 +28,9 @@ class Sizes:
 
 
 class Targets(NamedTuple):
-    """What rows are held to: each number's stretch of deviates, each level, and what is missing.
+    """What rows should decode to: each number's range of deviates, each level, what is missing.
 
-    ``has_number`` and ``has_level`` are 0 where a value is missing: that tells nothing of it.
+    ``has_number`` and ``has_level`` are 0 where a value is missing, and then does not count.
     """
 
     low: Any
@@ -42,9 +42,9 @@ class Targets(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """What the decoder says of rows: the parameters of each feature's likelihood.
+    """The decoder's output: the parameters of each feature's likelihood.
 
-    Places of ``logits`` that a feature has no level for are minus infinity.
+    ``logits`` are minus infinity where a feature has fewer levels than another.
     """
 
     mean: Any
@@ -54,7 +54,7 @@ class Heads(NamedTuple):
 
 
 class Latent(NamedTuple):
-    """Where the encoder sees rows: in which part of the mixture, and where about there."""
+    """The encoder's output: components of the mixture, and a normal distribution there."""
 
     parts: Any
     mean: Any
@@ -62,7 +62,7 @@ class Latent(NamedTuple):
 
 
 class Network(nn.Module):
-    """q(s|x), q(z|s,x), p(z|s) and p(x|z), all given what is held fixed."""
+    """q(s|x), q(z|s,x), p(z|s) and p(x|z), all conditioned on what is held fixed."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -78,17 +78,17 @@ class Network(nn.Module):
         self.register_buffer("_places", _places(sizes.levels), persistent=False)
 
     def parts(self, inputs: Any, given: Any) -> tuple[Any, Any]:
-        """Return what is seen of rows, and the logits of the parts of the mixture."""
+        """Return the hidden layer, and the logits of the components of the mixture."""
         seen = self.encoder(torch.cat([inputs, given], 1))
         return seen, self.to_parts(seen)
 
     def latent(self, seen: Any, parts: Any) -> Latent:
-        """Return where rows are, given their parts of the mixture."""
+        """Return the distribution of rows, given their components of the mixture."""
         mean, log_variance = self.to_latent(torch.cat([seen, parts], 1)).chunk(2, 1)
         return Latent(parts, mean, log_variance.clamp(-10, 5))
 
     def encode(self, inputs: Any, given: Any) -> Latent:
-        """Return where rows are most likely."""
+        """Return the most likely component and distribution of rows."""
         seen, logits = self.parts(inputs, given)
         likeliest = functional.one_hot(logits.argmax(1), self.sizes.mixture).to(seen.dtype)
         return self.latent(seen, likeliest)
@@ -96,9 +96,9 @@ class Network(nn.Module):
     def decode(self, latent: Any, given: Any) -> Heads:
         """Return the likelihoods of rows."""
         sizes = self.sizes
-        told = self.to_heads(self.decoder(torch.cat([latent, given], 1)))
+        outputs = self.to_heads(self.decoder(torch.cat([latent, given], 1)))
         widths = [sizes.numbers, sizes.numbers, sum(sizes.levels), sizes.flags]
-        mean, log_scale, logits, missing = told.split(widths, 1)
+        mean, log_scale, logits, missing = outputs.split(widths, 1)
         nowhere = logits.new_full((len(logits), 1), -torch.inf)
         spread = torch.cat([logits, nowhere], 1)[:, self._places]
         return Heads(mean, log_scale.clamp(*_LOG_SCALES), spread, missing)
@@ -106,7 +106,7 @@ class Network(nn.Module):
     def loss(
         self, inputs: Any, given: Any, targets: Targets, noise: tuple[Any, Any], heat: float
     ) -> tuple[Any, Any]:
-        """Return what rows cost on average: what was not explained, and what was told in z and s.
+        """Return two mean losses of rows: of the reconstruction, and the divergence of z and s.
 
         ``noise`` is drawn uniformly for s and normally for z; ``heat`` is how soft s is.
         """
@@ -115,34 +115,21 @@ class Network(nn.Module):
         found = self.latent(seen, torch.softmax((logits + gumbel) / heat, 1))
         drawn = found.mean + torch.exp(0.5 * found.log_variance) * noise[1]
         unexplained = -log_likelihood(self.decode(drawn, given), targets)
-        return unexplained.mean(), (self._told(found) + _told_of_parts(logits)).mean()
-
-    def _told(self, found: Latent) -> Any:
-        """Return the divergence of q(z|s,x) from p(z|s), whose variance is 1."""
+        # Of q(z|s,x) from p(z|s), whose variance is 1.
         apart = found.mean - self.prior(found.parts)
         spread = torch.exp(found.log_variance)
-        return 0.5 * (spread + apart**2 - 1 - found.log_variance).sum(1)
-
-
-def _told_of_parts(logits: Any) -> Any:
-    """Return the divergence of q(s|x) from equally likely parts."""
-    logs = torch.log_softmax(logits, 1)
-    count = torch.tensor(float(logits.shape[1]), device=logits.device)
-    return (logs.exp() * (logs + torch.log(count))).sum(1)
+        of_z = 0.5 * (spread + apart**2 - 1 - found.log_variance).sum(1)
+        # Of q(s|x) from equally likely components.
+        logs = torch.log_softmax(logits, 1)
+        count = torch.tensor(float(logits.shape[1]), device=logits.device)
+        of_s = (logs.exp() * (logs + torch.log(count))).sum(1)
+        return unexplained.mean(), (of_z + of_s).mean()
 
 
 def log_likelihood(heads: Heads, targets: Targets) -> Any:
-    """Return how likely each row is; what is missing tells nothing but that it is."""
-    numbers = _log_stretch(heads, targets) * targets.has_number
-    logs = torch.log_softmax(heads.logits, 2) if heads.logits.shape[1] else heads.logits
-    levels = logs.gather(2, targets.level.unsqueeze(2)).squeeze(2) * targets.has_level
-    flags = functional.logsigmoid(torch.where(targets.missing > 0, 1.0, -1.0) * heads.missing)
-    return numbers.sum(1) + levels.sum(1) + flags.sum(1)
+    """Return the log likelihood of each row; a missing value counts only as missing.
 
-
-def _log_stretch(heads: Heads, targets: Targets) -> Any:
-    """Return the log of what a logistic curve has between two deviates.
-
+    That of a number is what a logistic curve has between two deviates:
     F(b) - F(a) = F(b) · F(-a) · (1 - exp(a - b)), which stays exact far from the mean.
     """
     per_scale = torch.exp(-heads.log_scale)
@@ -150,7 +137,11 @@ def _log_stretch(heads: Heads, targets: Targets) -> Any:
     below = (targets.low - heads.mean) * per_scale
     width = (targets.high - targets.low).clamp_min(_LEAST_WIDTH) * per_scale
     between = torch.log(-torch.expm1(-width))
-    return functional.logsigmoid(above) + functional.logsigmoid(-below) + between
+    numbers = functional.logsigmoid(above) + functional.logsigmoid(-below) + between
+    logs = torch.log_softmax(heads.logits, 2) if heads.logits.shape[1] else heads.logits
+    levels = logs.gather(2, targets.level.unsqueeze(2)).squeeze(2) * targets.has_level
+    flags = functional.logsigmoid(torch.where(targets.missing > 0, 1.0, -1.0) * heads.missing)
+    return (numbers * targets.has_number).sum(1) + levels.sum(1) + flags.sum(1)
 
 
 def _layers(inputs: int, wide: int) -> nn.Sequential:
@@ -160,7 +151,7 @@ def _layers(inputs: int, wide: int) -> nn.Sequential:
 
 
 def _places(levels: tuple[int, ...]) -> Any:
-    """Return where each level of each feature stands; those it has not stand after the last."""
+    """Return the index of each level of each feature; missing levels point after the last."""
     total, places, start = sum(levels), [], 0
     for count in levels:
         own = list(range(start, start + count))
