@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from waysout.bench.cell import Cells
-from waysout.bench.plots import draw, to_svg
+from waysout.bench.plots import draw
 from waysout.bench.table import ResultTable, TableLine
 from waysout.bench.tables import build
+from waysout.report.plot import to_svg
 
 ROOT = Path(__file__).parents[2]
 LLM = "qwen2.5-coder-1.5b"

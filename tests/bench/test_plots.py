@@ -14,9 +14,10 @@ from measured_world import LLM, SIMULATED, all_of, cells_of, lively
 from waysout.bench.arms import Arm
 from waysout.bench.cell import Cells
 from waysout.bench.plan import load_plan
-from waysout.bench.plots import PICTURES, draw, to_svg
+from waysout.bench.plots import PICTURES, draw
 from waysout.datasets.queries import query_list
 from waysout.errors import InputError, MissingExtra
+from waysout.report.plot import to_svg
 
 pytest.importorskip("matplotlib", reason="needs waysout[bench]")
 PAIR = ("Comp-MCTS", "recombine")

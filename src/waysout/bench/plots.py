@@ -6,10 +6,8 @@ that nothing is lost in grey. The same cells always give the same file.
 
 from __future__ import annotations
 
-import io
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -21,7 +19,8 @@ from waysout.bench.stats import paired
 from waysout.bench.tables_base import ArmSample, View, llm_words, run_command, title_of
 from waysout.bench.tables_ours import with_curve
 from waysout.bench.tables_pruning import sweep_row
-from waysout.errors import InputError, MissingExtra, unknown
+from waysout.errors import InputError, unknown
+from waysout.report.plot import plot_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,37 +69,8 @@ def draw(
     for arm in arms:
         if arm not in known:
             raise InputError(f"{view.plan.name}: {unknown('arm', arm, sorted(known))}")
-    with _style():
+    with plot_style():
         return picture.draw(view, arms)
-
-
-def to_svg(figure: Figure) -> bytes:
-    """Return a picture as a file, the same bytes each time: no random ids, no date."""
-    out = io.BytesIO()
-    with _style():
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return out.getvalue()
-
-
-def check_can_draw() -> None:
-    """Raise `MissingExtra` where matplotlib is not installed."""
-    with _style():
-        pass
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise MissingExtra("matplotlib", "bench") from None
-    look: dict[Any, Any] = {
-        "svg.hashsalt": "waysout", "svg.fonttype": "none", "font.family": "DejaVu Sans",
-        "text.parse_math": False, "font.size": 9, "axes.titlesize": 10, "axes.spines.top": False,
-        "axes.spines.right": False, "legend.frameon": False,
-    }  # fmt: skip
-    with mpl.rc_context(look):
-        yield
 
 
 # What the pictures share -----------------------------------------------------------------------

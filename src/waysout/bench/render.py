@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from waysout.bench.table import NOT_RUN, Number, ResultTable
 from waysout.errors import InputError, unknown
-from waysout.report.tables import defused
+from waysout.report.tables import defused, escape_markdown
 from waysout.report.words import clean
 
 if TYPE_CHECKING:
@@ -161,12 +161,6 @@ def markdown_grid(
     lines += [[cell.replace("|", "") if isinstance(cell, Markdown) else escape_markdown(cell)
                for cell in row] for row in rows]  # fmt: skip
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def escape_markdown(text: str) -> str:
-    """Return text that Markdown shows as it is, on one line."""
-    escaped = re.sub(r"([\\|*_`\[\]<>#~])", r"\\\1", clean(text))
-    return escaped.replace("&", "&amp;")
 
 
 # Not by pandas: its writer needs jinja2, which `waysout[bench]` does not install.

@@ -25,7 +25,7 @@ from waysout.bench.cell import Cell, Cells
 from waysout.bench.claims import judge_all
 from waysout.bench.judge import NEVER, RULES, ClaimOutcome, ClaimVerdict, known_plan
 from waysout.bench.plan import plan_names
-from waysout.bench.render import Markdown, escape_markdown, markdown_grid, render
+from waysout.bench.render import Markdown, markdown_grid, render
 from waysout.bench.table import ResultTable
 from waysout.bench.tables import TABLES, build
 from waysout.bench.tables_arms import llm_budget_row
@@ -43,6 +43,8 @@ from waysout.bench.tables_base import (
 )
 from waysout.errors import InputError
 from waysout.llm.connect import is_simulated
+from waysout.report.plot import to_svg
+from waysout.report.tables import escape_markdown
 
 LONG = 48
 """Tables with more lines are folded."""
@@ -124,7 +126,7 @@ class Report:
         yield self.out, self.page().encode()
         for picture in self.pictures() if self.figures else ():
             figure = plots.draw(picture.name, self.cells, llm=picture.llm, arms=picture.arms)
-            yield Path(self.figures or "", picture.file), plots.to_svg(figure)
+            yield Path(self.figures or "", picture.file), to_svg(figure)
 
     def pictures(self) -> list[Shown]:
         """Return the pictures that the page shows: those of plans of which enough was run.

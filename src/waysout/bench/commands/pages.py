@@ -86,9 +86,10 @@ def plot(
     scope. yields: options against calls and rows spent. paired: two arms, query by query.
     """
     from waysout.bench.cell import Cells, one_llm
-    from waysout.bench.plots import PICTURES, draw, to_svg
+    from waysout.bench.plots import PICTURES, draw
     from waysout.bench.results import results_dir
     from waysout.errors import InputError, unknown
+    from waysout.report.plot import to_svg
 
     if name not in PICTURES:  # before anything is read
         raise InputError(unknown("picture", name, PICTURES))
@@ -117,9 +118,9 @@ def report(
     The same results always give the same page. Needs no LLM, data or oracle.
     """
     from waysout.bench.cell import Cells
-    from waysout.bench.plots import check_can_draw
     from waysout.bench.report import Report
     from waysout.bench.results import results_dir
+    from waysout.report.plot import check_can_draw
 
     places = results or [str(results_dir())]
     check_places({"--out": out}, {f"--results {place}": place for place in places})
