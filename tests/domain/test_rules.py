@@ -30,7 +30,7 @@ from waysout.domain.rules import (
     Transitions,
     rule_from_table,
 )
-from waysout.domain.rules.linear import parse_comparison
+from waysout.domain.rules.base import parse_comparison
 from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import RuleError
 

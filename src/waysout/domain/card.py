@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from waysout.domain.rules import Custom, Rule, RuleSet, rule_from_table
 from waysout.domain.schema import LARGEST, MISSING_TOKENS, Feature, Scalar, Schema, text_of
-from waysout.domain.toml_lines import Path as TomlPath
-from waysout.domain.toml_lines import line_map, nearest_line
 from waysout.errors import CardError, InputError, SchemaError, shown, unknown
 
 VERSION = 1
@@ -29,7 +28,16 @@ _FEATURE = (
     "words", "synonyms", "missing", "unseen", "missing_code",
 )  # fmt: skip
 
-T = TypeVar("T")
+TomlPath = tuple[str | int, ...]
+
+_HEADER = re.compile(r"(\[\[?)(.+?)\]\]?$")
+_KEY = re.compile(r"((?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^=\"'])+?)\s*=")
+# Long strings before short ones, and strings before comments: a mark inside another counts not.
+_TOKEN = re.compile(
+    r'"""(?:\\.|[^\\])*?"""|' + r"'''.*?'''" + r'|"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'"
+    r"|\#[^\n]*|[\[{]|[\]}]|\n|[^\"'#\[\]{}\n]+|.",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,29 +100,23 @@ class Card:
     def advice(self) -> list[str]:
         """Return what is not wrong but worth a second look."""
         found: dict[str, list[str]] = {}
-        for feature in self.schema:
-            for advice in _advice(feature):
-                found.setdefault(advice, []).append(feature.name)
-        told = [f"{_some(names)}: {advice}" for advice, names in found.items()]
+        for f in self.schema:
+            text = any(isinstance(level, str) for level in f.levels)
+            alike = len({text.casefold() for text in f.level_texts}) < len(f.level_texts)
+            no_codes = f.kind == "category" and text and not f.codes
+            for applies, advice in (
+                (no_codes, "no codes, so a model trained on label codes cannot be asked"),
+                (alike, "levels that differ in letter case only are one to the key"),
+                (f.is_numeric and f.range is None, "no range, so any number may be proposed"),
+                (not f.about, "no 'about', which people and LLMs read"),
+            ):
+                if applies:
+                    found.setdefault(advice, []).append(f.name)
+        told = []
+        for advice, names in found.items():
+            more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+            told.append(f"{', '.join(names[:6])}{more}: {advice}")
         return told if self.rule_sets else [*told, "no rules: everything may change in any way"]
-
-
-def _advice(feature: Feature) -> Iterator[str]:
-    folded = {text.casefold() for text in feature.level_texts}
-    text = any(isinstance(level, str) for level in feature.levels)
-    if feature.kind == "category" and text and not feature.codes:
-        yield "no codes, so a model trained on label codes cannot be asked"
-    if len(folded) < len(feature.level_texts):
-        yield "levels that differ in letter case only are one to the key"
-    if feature.is_numeric and feature.range is None:
-        yield "no range, so any number may be proposed"
-    if not feature.about:
-        yield "no 'about', which people and LLMs read"
-
-
-def _some(names: Sequence[str], most: int = 6) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def label_text(raw: object) -> str:
@@ -127,7 +129,10 @@ def label_text(raw: object) -> str:
 
 
 class _Reader:
-    """Reads one card, collecting every problem with its line before it gives up."""
+    """Reads one card, collecting every problem with its line before it gives up.
+
+    People fix files, not lines; and TOML's standard parser forgets lines, so `line_map` finds them.
+    """
 
     def __init__(self, text: str, source: str, trust_code: bool) -> None:
         self.source = source
@@ -150,34 +155,53 @@ class _Reader:
         version = self.table.get("card")
         if isinstance(version, bool) or version != VERSION:
             self._note(("card",), f"needs the line card = {VERSION}, the version of this format")
-        outcome = self._try(("outcome",), self._outcome)
+        with self._noting("outcome"):
+            outcome = self._outcome()
         features = self._features()
         self._give_up()
-        schema = self._try(("features",), Schema, tuple(features))
+        with self._noting("features"):
+            schema = Schema(tuple(features))
         self._give_up()
-        assert schema is not None
-        assert outcome is not None
-        self._refuse_overlap(schema, outcome)
-        sets = self._rule_sets(schema)
-        default = self._try(("rule_set",), self._default)
+        for field_name, names in (("target", (outcome.target,)), ("ignore", outcome.ignore)):
+            for column in names:
+                if column in schema:
+                    reason = f"{column!r} is the target or ignored, so it cannot be a feature"
+                    self._note(("outcome", field_name), reason)
+        sets, known = self._rule_sets(schema), self._set_names()
+        default = self.table.get("rule_set")
+        with self._noting("rule_set"):
+            if default is None and len(known) > 1:
+                raise InputError(
+                    "there are several rule sets: say which is usual, rule_set = 'NAME'"
+                )
+            if default is None:
+                default = known[0] if known else ""
+            elif not isinstance(default, str) or default not in known:
+                raise InputError(unknown("rule set", default, known))
         bins, scales = self._key_and_scale(schema)
-        name = self._try(("name",), self._name)
-        title = self._try(("title",), _text, self.table.get("title", ""), "title")
+        name, title = self.table.get("name"), self.table.get("title", "")
+        with self._noting("name"):
+            if not isinstance(name, str) or not re.fullmatch(r"[\w-]{1,64}", name):
+                raise InputError(f"name is 1 to 64 letters, digits, - or _; got {shown(name)}")
+        with self._noting("title"):
+            _text(title, "title")
         self._give_up()
         return Card(
             str(name), schema, outcome, str(title), sets, str(default), bins, scales, self.source
         )
 
     def _note(self, path: TomlPath, reason: str) -> None:
-        line = nearest_line(self.lines, path)
+        # The line of the path, or of the closest thing around it that has one.
+        around = (path[:end] for end in range(len(path), 0, -1))
+        line = next((self.lines[part] for part in around if part in self.lines), None)
         self.problems.append(CardError(reason, source=self.source, line=line))
 
-    def _try(self, path: TomlPath, make: Callable[..., T], *args: object) -> T | None:
+    @contextmanager
+    def _noting(self, *path: str | int) -> Iterator[None]:
         try:
-            return make(*args)
+            yield
         except InputError as error:
             self._note(path, str(error))
-            return None
 
     def _give_up(self) -> None:
         if self.problems:
@@ -190,12 +214,6 @@ class _Reader:
         for key in table:
             if key not in names:
                 self._note((*path, key), unknown("field", key, names))
-
-    def _name(self) -> str:
-        name = self.table.get("name")
-        if not isinstance(name, str) or not re.fullmatch(r"[\w-]{1,64}", name):
-            raise InputError(f"name is 1 to 64 letters, digits, - or _; got {shown(name)}")
-        return name
 
     def _outcome(self) -> CardOutcome:
         table = _table(self.table.get("outcome"), "[outcome], which says what a yes is,")
@@ -212,19 +230,15 @@ class _Reader:
             ignore=tuple(_name(n, "ignore") for n in _list(table.get("ignore", []), "ignore")),
         )
 
-    def _refuse_overlap(self, schema: Schema, outcome: CardOutcome) -> None:
-        for field_name, names in (("target", (outcome.target,)), ("ignore", outcome.ignore)):
-            for name in names:
-                if name in schema:
-                    reason = f"{name!r} is the target or ignored, so it cannot be a feature"
-                    self._note(("outcome", field_name), reason)
-
     def _features(self) -> list[Feature]:
         tables = self.table.get("features")
         if not isinstance(tables, dict) or not tables:
             self._note(("features",), "a card needs at least one [features.NAME]")
             return []
-        tokens = self._try(("missing_values",), self._missing_tokens) or MISSING_TOKENS
+        tokens: tuple[str, ...] = MISSING_TOKENS
+        with self._noting("missing_values"):
+            given = _list(self.table.get("missing_values", [*tokens]), "missing_values")
+            tokens = tuple(_text(t, "missing_values") for t in given) or MISSING_TOKENS
         made = []
         for name, table in tables.items():
             path = ("features", name)
@@ -238,36 +252,30 @@ class _Reader:
                 self._note(path if error.field is None else (*path, error.field), str(error))
         return made
 
-    def _missing_tokens(self) -> tuple[str, ...]:
-        given = _list(self.table.get("missing_values", list(MISSING_TOKENS)), "missing_values")
-        return tuple(_text(token, "missing_values") for token in given)
-
     def _rule_sets(self, schema: Schema) -> dict[str, RuleSet]:
+        with self._noting("rule_sets"):
+            for name in _list(self.table.get("rule_sets", []), "rule_sets"):
+                _text(name, "rule_sets")
         tables = self.table.get("rules", {})
-        self._try(("rule_sets",), _names, self.table.get("rule_sets", []))
         if not isinstance(tables, dict):
             self._note(("rules",), "rules stand in a named set: [[rules.NAME]]")
             return {}
-        names = dict.fromkeys(self._set_names())
-        rules = {name: self._rules(schema, name, tables.get(name, [])) for name in names}
+        # A text in the list of a set's rules is the name of another set to include there.
+        rules: dict[str, list[Rule | str]] = {name: [] for name in self._set_names()}
+        for name, found in rules.items():
+            of_set = tables.get(name, [])
+            if not isinstance(of_set, list):
+                self._note(("rules", name), f"rule set {name!r} is a list: [[rules.{name}]]")
+                continue
+            for i, table in enumerate(of_set):
+                with self._noting("rules", name, i):
+                    found.append(self._rule(schema, table))
         sets: dict[str, RuleSet] = {}
-        for name in names:
+        for name in rules:
             whole = self._with_included(name, rules, ())
-            made = self._try(("rules", name), RuleSet, schema, tuple(whole), name)
-            sets |= {name: made} if made else {}
+            with self._noting("rules", name):
+                sets[name] = RuleSet(schema, tuple(whole), name)
         return sets
-
-    def _rules(self, schema: Schema, name: str, tables: object) -> list[Rule | str]:
-        """Read one set; a text in the list is the name of a set to include there."""
-        if not isinstance(tables, list):
-            self._note(("rules", name), f"rule set {name!r} is a list: [[rules.{name}]]")
-            return []
-        found: list[Rule | str] = []
-        for i, table in enumerate(tables):
-            path = ("rules", name, i)
-            made = self._try(path, self._rule, schema, table)
-            found += [] if made is None else [made]
-        return found
 
     def _rule(self, schema: Schema, table: object) -> Rule | str:
         if not isinstance(table, dict):
@@ -283,6 +291,7 @@ class _Reader:
         return rule
 
     def _set_names(self) -> list[str]:
+        # rule_sets may declare a set without rules, which [[rules.NAME]] cannot.
         declared = self.table.get("rule_sets", [])
         known = [n for n in declared if isinstance(n, str)] if isinstance(declared, list) else []
         return [*known, *(n for n in self.table.get("rules", {}) if n not in known)]
@@ -301,78 +310,67 @@ class _Reader:
                 whole.append(rule)
         return whole
 
-    def _default(self) -> str:
-        name, sets = self.table.get("rule_set"), self._set_names()
-        if name is None and len(sets) > 1:
-            raise InputError("there are several rule sets: say which is usual, rule_set = 'NAME'")
-        if name is None:
-            return sets[0] if sets else ""
-        if not isinstance(name, str) or name not in sets:
-            raise InputError(unknown("rule set", name, sets))
-        return name
-
     def _key_and_scale(
         self, schema: Schema
     ) -> tuple[dict[str, tuple[float, ...]], dict[str, float]]:
         bins: dict[str, tuple[float, ...]] = {}
         scales: dict[str, float] = {}
         for written, table in self.table["features"].items():
-            feature = schema[written]
-            path = ("features", written)
-            if "bins" in table:
-                edges = self._try((*path, "bins"), _bins, feature, table["bins"])
-                bins[feature.name] = edges or ()
-            if "scale" in table:
-                scale = self._try((*path, "scale"), _scale, feature, table["scale"])
-                scales[feature.name] = scale or 1.0
+            f = schema[written]
+            with self._noting("features", written, "bins"):
+                if "bins" in table:
+                    edges = tuple(_number(edge, "bins") for edge in _list(table["bins"], "bins"))
+                    if not f.is_numeric:
+                        raise InputError(f"feature {f.name!r} is a {f.kind}; bins need a number")
+                    if not edges or any(a >= b for a, b in pairwise(edges)):
+                        raise InputError(
+                            f"feature {f.name!r}: bins are edges in rising order, not "
+                            f"{table['bins']!r}"
+                        )
+                    bins[f.name] = edges
+            with self._noting("features", written, "scale"):
+                if "scale" in table:
+                    scales[f.name] = _number(table["scale"], "scale")
+                    if not f.is_numeric or scales[f.name] <= 0:
+                        raise InputError(
+                            f"feature {f.name!r}: scale is a number above 0 for a numeric one"
+                        )
         return bins, scales
 
 
 def _feature(name: str, table: Mapping[str, Any], tokens: tuple[str, ...]) -> Feature:
     if "kind" not in table:
         raise SchemaError(f"feature {name!r} needs a kind: number, integer, category or boolean")
+    ends, decimals = table.get("range"), table.get("decimals")
+    code = table.get("missing_code")
+    if ends is not None and (not isinstance(ends, list) or len(ends) != 2):
+        raise _wrong("range", "two numbers, [lowest, highest]", ends)
+    if isinstance(decimals, bool) or not isinstance(decimals, int | None):
+        raise _wrong("decimals", "a whole number", decimals)
+    if not isinstance(ordered := table.get("ordered", False), bool):
+        raise _wrong("ordered", "true or false", ordered)
+    codes = _table(table.get("codes", {}), "codes")
     feature = Feature(
         name=name,
         kind=table["kind"],
         levels=tuple(_scalar(v, "levels") for v in _list(table.get("levels", []), "levels")),
-        ordered=_flag(table.get("ordered", False), "ordered"),
-        range=_pair(table["range"]) if "range" in table else None,
-        decimals=_whole(table["decimals"], "decimals") if "decimals" in table else None,
+        ordered=ordered,
+        range=(_number(ends[0], "range"), _number(ends[1], "range")) if ends else None,
+        decimals=decimals,
         missing=table.get("missing", "refuse"),
         unseen=table.get("unseen", "refuse"),
         synonyms=_texts(table.get("synonyms", {}), "synonyms"),
-        codes={
-            text_of(k): _number(v, "codes")
-            for k, v in _table(table.get("codes", {}), "codes").items()
-        },
+        codes={text_of(level): _number(number, "codes") for level, number in codes.items()},
         words=_texts(table.get("words", {}), "words"),
         unit=_text(table.get("unit", ""), "unit"),
         about=_text(table.get("about", ""), "about"),
-        missing_code=_number(table["missing_code"], "missing_code")
-        if "missing_code" in table
-        else None,
+        missing_code=None if code is None else _number(code, "missing_code"),
         missing_tokens=tokens,
     )
     without = [t for t in feature.level_texts if t not in feature.codes]
     if feature.codes and without:
         raise SchemaError(f"feature {name!r}: level {without[0]!r} has no code", field="codes")
     return feature
-
-
-def _bins(feature: Feature, raw: object) -> tuple[float, ...]:
-    edges = tuple(_number(edge, "bins") for edge in _list(raw, "bins"))
-    if not feature.is_numeric:
-        raise InputError(f"feature {feature.name!r} is a {feature.kind}; bins need a number")
-    if not edges or any(a >= b for a, b in pairwise(edges)):
-        raise InputError(f"feature {feature.name!r}: bins are edges in rising order, not {raw!r}")
-    return edges
-
-
-def _scale(feature: Feature, raw: object) -> float:
-    scale = _number(raw, "scale")
-    if not feature.is_numeric or scale <= 0:
-        raise InputError(f"feature {feature.name!r}: scale is a number above 0 for a numeric one")
-    return scale
 
 
 def _wrong(what: str, wanted: str, raw: object) -> SchemaError:
@@ -406,25 +404,9 @@ def _name(raw: object, what: str) -> str:
     return unicodedata.normalize("NFC", _text(raw, what)).strip()
 
 
-def _names(raw: object) -> list[str]:
-    return [_text(name, "rule_sets") for name in _list(raw, "rule_sets")]
-
-
-def _flag(raw: object, what: str) -> bool:
-    if not isinstance(raw, bool):
-        raise _wrong(what, "true or false", raw)
-    return raw
-
-
 def _scalar(raw: object, what: str) -> Scalar:
     if not isinstance(raw, (str, int, float)) or (isinstance(raw, float) and not isfinite(raw)):
         raise _wrong(what, "text, a number or true/false", raw)
-    return raw
-
-
-def _whole(raw: object, what: str) -> int:
-    if isinstance(raw, bool) or not isinstance(raw, int):
-        raise _wrong(what, "a whole number", raw)
     return raw
 
 
@@ -434,7 +416,53 @@ def _number(raw: object, what: str) -> float:
     return float(raw)
 
 
-def _pair(raw: object) -> tuple[float, float]:
-    if not isinstance(raw, list) or len(raw) != 2:
-        raise _wrong("range", "two numbers, [lowest, highest]", raw)
-    return _number(raw[0], "range"), _number(raw[1], "range")
+def line_map(text: str) -> dict[TomlPath, int]:
+    """Return the one-based line of every table header and key of a valid TOML text.
+
+    >>> line_map('a = 1\\n[[b.c]]\\nd = 2\\n[[b.c]]\\nd = 3\\n')[("b", "c", 1, "d")]
+    5
+    """
+    lines: dict[TomlPath, int] = {}
+    tables: dict[TomlPath, int] = {}
+    here: TomlPath = ()
+    for number, statement in _statements(text):
+        header = _HEADER.match(statement)
+        if header is not None:
+            here = _key_path(header[2])
+            lines.setdefault(here, number)
+            if header[1] == "[[":
+                tables[here] = tables.get(here, -1) + 1
+                here = (*here, tables[here])
+                lines.setdefault(here, number)
+        elif (key := _KEY.match(statement)) is not None:
+            lines.setdefault((*here, *_key_path(key[1])), number)
+    return lines
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each statement, without its comments, with the line it starts on."""
+    line, started, depth, parts = 1, 1, 0, list[str]()
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        if token == "\n" and depth == 0:
+            yield started, "".join(parts).strip()
+            parts, started = [], line + 1
+        elif not token.startswith("#"):
+            parts.append(token)
+            depth += (token in "[{") - (token in "]}")
+        line += token.count("\n")
+    yield started, "".join(parts).strip()
+
+
+def _key_path(text: str) -> TomlPath:
+    """Split a dotted key, with TOML's own quoting."""
+    try:
+        table: Any = tomllib.loads(f"{text} = 0")
+    except tomllib.TOMLDecodeError:
+        return (text,)
+    path: list[str] = []
+    while isinstance(table, dict):
+        key = next(iter(table))
+        path.append(key)
+        table = table[key]
+    return tuple(path)

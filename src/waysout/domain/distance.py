@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.domain.schema import Feature, Row, Schema
+from waysout.domain.schema import Row, Schema
 
 Matrix = NDArray[np.float64]
 
@@ -51,7 +51,15 @@ class Distance:
         for i, feature in enumerate(schema):
             if feature.is_numeric:
                 numbers = np.array([r[i] for r in rows if r[i] is not None], dtype=np.float64)
-                scale = _scale(feature, numbers, given.get(feature.name))
+                low, high = feature.range or (0.0, 0.0)
+                if len(numbers):
+                    scale = scale_of(numbers)
+                elif feature.name in given:
+                    scale = Scale(given[feature.name])
+                elif high > low:
+                    scale = Scale((high - low) / 4, "no training rows; a quarter of the range")
+                else:
+                    scale = Scale(1.0, "no training rows, scale or range; not scaled")
                 found[feature.name] = scale.value
                 notes += [f"{feature.name}: {scale.note}"] if scale.note else []
         return cls(schema, found, notes=tuple(notes))
@@ -73,13 +81,7 @@ class Distance:
 
         Rows are encoded by `Schema.encode`; ``row`` has one dimension, ``rows`` two.
         """
-        numbers, others = self._split(rows)
-        return self._combined(numbers, others, *self._split(row))
-
-    def _split(self, rows: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the scaled numbers of encoded rows (or of one), and the rest."""
-        with np.errstate(over="ignore"):
-            return rows[..., self._numeric] / self._divisors, rows[..., self._other]
+        return self.joined(*self.blocks(row, rows))
 
     def blocks(self, row: Matrix, rows: Matrix) -> tuple[Matrix, Matrix]:
         """Return what the distances of one encoded row to many are made of.
@@ -87,24 +89,39 @@ class Distance:
         The mean squared gap of the numbers and the share of categories that differ: of changes to
         different features, both simply add up.
         """
-        numbers, others = self._split(rows)
-        return self._blocks(numbers, others, *self._split(row))
+        return self._blocks(self._split(row), self._split(rows))
 
     def joined(self, squares: Matrix, shares: Matrix) -> Matrix:
         """Return the distances that such blocks make."""
         joined: Matrix = self.alpha * np.sqrt(squares) + (1.0 - self.alpha) * shares
         return joined
 
-    def _combined(self, numbers: Matrix, others: Matrix, here: Matrix, there: Matrix) -> Matrix:
-        return self.joined(*self._blocks(numbers, others, here, there))
+    def gaps(self, row: Matrix, rows: Matrix) -> Matrix:
+        """Return how many scales each number of many encoded rows is from that of one."""
+        return self._gaps(self._split(row)[0], self._split(rows)[0])
+
+    def _split(self, rows: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the scaled numbers of encoded rows (or of one), and the rest."""
+        with np.errstate(over="ignore"):
+            return rows[..., self._numeric] / self._divisors, rows[..., self._other]
+
+    def _gaps(self, here: Matrix, numbers: Matrix) -> Matrix:
+        with np.errstate(over="ignore", invalid="ignore"):
+            gaps: Matrix = numbers - here
+        unknown = np.isnan(gaps)
+        if unknown.any():
+            both = np.isnan(numbers) & np.isnan(here)
+            gaps = np.where(both, 0.0, np.where(unknown, 1.0, gaps))
+        return gaps
 
     def _blocks(
-        self, numbers: Matrix, others: Matrix, here: Matrix, there: Matrix
+        self, row: tuple[Matrix, Matrix], rows: tuple[Matrix, Matrix]
     ) -> tuple[Matrix, Matrix]:
+        (here, there), (numbers, others) = row, rows
         squares, shares = np.zeros(len(numbers)), np.zeros(len(numbers))
         if len(self._numeric):
+            gaps = self._gaps(here, numbers)
             with np.errstate(over="ignore", invalid="ignore"):
-                gaps = _settle_missing(numbers - here, numbers, here)
                 squares = np.einsum("ij,ij->i", gaps, gaps) / gaps.shape[1]
         if len(self._other):
             differ = (others != there) & ~(np.isnan(others) & np.isnan(there))
@@ -138,17 +155,8 @@ class Neighbours:
 
     def distances(self, row: Matrix) -> Matrix:
         """Return the distance of a row to each, in the order they were added."""
-        here, there = self.distance._split(row)
-        numbers, others = self._numbers[: self._count], self._others[: self._count]
-        return self.distance._combined(numbers, others, here, there)
-
-
-def _settle_missing(gaps: Matrix, rows: Matrix, row: Matrix) -> Matrix:
-    unknown = np.isnan(gaps)
-    if not unknown.any():
-        return gaps
-    both = np.isnan(rows) & np.isnan(row)
-    return np.where(both, 0.0, np.where(unknown, 1.0, gaps))
+        rows = self._numbers[: self._count], self._others[: self._count]
+        return self.distance.joined(*self.distance._blocks(self.distance._split(row), rows))
 
 
 class Scale(NamedTuple):
@@ -174,17 +182,6 @@ def scale_of(numbers: Matrix) -> Scale:
     if deviation > 0:
         return Scale(deviation, "the MAD is 0; scaled by the standard deviation")
     return Scale(1.0, "constant in the training rows; not scaled")
-
-
-def _scale(feature: Feature, numbers: Matrix, given: float | None) -> Scale:
-    if len(numbers):
-        return scale_of(numbers)
-    if given is not None:
-        return Scale(given)
-    if feature.range and feature.range[1] > feature.range[0]:
-        quarter = (feature.range[1] - feature.range[0]) / 4
-        return Scale(quarter, "no training rows; a quarter of the range")
-    return Scale(1.0, "no training rows, scale or range; not scaled")
 
 
 def proximity(distance: float) -> float:

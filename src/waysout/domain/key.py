@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from waysout.domain.schema import Feature, Row, Schema, Value
+from waysout.domain.schema import Row, Schema, Value
 
 MOST_BINS = 10
 
@@ -43,21 +43,23 @@ class Key:
 
     def __call__(self, row: Row) -> str:
         """Return the key of a row."""
-        parts = {f.name: self._part(f, v) for f, v in zip(self.schema, row, strict=True)}
+        parts: dict[str, Value] = {}
+        for feature, value in zip(self.schema, row, strict=True):
+            part = value
+            if isinstance(value, str):
+                part = " ".join(value.casefold().split())
+            elif value is not None and not isinstance(value, bool):
+                whole = int(value) if float(value).is_integer() else value
+                edges = self.bins.get(feature.name)
+                part = whole if edges is None else bisect_left(edges, value)
+            parts[feature.name] = part
+        # Unicode stays as it is: ASCII escapes would change the key's length, and with it the
+        # grain of what compressing it gains.
         return json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     def of(self, raw: Mapping[str, Any]) -> str:
         """Return the key of a row given as a mapping of raw values, in any order."""
         return self(self.schema.parse(raw))
-
-    def _part(self, feature: Feature, value: Value) -> str | int | float | bool | None:
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, str):
-            return " ".join(value.casefold().split())
-        if feature.name in self.bins:
-            return bisect_left(self.bins[feature.name], value)
-        return int(value) if float(value).is_integer() else value
 
 
 def rounded(value: float, digits: int) -> float:
@@ -70,7 +72,7 @@ def rounded(value: float, digits: int) -> float:
 
 
 def bin_edges(values: Iterable[Value], most_bins: int = MOST_BINS) -> tuple[float, ...]:
-    """Return rising edges that cut numbers into at most so many bins; missing ones are left out.
+    """Return rising edges that cut numbers into at most ``most_bins`` bins, missing ones left out.
 
     Edges are quantiles, each an observed value, rounded to two significant digits. Where two digits
     would merge most of them (years, for example), more are kept. Numbers with no more distinct

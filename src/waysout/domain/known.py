@@ -39,7 +39,7 @@ class Approved:
 
 
 class PerData(Generic[T]):
-    """Makes something of data for a schema, once for as long as the data lives.
+    """A function of data and a schema that is computed once for as long as the data lives.
 
     By identity: hashing or comparing a large table would cost as much as encoding it.
     """
@@ -62,15 +62,13 @@ class PerData(Generic[T]):
         return made
 
 
-def _approved(known: Known, schema: Schema) -> Approved:
+@PerData
+def approved(known: Known, schema: Schema) -> Approved:
+    """Return the approved rows, encoded."""
     check_lengths(known)
     numbers = np.flatnonzero(np.asarray(known.labels, dtype=np.bool_))
     rows = known.rows
     return Approved(numbers, schema.encode([rows[i] for i in numbers.tolist()]))
-
-
-approved = PerData(_approved)
-"""Return the approved rows, encoded."""
 
 
 def need_known(known: Known | None, who: str) -> Known:

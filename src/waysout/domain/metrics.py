@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.domain.distance import Distance, Matrix, proximity
+from waysout.domain.distance import Matrix, proximity
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 
@@ -17,7 +17,8 @@ Metrics = dict[str, float | int | None]
 NEIGHBOURS = 5
 # Training tables can hold a million rows, and the mean over five neighbours needs no more.
 MOST_REFERENCES = 10_000
-# Neighbours are looked for among all options, but for no more than so many of them.
+# Neighbours are looked for among all options, but for no more than this many of them: the cost of
+# more grows with the square, at the moment when a stopped search has four seconds left.
 MOST_MEASURED = 1000
 
 
@@ -33,14 +34,28 @@ def set_metrics(
     of those are thinned out evenly; of more than 1,000 options, ``novelty`` and ``plausibility``
     are means over 1,000 spread evenly. A mean over nothing is None.
     """
-    matrix = problem.schema.encode(rows)
+    distance, matrix = problem.distance, problem.schema.encode(rows)
+    nearness = distance.between(problem.schema.encode([query])[0], matrix)
+    measured = _spread(matrix, MOST_MEASURED)
+    novelty, plausibility = [0.0] if len(rows) == 1 else [], []
+    for i in measured if len(rows) > 1 else ():
+        others = distance.between(matrix[i], matrix)
+        others[i] = np.inf
+        novelty.append(float(others.min()))
+    if approved is not None and len(approved):
+        approved = approved[_spread(approved, MOST_REFERENCES)]
+        for row in matrix[measured]:
+            near = distance.between(row, approved)
+            if len(near) > NEIGHBOURS:
+                near = np.partition(near, NEIGHBOURS)[:NEIGHBOURS]
+            plausibility.append(float(near.mean()))
     return {
         "unique_valid": len(rows),
-        "proximity": _mean_proximity(problem, query, matrix),
+        "proximity": _mean([proximity(d) for d in nearness]),
         "sparsity": _mean([problem.rules.count_changes(query, row) for row in rows]),
-        "novelty": _mean_novelty(problem.distance, matrix),
+        "novelty": _mean(novelty),
         "lever_sets": len({problem.rules.moved(query, row) for row in rows}),
-        "plausibility": _mean_plausibility(problem.distance, matrix, approved),
+        "plausibility": _mean(plausibility),
     }
 
 
@@ -51,18 +66,15 @@ def irreducible(problem: Problem, query: Row, rows: Sequence[Row]) -> list[bool]
     approved and breaks no rule. This judges a finished search and is no part of one: the rows go to
     the oracle in one batch, together with the query, and stand in no ledger.
     """
-    shorter = [list(_with_one_put_back(problem, query, row)) for row in rows]
+    shorter: list[list[Row]] = []
+    for row in rows:
+        levers = sorted(problem.rules.moved(query, row))
+        without = [problem.rules.put_back(query, row, lever) for lever in levers]
+        kept = [r for r in without if r != query and not problem.violations(query, r)]
+        shorter.append(kept)
     answers = problem.oracle.ask([query, *(row for found in shorter for row in found)])
     met = iter(problem.goal.for_query(float(answers.probability[0])).met(answers)[1:].tolist())
     return [not any(list(islice(met, len(found)))) for found in shorter]
-
-
-def _with_one_put_back(problem: Problem, query: Row, row: Row) -> Iterator[Row]:
-    """Yield what the rules allow of a row's edits without one of them."""
-    for lever in sorted(problem.rules.moved(query, row)):
-        shorter = problem.rules.put_back(query, row, lever)
-        if shorter != query and not problem.violations(query, shorter):
-            yield shorter
 
 
 def run_metrics(valid: int, evaluated: int, pruned: int, generated: int) -> Metrics:
@@ -89,40 +101,7 @@ def _percent(part: int, whole: int) -> float | None:
     return 100.0 * part / whole if whole else None
 
 
-def _mean_proximity(problem: Problem, query: Row, matrix: Matrix) -> float | None:
-    distances = problem.distance.between(problem.schema.encode([query])[0], matrix)
-    return _mean([proximity(d) for d in distances])
-
-
-def _mean_novelty(distance: Distance, matrix: Matrix) -> float | None:
-    if len(matrix) == 1:
-        return 0.0
-    return _mean([_nearest_other(distance, i, matrix) for i in _spread(matrix, MOST_MEASURED)])
-
-
-def _nearest_other(distance: Distance, i: int, matrix: Matrix) -> float:
-    distances = distance.between(matrix[i], matrix)
-    distances[i] = np.inf
-    return float(distances.min())
-
-
-def _mean_plausibility(distance: Distance, matrix: Matrix, approved: Matrix | None) -> float | None:
-    if approved is None or not len(approved):
-        return None
-    approved, matrix = (
-        approved[_spread(approved, MOST_REFERENCES)],
-        matrix[_spread(matrix, MOST_MEASURED)],
-    )
-    return _mean([_mean_nearest(distance.between(row, approved)) for row in matrix])
-
-
 def _spread(matrix: Matrix, most: int) -> NDArray[np.intp]:
-    """Return the places of at most so many rows, spread evenly."""
+    """Return the indices of at most ``most`` rows, spread evenly."""
     count = len(matrix)
     return np.arange(count) if count <= most else np.linspace(0, count - 1, most).astype(np.intp)
-
-
-def _mean_nearest(distances: Matrix) -> float:
-    if len(distances) > NEIGHBOURS:
-        distances = np.partition(distances, NEIGHBOURS)[:NEIGHBOURS]
-    return float(distances.mean())

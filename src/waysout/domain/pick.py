@@ -8,11 +8,10 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from waysout.domain.distance import ALPHA, Distance, Matrix, scale_of, simplicity
 from waysout.domain.result import Option, ResultData
-from waysout.domain.schema import Feature, Schema, Value
+from waysout.domain.schema import Feature, Schema
 from waysout.errors import InputError, shown
 
 _MOST_TAKEN_APART = 10  # changes; their subsets double with each
@@ -43,7 +42,10 @@ def pick(result: ResultData, n: int = 5) -> tuple[Option, ...]:
     left = np.arange(len(options))
     picked: list[Option] = []
     while len(left) and len(picked) < n:
-        best = _first_of_best(left, stable, needed, -used, quality * (1.0 - 1.0 / (1.0 + nearest)))
+        of_best = left  # in the first key, then in the next, and so on
+        for key in (stable, needed, -used, quality * (1.0 - 1.0 / (1.0 + nearest))):
+            of_best = of_best[key[of_best] == key[of_best].max()]
+        best = int(of_best[0])
         left = left[left != best]
         picked.append(options[best])
         used += levers == levers[best]
@@ -65,13 +67,6 @@ def _padded(options: Sequence[Option]) -> list[bool]:
     ]
 
 
-def _first_of_best(left: NDArray[np.intp], *keys: NDArray[Any]) -> int:
-    """Return the first of those that are highest in the first key, then in the next, and so on."""
-    for key in keys:
-        left = left[key[left] == key[left].max()]
-    return int(left[0])
-
-
 def _measured(options: Sequence[Option], settings: Mapping[str, Any]) -> tuple[Distance, Matrix]:
     """Return the search's own distance and the options' rows for it.
 
@@ -83,20 +78,18 @@ def _measured(options: Sequence[Option], settings: Mapping[str, Any]) -> tuple[D
     scales: dict[str, float] = {}
     for i, name in enumerate(options[0].row):
         values = [o.row.get(name) for o in options]
-        scale = noted["scales"].get(name) if "scales" in noted else _spread(values)
+        present = [v for v in values if v is not None]
+        if "scales" in noted:
+            scale = noted["scales"].get(name)
+        elif not present or any(isinstance(v, (str, bool)) for v in present):
+            scale = None
+        else:
+            scale = scale_of(np.array(present, dtype=np.float64)).value
         features.append(Feature(str(i), "number" if scale else "boolean"))
         scales |= {str(i): scale} if scale else {}
         columns.append(np.array(values, dtype=np.float64) if scale else _codes(values))
     distance = Distance(Schema(tuple(features)), scales, noted.get("alpha", ALPHA))
     return distance, np.array(columns).T
-
-
-def _spread(values: Sequence[Value]) -> float | None:
-    """Return the scale of a column of numbers, None for one of anything else."""
-    present = [v for v in values if v is not None]
-    if not present or any(isinstance(v, (str, bool)) for v in present):
-        return None
-    return scale_of(np.array(present, dtype=np.float64)).value
 
 
 def _codes(values: Sequence[Hashable]) -> Matrix:

@@ -2,8 +2,9 @@
 
 A row is a plain tuple of values in the schema's order: ``float`` for a number, ``int`` for an
 integer, ``str`` for a category (always one of its levels), ``bool`` for a boolean and ``None`` for
-a missing value. Reading is exact: a value is kept as it was written or refused by name, so that
-what a person sees is what the oracle was asked.
+a missing value. So it hashes, compares and caches as it is, and a misspelt feature cannot slip
+through: every name goes through the schema. Reading is exact: a value is kept as it was written or
+refused by name, so that what a person sees is what the oracle was asked.
 """
 
 from __future__ import annotations
@@ -124,8 +125,22 @@ class Feature:
         if self.kind == "boolean" and not self.levels:
             object.__setattr__(self, "levels", (False, True))
         self._check_levels()
-        self._check_range()
-        self._check_tables()
+        if self.decimals is not None and (self.kind != "number" or not 0 <= self.decimals <= 15):
+            reason = f"decimals is 0 to 15, for a number only; got {self.decimals!r}"
+            raise self._wrong(reason, "decimals")
+        if self.range is not None:
+            low, high = self.range
+            if not self.is_numeric:
+                raise self._wrong(f"a {self.kind} has levels, not a range", "range")
+            if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+                raise self._wrong(f"range [{low}, {high}] is empty or not finite", "range")
+        for title, levels in (
+            ("codes", self.codes), ("words", self.words), ("synonyms", self.synonyms.values()),
+        ):  # fmt: skip
+            for level in levels:
+                if level not in self._index:
+                    reason = f"{title}: {unknown('level', level, self.level_texts)}"
+                    raise self._wrong(reason, title)
 
     def _wrong(self, reason: str, field: str | None = None) -> SchemaError:
         return SchemaError(f"feature {self.name!r}: {reason}", field=field)
@@ -154,29 +169,6 @@ class Feature:
         folded = Counter(t.casefold() for t in texts)
         alone = {t.casefold(): t for t in texts if folded[t.casefold()] == 1}
         object.__setattr__(self, "_folded", alone)
-
-    def _check_range(self) -> None:
-        if self.decimals is not None and (self.kind != "number" or not 0 <= self.decimals <= 15):
-            reason = f"decimals is 0 to 15, for a number only; got {self.decimals!r}"
-            raise self._wrong(reason, "decimals")
-        if self.range is None:
-            return
-        if not self.is_numeric:
-            raise self._wrong(f"a {self.kind} has levels, not a range", "range")
-        low, high = self.range
-        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-            raise self._wrong(f"range [{low}, {high}] is empty or not finite", "range")
-
-    def _check_tables(self) -> None:
-        for title, levels in (
-            ("codes", self.codes),
-            ("words", self.words),
-            ("synonyms", self.synonyms.values()),
-        ):
-            for level in levels:
-                if level not in self._index:
-                    reason = f"{title}: {unknown('level', level, self.level_texts)}"
-                    raise self._wrong(reason, title)
 
     @property
     def is_numeric(self) -> bool:
@@ -228,13 +220,35 @@ class Feature:
             self._refuse_missing("missing")
             return None
         if self.is_numeric:
-            return self._parse_number(raw)
+            number = self._finite(raw)
+            if self.kind == "integer" and not number.is_integer():
+                raise RowError(f"{shown(raw)} is not a whole number", column=self.name)
+            return number if self.kind == "number" else int(number)
+        if self.kind == "boolean" and isinstance(raw, (bool, np.bool_)):
+            return bool(raw)
+        text = text_of(raw)
+        if self.kind == "category":
+            text = self.synonyms.get(text, text)
+        # A column of integer levels with gaps reaches us as floats: "1.0" means 1.
+        if text not in self._index and _NUMBER.fullmatch(text):
+            text = text_of(float(text))
         if self.kind == "boolean":
-            return self._parse_boolean(raw)
-        return self._parse_level(raw)
+            text = self._folded.get(text.casefold(), text)
+        if text in self._index:
+            return text if self.kind == "category" else bool(self._index[text])
+        # Only where the card names no spellings: "0" may mean anything to the levels 1 and 2.
+        folded, unnamed = text.casefold(), self.kind == "boolean" and self.levels == (False, True)
+        if unnamed and folded in _TRUE_TOKENS | _FALSE_TOKENS:
+            return folded in _TRUE_TOKENS
+        if self.unseen == "refuse":
+            raise RowError(unknown("value", text[:60], self.level_texts), column=self.name)
+        self._refuse_missing(f"the unknown level {text[:60]!r}")
+        return None
 
     def coerce(self, raw: object) -> Value:
         """Read a *proposed* value: like `parse`, but rounds to the type and ignores letter case.
+
+        Proposals are rounded before key, rules and oracle see them.
 
         >>> Feature("term", "integer").coerce(11.6)
         12
@@ -277,8 +291,11 @@ class Feature:
         missing = np.isnan(numbers)
         filled = np.clip(np.where(missing, 0.0, numbers), -LARGEST, LARGEST)
         found: list[Value]
-        if self.is_numeric:
-            found = self._typed_numbers(filled)
+        if self.kind == "integer":
+            found = [int(number) for number in np.rint(filled).tolist()]
+        elif self.kind == "number":
+            digits = self.decimals
+            found = [(n if digits is None else round(n, digits)) + 0.0 for n in filled.tolist()]
         else:
             values = self.values()
             places = np.clip(np.rint(filled), 0, len(values) - 1).astype(np.intp)
@@ -287,24 +304,15 @@ class Feature:
             found = [None if gone else v for v, gone in zip(found, missing.tolist(), strict=True)]
         return found
 
-    def _typed_numbers(self, numbers: NDArray[np.float64]) -> list[Value]:
-        if self.kind == "integer":
-            return [int(number) for number in np.rint(numbers).tolist()]
-        if self.decimals is None:
-            return [number + 0.0 for number in numbers.tolist()]
-        return [round(number, self.decimals) + 0.0 for number in numbers.tolist()]
-
     def _is_missing(self, raw: object) -> bool:
         if raw is None or (isinstance(raw, (float, np.floating)) and math.isnan(raw)):
             return True
         # pandas' own NA and NaT are neither None nor floats, and refuse to be compared.
         if type(raw).__name__ in ("NAType", "NaTType"):
             return True
-        return (
-            isinstance(raw, str)
-            and (text := raw.strip()) in self.missing_tokens
-            and (text not in self._index)
-        )
+        if not isinstance(raw, str):
+            return False
+        return (text := raw.strip()) in self.missing_tokens and text not in self._index
 
     def _refuse_missing(self, what: str) -> None:
         if self.missing == "refuse":
@@ -329,46 +337,6 @@ class Feature:
             reason = f"{shown(raw)} is not a finite number of at most ±1e15"
             raise RowError(reason, column=self.name)
         return number + 0.0  # -0.0 becomes 0.0
-
-    def _parse_number(self, raw: object) -> float | int:
-        number = self._finite(raw)
-        if self.kind == "number":
-            return number
-        if not number.is_integer():
-            raise RowError(f"{shown(raw)} is not a whole number", column=self.name)
-        return int(number)
-
-    def _parse_boolean(self, raw: object) -> bool | None:
-        if isinstance(raw, (bool, np.bool_)):
-            return bool(raw)
-        text = self._as_level(text_of(raw))
-        text = self._folded.get(text.casefold(), text)
-        if text in self._index:
-            return bool(self._index[text])
-        # Only where the card names no spellings: "0" may mean anything to the levels 1 and 2.
-        if self.levels == (False, True) and text.casefold() in _TRUE_TOKENS | _FALSE_TOKENS:
-            return text.casefold() in _TRUE_TOKENS
-        self._refuse_unseen(text)
-        return None
-
-    def _parse_level(self, raw: object) -> str | None:
-        text = text_of(raw)
-        text = self._as_level(self.synonyms.get(text, text))
-        if text in self._index:
-            return text
-        self._refuse_unseen(text)
-        return None
-
-    def _as_level(self, text: str) -> str:
-        # A column of integer levels with gaps reaches us as floats: "1.0" means 1.
-        if text not in self._index and _NUMBER.fullmatch(text):
-            return text_of(float(text))
-        return text
-
-    def _refuse_unseen(self, text: str) -> None:
-        if self.unseen == "refuse":
-            raise RowError(unknown("value", text[:60], self.level_texts), column=self.name)
-        self._refuse_missing(f"the unknown level {text[:60]!r}")
 
 
 @dataclass(frozen=True)

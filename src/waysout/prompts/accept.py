@@ -17,8 +17,7 @@ from functools import cached_property, partial
 from typing import TypeVar
 
 from waysout.domain.edit import Edit
-from waysout.domain.rules import RuleSet, Violation
-from waysout.domain.rules.ruleset import DOMAIN
+from waysout.domain.rules import DOMAIN, RuleSet, Violation
 from waysout.domain.schema import Feature, Row, Value, text_of
 from waysout.errors import RowError
 from waysout.prompts.numerals import NumeralMeasure, before_comment, last_of_a_move, read_number

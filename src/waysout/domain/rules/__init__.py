@@ -1,38 +1,274 @@
-"""What may change and how: rules, what they leave open, and one answer for all of them."""
+"""What may change and how: the rules of a table, and one answer for all of them.
 
-from waysout.domain.rules.base import Lever, Rule, Violation
-from waysout.domain.rules.joint import Custom, Exclude, Implies, Linear, Linked, MaxChanges, OneHot
-from waysout.domain.rules.kinds import RULE_KINDS, rule_from_table
-from waysout.domain.rules.ruleset import RuleSet
-from waysout.domain.rules.single import (
+``base`` says what a rule is and what it leaves of a feature (a `Lever`), ``kinds`` has the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from waysout.domain.rules.base import Bound, Lever, Rule, Violation, find_feature, find_features
+from waysout.domain.rules.kinds import (
     Allowed,
+    Custom,
     Direction,
+    Exclude,
     Immutable,
+    Implies,
+    Linear,
+    Linked,
+    MaxChanges,
     Never,
+    OneHot,
     Range,
     Step,
     Transitions,
 )
+from waysout.domain.schema import Row, Schema, Value
+from waysout.errors import RuleError, shown, unknown
 
 __all__ = [
-    "RULE_KINDS",
-    "Allowed",
-    "Custom",
-    "Direction",
-    "Exclude",
-    "Immutable",
-    "Implies",
-    "Lever",
-    "Linear",
-    "Linked",
-    "MaxChanges",
-    "Never",
-    "OneHot",
-    "Range",
-    "Rule",
-    "RuleSet",
-    "Step",
-    "Transitions",
-    "Violation",
-    "rule_from_table",
-]
+    "DOMAIN", "RULE_KINDS", "Allowed", "Custom", "Direction", "Exclude", "Immutable", "Implies",
+    "Lever", "Linear", "Linked", "MaxChanges", "Never", "OneHot", "Range", "Rule", "RuleSet",
+    "Step", "Transitions", "Violation", "rule_from_table",
+]  # fmt: skip
+
+RULE_KINDS: dict[str, type[Rule]] = {
+    rule.kind: rule
+    for rule in (
+        Immutable, Range, Step, Allowed, Never, Direction, Transitions, Linked, OneHot, Linear,
+        Implies, Exclude, Custom, MaxChanges,
+    )
+}  # fmt: skip
+DOMAIN = "domain"
+_QUERIES_REMEMBERED = 256
+
+
+def rule_from_table(table: Mapping[str, Any]) -> Rule:
+    """Build a rule from a card's table, or say which field is wrong."""
+    kind = table.get("kind")
+    if not isinstance(kind, str) or kind not in RULE_KINDS:
+        raise RuleError(unknown("rule kind", kind, [*RULE_KINDS, "include"]))
+    rule = RULE_KINDS[kind]
+    known = {f.name: f for f in fields(rule)}
+    given = {key: value for key, value in table.items() if key != "kind"}
+    for key in given:
+        if key not in known:
+            raise RuleError(f"a rule of kind {kind!r}: {unknown('field', key, known)}")
+    for name, field in known.items():
+        if field.default is MISSING and name not in given:
+            raise RuleError(f"a rule of kind {kind!r} needs the field {shown(name)}")
+    for key in ("name", "why"):
+        if not isinstance(given.get(key, ""), str):
+            raise RuleError(f"{key} is text, not {shown(given[key])}")
+    return rule(**given)
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Rules over one schema. A rule that cannot hold there is refused when the set is made."""
+
+    schema: Schema
+    rules: tuple[Rule, ...] = ()
+    name: str = "rules"
+
+    def __post_init__(self) -> None:
+        self._bound  # noqa: B018 - binding is what finds a wrong rule, so it happens now
+        self._links  # noqa: B018 - ordering the links is what finds a circle
+        stepped = [rule.feature for rule in self.rules if isinstance(rule, Step)]
+        for feature in stepped:
+            if stepped.count(feature) > 1:
+                raise RuleError(f"feature {feature!r} has two step rules; one grid is enough")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is bound are closures, which cannot be pickled; the rules themselves can.
+        return RuleSet, (self.schema, self.rules, self.name)
+
+    @cached_property
+    def _bound(self) -> tuple[tuple[str, Bound], ...]:
+        return tuple((rule.label, part) for rule in self.rules for part in rule.bind(self))
+
+    @cached_property
+    def _links(self) -> tuple[tuple[str, str, dict[Value, Value]], ...]:
+        """The links, each after those that set its source."""
+        found = {}
+        for rule in self.rules:
+            if isinstance(rule, Linked):
+                source = find_feature(self.schema, rule.feature)[1].name
+                target = find_feature(self.schema, rule.sets)[1].name
+                if target in found:
+                    raise RuleError(f"feature {target!r} is set by two linked rules")
+                found[target] = (source, target, rule.table(self.schema))
+        ordered: list[tuple[str, str, dict[Value, Value]]] = []
+        while found:
+            ready = [target for target, (source, *_) in found.items() if source not in found]
+            if not ready:
+                raise RuleError(f"linked features form a circle through {next(iter(found))!r}")
+            ordered += [found.pop(target) for target in ready]
+        return tuple(ordered)
+
+    @cached_property
+    def _groups(self) -> tuple[tuple[str, ...], ...]:
+        found = (rule.features for rule in self.rules if isinstance(rule, OneHot))
+        return tuple(tuple(f.name for _, f in find_features(self.schema, names)) for names in found)
+
+    def violations(self, query: Row, candidate: Row) -> tuple[Violation, ...]:
+        """Return every rule the candidate breaks.
+
+        For the query itself this is empty, or names what the query already breaks. A candidate
+        that leaves a feature's own domain (40.5 in an integer, an unknown level, too many decimals,
+        all of which methods and LLMs do propose) is not put to the rules, which could not judge it.
+        """
+        last = self._last_domains[-1] if self._last_domains else None
+        # By identity: 1 and True are equal, and two rows that differ so are not the same.
+        if last is None or last[0] is not query:
+            last = query, tuple(Lever.of(f, v) for f, v in zip(self.schema, query, strict=True))
+            self._last_domains[:] = [last]
+        found = []
+        for lever, after in zip(last[1], candidate, strict=True):
+            same = lever.now == after and type(lever.now) is type(after)
+            if not same and not lever.admits(after):
+                feature, what = lever.feature, "missing" if after is None else shown(after)
+                reason = f"{feature.name} is {what}, not {lever.describe()} ({feature.kind})"
+                found.append(Violation(DOMAIN, (feature.name,), reason))
+        if found:
+            return tuple(found)
+        for i, (label, part) in enumerate(self._bound):
+            broken = part.check(query, candidate)
+            if broken is not None:
+                found.append(Violation(label, part.features, broken, i))
+        return tuple(found)
+
+    @cached_property
+    def _last_domains(self) -> list[tuple[Row, tuple[Lever, ...]]]:
+        """The features' own domains for the query last asked: a search asks at every row."""
+        return []
+
+    def apply(self, row: Row, edits: Mapping[str, Value]) -> Row:
+        """Return the row after some edits, with the features that follow them set too.
+
+        Of several edits in one one-hot group the last one stands.
+        """
+        for name, value in edits.items():
+            cleared: set[str] = set()
+            if value:
+                cleared.update(n for group in self._groups if name in group for n in group)
+            off = {n: False if self.schema[n].kind == "boolean" else 0 for n in cleared}
+            row = self.schema.replace(row, {**off, name: value})
+        moved = {self.schema[name].name for name in edits}
+        for source, target, table in self._links:
+            value = row[self.schema.index(source)]
+            if source in moved and value is not None:
+                row = self.schema.replace(row, {target: table[value]})
+                moved.add(target)
+        return row
+
+    @cached_property
+    def _sources(self) -> dict[str, set[str]]:
+        """For each feature that follows others, all that it follows, however indirectly."""
+        found: dict[str, set[str]] = {}
+        for source, target, _ in self._links:
+            found[target] = {source} | found.get(source, set())
+        return found
+
+    def moved(self, query: Row, candidate: Row) -> frozenset[str]:
+        """Return the levers a person would say they moved.
+
+        What follows another change is none; a one-hot group is one, named by its first feature.
+        """
+        changed = set(self.schema.changed(query, candidate))
+        levers = {name for name in changed if not self._sources.get(name, set()) & changed}
+        for group in self._groups:
+            if levers.intersection(group):
+                levers = levers.difference(group) | {group[0]}
+        return frozenset(levers)
+
+    def count_changes(self, query: Row, candidate: Row) -> int:
+        """Count the changes a person would count: what follows another change is not one."""
+        return len(self.moved(query, candidate))
+
+    def put_back(self, query: Row, row: Row, lever: str) -> Row:
+        """Return a row without one of the levers it moved (see `moved`), nor what followed that.
+
+        A one-hot group goes back as a whole.
+        """
+        kept = self.moved(query, row) - {lever}
+        leader = {name: group[0] for group in reversed(self._groups) for name in group}
+        # A follower has no lever of its own here: applying those that stay sets what follows them.
+        names = (n for n in self.schema.changed(query, row) if leader.get(n, n) in kept)
+        return self.apply(query, {name: row[self.schema.index(name)] for name in names})
+
+    def may_still_move(self, query: Row, row: Row) -> frozenset[str]:
+        """Return the features whose edit passes no limit on the number of changes."""
+        names = frozenset(self.schema.names)
+        limits = [rule.at_most for rule in self.rules if isinstance(rule, MaxChanges)]
+        moved = self.moved(query, row)
+        if not limits or len(moved) < min(limits):
+            return names
+        groups = {name for group in self._groups if moved.intersection(group) for name in group}
+        return names & (moved | groups)
+
+    def levers(self, query: Row) -> Mapping[str, Lever]:
+        """Return for each feature what it may be set to, as far as rules about it alone tell."""
+        found = self._recent.get(query)
+        if found is None:
+            if len(self._recent) >= _QUERIES_REMEMBERED:
+                self._recent.clear()
+            found = {f.name: Lever.of(f, v) for f, v in zip(self.schema, query, strict=True)}
+            for _, part in self._bound:
+                if part.narrow is not None:
+                    found |= {name: part.narrow(found[name]) for name in part.narrows}
+            self._recent[query] = found
+        return found
+
+    @cached_property
+    def _recent(self) -> dict[Row, dict[str, Lever]]:
+        """The levers of recent queries: a search asks for the same ones at every step."""
+        return {}
+
+    @cached_property
+    def joint(self) -> tuple[Rule, ...]:
+        """The rules that levers do not tell: those about several features, or about the whole."""
+        return tuple(r for r in self.rules if any(part.narrow is None for part in r.bind(self)))
+
+    def actionable(self, query: Row) -> tuple[str, ...]:
+        """Return the features that can be edited at all, in the schema's order."""
+        return tuple(name for name, lever in self.levers(query).items() if lever.is_open)
+
+    def obstacles(self, query: Row) -> tuple[Violation, ...]:
+        """Return the rules that no edit can satisfy, so that the query has no way out.
+
+        A broken rule counts only if no edit moves any of its features, followers included. An empty
+        answer does not promise a way out: the oracle has its say, and so do rules about several
+        features at once.
+        """
+        levers = self.levers(query)
+        free = {g for g in self._groups if any(not levers[name].blocked for name in g)}
+        movable = self.movable(query)
+        if not movable:
+            return tuple(
+                Violation(lever.blocked_by or DOMAIN, (name,), f"{name} is {lever.describe()}")
+                for name, lever in levers.items()
+            )
+        return tuple(
+            Violation(v.rule, v.features, f"{v.reason}, but may not change")
+            for v in self.violations(query, query)
+            # A group with two set is right again once one of them is cleared, by setting the other.
+            if v.features and not movable.intersection(v.features) and v.features not in free
+        )
+
+    def movable(self, query: Row) -> frozenset[str]:
+        """Return the features that some edit moves, be it as a follower."""
+        editable = set(self.actionable(query))
+        found = set(editable)
+        for group in self._groups:
+            found.update(group if editable.intersection(group) else ())
+        found.update(name for name, sources in self._sources.items() if sources & found)
+        return frozenset(found)
+
+    def extended(self, rules: Sequence[Rule]) -> RuleSet:
+        """Return the set with more rules, for example a person's own locks."""
+        return RuleSet(self.schema, (*self.rules, *rules), self.name) if rules else self

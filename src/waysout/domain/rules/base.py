@@ -1,19 +1,23 @@
-"""What every rule shares: how it judges a candidate, and what it leaves of a feature's domain."""
+"""What all rules share: levers (what a feature may be set to), the rule's interface, its fields."""
 
 from __future__ import annotations
 
 import math
+import operator
+import re
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 
 from waysout.domain.schema import LARGEST, Feature, Row, Schema, Value, format_number
+from waysout.errors import RowError, RuleError, SchemaError, shown, unknown
 
-# A sum such as 0.1 + 0.2 may miss 0.3 by the last bits of a float, and by no more.
+# Comparisons allow for the last bits of a float and no more: 0.1 + 0.2 keeps a limit of 0.3, and
+# ten billion and nine breaks one of ten billion.
 ROUNDING = 16 * sys.float_info.epsilon
 
 
@@ -21,7 +25,7 @@ ROUNDING = 16 * sys.float_info.epsilon
 class Violation:
     """A rule that a candidate breaks, and how.
 
-    ``part`` tells rules of the same name apart: it is the place of the broken part in its set.
+    ``part`` tells rules of the same name apart: it is the index of the broken part in its set.
     """
 
     rule: str
@@ -31,19 +35,6 @@ class Violation:
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.reason}"
-
-
-class Context(Protocol):
-    """What a rule may look at when it is bound to a table."""
-
-    @property
-    def schema(self) -> Schema:
-        """The features."""
-        ...
-
-    def count_changes(self, query: Row, candidate: Row) -> int:
-        """Count the changes a person would count."""
-        ...
 
 
 def at_most(value: float, limit: float) -> bool:
@@ -143,25 +134,32 @@ class Lever:
         # The present value and those barred by name may be among the points: look at more.
         return not self.blocked and bool(self.sample(len(self.never) + 3))
 
-    def sample(self, count: int) -> tuple[Value, ...]:
-        """Return at most so many admitted values, spread evenly: what could be tried first."""
-        choices = self.choices()
-        if choices is None:
-            points = dict.fromkeys(self.feature.coerce(p) for p in self._points(count))
-            return tuple(value for value in points if self._allows(value))
-        if len(choices) <= count:
-            return choices
-        return tuple(choices[i * len(choices) // count] for i in range(count))
+    @property
+    def _grid(self) -> float | None:
+        return self.step or self.feature.resolution
 
-    def _points(self, count: int) -> list[float]:
+    def _grid_ends(self, step: float) -> tuple[int, int]:
         low, high = self.bounds()
-        step = self.step or self.feature.resolution
-        if step is None or step <= 0:
-            return [low + (high - low) * i / max(1, count - 1) for i in range(count)]
         first = math.ceil((low - self.start) / step - ROUNDING)
-        last = math.floor((high - self.start) / step + ROUNDING)
-        wanted = (first + (last - first) * i // max(1, count - 1) for i in range(count))
-        return [self.start + step * k for k in wanted if first <= k <= last]
+        return first, math.floor((high - self.start) / step + ROUNDING)
+
+    def sample(self, count: int) -> tuple[Value, ...]:
+        """Return at most ``count`` admitted values, spread evenly: what could be tried first."""
+        choices = self.choices()
+        if choices is not None:
+            if len(choices) <= count:
+                return choices
+            return tuple(choices[i * len(choices) // count] for i in range(count))
+        gaps = max(1, count - 1)
+        if (step := self._grid) is None:
+            low, high = self.bounds()
+            points = [low + (high - low) * i / gaps for i in range(count)]
+        else:
+            first, last = self._grid_ends(step)
+            wanted = (first + (last - first) * i // gaps for i in range(count))
+            points = [self.start + step * k for k in wanted if first <= k <= last]
+        typed = dict.fromkeys(map(self.feature.coerce, points))
+        return tuple(value for value in typed if self._allows(value))
 
     def draw(self, rng: np.random.Generator) -> Value:
         """Draw a value from all that the lever spans, each equally likely.
@@ -172,12 +170,9 @@ class Lever:
         choices = self.choices()
         if choices is not None:
             return choices[int(rng.integers(len(choices)))]
-        low, high = self.bounds()
-        step = self.step or self.feature.resolution
-        if step is None:
-            return self.feature.coerce(rng.uniform(low, high))
-        first = math.ceil((low - self.start) / step - ROUNDING)
-        last = math.floor((high - self.start) / step + ROUNDING)
+        if (step := self._grid) is None:
+            return self.feature.coerce(rng.uniform(*self.bounds()))
+        first, last = self._grid_ends(step)
         steps = min(last, math.floor(rng.uniform(first, last + 1)))
         return self.feature.coerce(self.start + step * steps)
 
@@ -191,25 +186,20 @@ class Lever:
             return goal
         if goal is None or goal in self.never or not self.feature.is_numeric:
             return self.now
-        aim = float(goal)
-        gaps = {value: abs(value - aim) for value in self._around(aim) if self.admits(value)}
-        best = min(gaps, key=gaps.__getitem__, default=None)
-        stay = math.inf if must_move or self.now is None else abs(float(self.now) - aim)
-        return self.now if best is None or gaps[best] >= stay else best
-
-    def _around(self, aim: float) -> list[float]:
-        """Return the values near a goal among which the nearest admitted one is."""
-        choices, inside = self.choices(), min(max(aim, self.low), self.high)
-        step = self.step or self.feature.resolution
+        aim, choices = float(goal), self.choices()
+        inside = min(max(aim, self.low), self.high)
         if choices is not None:
             points = [float(choice) for choice in choices if choice is not None]
-        elif step is None:
+        elif (step := self._grid) is None:
             points = [inside]
         else:
             below = math.floor((inside - self.start) / step)
             points = [self.start + step * steps for steps in (below, below + 1)]
-        typed = (self.feature.coerce(point) for point in points if abs(point) <= LARGEST)
-        return [value for value in typed if isinstance(value, (int, float))]
+        typed = [self.feature.coerce(point) for point in points if abs(point) <= LARGEST]
+        gaps = {v: abs(float(v) - aim) for v in typed if v is not None and self.admits(v)}
+        best = min(gaps, key=gaps.__getitem__, default=None)
+        stay = math.inf if must_move or self.now is None else abs(float(self.now) - aim)
+        return self.now if best is None or gaps[best] >= stay else best
 
     def bounds(self) -> tuple[float, float]:
         """Return a number's interval, where it has no end so far as the present value suggests."""
@@ -228,14 +218,13 @@ class Lever:
             return " | ".join(self.feature.format(v) for v in choices) or "fixed: no other value"
         if not self.is_open:
             return "fixed: no other value"
-        grid = f" in steps of {format_number(self.step)}" if self.step else ""
-        return interval_words(self.low, self.high) + grid + self._exceptions()
-
-    def _exceptions(self) -> str:
+        words = interval_words(self.low, self.high)
+        if self.step:
+            words += f" in steps of {format_number(self.step)}"
         barred = sorted(float(v) for v in self.never if isinstance(v, (int, float)))
         inside = [format_number(v) for v in barred if self.low <= v <= self.high]
         named = inside if len(inside) <= 4 else [inside[0], "…", inside[-1]]
-        return f", never {', '.join(named)}" if inside else ""
+        return f"{words}, never {', '.join(named)}" if inside else words
 
 
 def interval_words(low: float, high: float) -> str:
@@ -244,14 +233,23 @@ def interval_words(low: float, high: float) -> str:
     >>> interval_words(3, 5), interval_words(3, LARGEST)
     ('3 to 5', '3 or more')
     """
-    below, above = low <= -LARGEST, high >= LARGEST
-    if below and above:
-        return "any number"
-    if above:
-        return f"{format_number(low)} or more"
-    if below:
-        return f"up to {format_number(high)}"
-    return f"{format_number(low)} to {format_number(high)}"
+    if high >= LARGEST:
+        return "any number" if low <= -LARGEST else f"{format_number(low)} or more"
+    upper = format_number(high)
+    return f"up to {upper}" if low <= -LARGEST else f"{format_number(low)} to {upper}"
+
+
+class Context(Protocol):
+    """What a rule may look at when it is bound to a table."""
+
+    @property
+    def schema(self) -> Schema:
+        """The features."""
+        ...
+
+    def count_changes(self, query: Row, candidate: Row) -> int:
+        """Count the changes a person would count."""
+        ...
 
 
 Check = Callable[[Row, Row], str | None]
@@ -282,20 +280,215 @@ class Rule:
 
     @property
     def subject(self) -> str:
-        """What the rule speaks of, in a word or two."""
+        """The features that the rule names."""
         one = getattr(self, "feature", None)
         return " ".join(map(str, getattr(self, "features", ()))) if one is None else str(one)
 
     @property
+    def text(self) -> str:
+        """The rule in a few words: its kind and subject, unless it can say more."""
+        return f"{self.kind} {self.subject}".strip()
+
+    @property
     def label(self) -> str:
-        """The rule's name, or a plain one made of its kind and subject."""
-        return self.name or f"{self.kind} {self.subject}".strip()
+        """The rule's name, or its text where it has none."""
+        return self.name or self.text
 
     @property
     def says(self) -> str:
-        """What the rule demands, in a line; a rule that cannot tell says its label."""
+        """What the rule demands, in a line; a rule whose text does not tell says its label."""
         return self.label
 
     def bind(self, context: Context) -> tuple[Bound, ...]:
         """Return the rule's parts for one table; raise `RuleError` where it cannot hold there."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stated(Rule):
+    """A rule whose text says all that it demands."""
+
+    @property
+    def says(self) -> str:
+        """The rule's text."""
+        return self.text
+
+
+# Reading the fields of a rule: a wrong one fails with its value and the remedy.
+
+
+def find_feature(schema: Schema, name: object) -> tuple[int, Feature]:
+    """Return a feature and its position, or say which there are."""
+    if not isinstance(name, str):
+        raise RuleError(f"a feature is named by text, not {shown(name)}")
+    try:
+        return schema.index(name), schema[name]
+    except SchemaError as error:
+        raise RuleError(str(error)) from None
+
+
+def find_features(schema: Schema, names: object) -> list[tuple[int, Feature]]:
+    """Return the features of a list, each once."""
+    if not isinstance(names, (list, tuple)) or not names:
+        raise RuleError(f"features is a list of names, not {shown(names)}")
+    if len(set(map(str, names))) != len(names):
+        raise RuleError(f"a feature is listed twice in {list(names)!r}")
+    return [find_feature(schema, name) for name in names]
+
+
+def read_value(feature: Feature, raw: object) -> Value:
+    """Return a rule's value, typed by its feature."""
+    try:
+        value = feature.parse(raw)
+    except RowError as error:
+        raise RuleError(f"feature {feature.name!r}: {error.reason}") from None
+    if value is None:
+        raise RuleError(f"feature {feature.name!r}: a rule cannot ask for a missing value")
+    return value
+
+
+def read_values(feature: Feature, raws: object) -> tuple[Value, ...]:
+    """Return a rule's values, typed by their feature."""
+    if not isinstance(raws, (list, tuple)) or not raws:
+        raise RuleError(f"feature {feature.name!r}: give a list of values, not {shown(raws)}")
+    return tuple(read_value(feature, raw) for raw in raws)
+
+
+def read_number(what: str, raw: object) -> float:
+    """Return a finite number."""
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not abs(raw) <= LARGEST:
+        raise RuleError(f"{what} must be a finite number of at most ±1e15, not {shown(raw)}")
+    return float(raw)
+
+
+def read_limits(feature: Feature, low: object, high: object) -> tuple[float, float]:
+    """Read a pair of limits for a numeric feature; both may not be absent, nor contradict."""
+    if not feature.is_numeric:
+        raise RuleError(f"feature {feature.name!r} is a {feature.kind}; min and max need a number")
+    if low is None and high is None:
+        raise RuleError(f"feature {feature.name!r}: give min, max or both")
+    lowest = -LARGEST if low is None else read_number("min", low)
+    highest = LARGEST if high is None else read_number("max", high)
+    if lowest > highest:
+        raise RuleError(f"feature {feature.name!r}: the range {low} to {high} is empty")
+    return lowest, highest
+
+
+Condition = tuple[int, Feature, Callable[[Value], bool]]
+
+
+def read_conditions(schema: Schema, part: str, table: object) -> list[Condition]:
+    """Return the conditions of a table, such as ``{ age = { max = 20 }, job = ["cook"] }``."""
+    if not isinstance(table, Mapping) or not table:
+        raise RuleError(f"{part} is a table such as {{ age = {{ max = 20 }} }}, not {shown(table)}")
+
+    def test(feature: Feature, want: object) -> Callable[[Value], bool]:
+        if not isinstance(want, Mapping):
+            values = read_values(feature, want if isinstance(want, (list, tuple)) else [want])
+            return lambda value: value in values
+        if extra := set(want) - {"min", "max"}:
+            raise RuleError(unknown("condition", min(extra), ["min", "max"]))
+        low, high = read_limits(feature, want.get("min"), want.get("max"))
+        return lambda value: at_most(low, cast(float, value)) and at_most(cast(float, value), high)
+
+    found = ((*find_feature(schema, name), want) for name, want in table.items())
+    return [(i, feature, test(feature, want)) for i, feature, want in found]
+
+
+def condition_words(table: Mapping[str, Any]) -> str:
+    """Say conditions as a person would."""
+
+    def one(name: str, want: object) -> str:
+        if isinstance(want, Mapping):
+            limits = {"min": ">=", "max": "<="}
+            return " and ".join(f"{name} {limits.get(k, k)} {v}" for k, v in want.items())
+        if isinstance(want, (list, tuple)):
+            return f"{name} among {', '.join(map(str, want))}"
+        return f"{name} = {want}"
+
+    return " and ".join(one(name, want) for name, want in table.items())
+
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"|`(?P<quoted>[^`]+)`|(?P<name>[^\W\d][\w.]*)|(?P<op><=|>=|==|<|>|\+|-|\*))"
+)
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "==": operator.eq,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``Σ coefficient · feature + constant  (comparison)  0``."""
+
+    terms: tuple[tuple[str, float], ...]
+    constant: float
+    comparison: str
+
+
+def parse_comparison(text: object) -> Comparison:
+    """Read a linear comparison as people write it, or raise `RuleError` saying what is wrong.
+
+    >>> parse_comparison("a + 2*`b c` <= d - 5")
+    Comparison(terms=(('a', 1.0), ('b c', 2.0), ('d', -1.0)), constant=5.0, comparison='<=')
+    """
+    if not isinstance(text, str):
+        raise RuleError(f"a comparison is text such as 'a + b <= c', not {text!r}")
+    tokens: list[tuple[str, str]] = []
+    at = 0
+    while text[at:].strip():
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise RuleError(
+                f"cannot read {text[at:].strip()[:30]!r} in {text!r}; names that are not plain "
+                "words stand in `backticks`"
+            )
+        kind = str(match.lastgroup)
+        tokens.append(("name" if kind == "quoted" else kind, match[kind]))
+        at = match.end()
+    where = [i for i, token in enumerate(tokens) if token[0] == "op" and token[1] in COMPARISONS]
+    if len(where) != 1:
+        raise RuleError(f"{text!r} needs exactly one of {', '.join(COMPARISONS)}")
+    left, right = tokens[: where[0]], tokens[where[0] + 1 :]
+    if not left or not right:
+        raise RuleError(f"{text!r}: one side is empty")
+    terms: dict[str, float] = {}
+    constant = 0.0
+    for side, sign in ((left, 1.0), (right, -1.0)):
+        for name, coefficient in _terms(side, text):
+            if name is None:
+                constant += sign * coefficient
+            else:
+                terms[name] = terms.get(name, 0.0) + sign * coefficient
+    kept = tuple((name, c) for name, c in terms.items() if c != 0.0)
+    if not kept:
+        raise RuleError(f"{text!r} names no feature that matters")
+    return Comparison(kept, constant, tokens[where[0]][1])
+
+
+def _terms(tokens: list[tuple[str, str]], text: str) -> list[tuple[str | None, float]]:
+    """Read a sum; each of its terms is a number, a name, or a product of numbers and one name."""
+    terms: list[tuple[str | None, float]] = []
+    at = 0
+    while at < len(tokens):
+        coefficient, name = 1.0, None
+        while at < len(tokens) and tokens[at] in (("op", "+"), ("op", "-")):
+            coefficient = -coefficient if tokens[at][1] == "-" else coefficient
+            at += 1
+        more = True
+        while more:
+            if at >= len(tokens) or tokens[at][0] == "op":
+                raise RuleError(f"{text!r}: a number or a feature is missing")
+            kind, word = tokens[at]
+            if kind == "name" and name is not None:
+                raise RuleError(f"{text!r} multiplies two features; a linear rule cannot")
+            name = word if kind == "name" else name
+            coefficient *= float(word) if kind == "number" else 1.0
+            at += 1
+            more = at < len(tokens) and tokens[at] == ("op", "*")
+            at += more
+        if at < len(tokens) and tokens[at] not in (("op", "+"), ("op", "-")):
+            raise RuleError(f"{text!r}: an operator is missing before {tokens[at][1]!r}")
+        terms.append((name, coefficient))
+    return terms

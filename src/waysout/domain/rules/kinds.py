@@ -1,48 +1,498 @@
-"""The table of rule kinds; `docs/cards.md` shows how each is written in a card."""
+"""The kinds of rules; `docs/cards.md` shows how each is written in a card.
+
+A rule about a *state* (range, allowed, one-hot, linear, implies, exclude) must hold in the
+candidate even where the query itself breaks it, so that a bad start is moved or named, never passed
+through. A rule about a *move* (immutable, step, never, direction, transitions, linked, max-changes)
+looks at what changed: an applicant whose income is off the grid need not change it.
+"""
+# ruff: noqa: D102  # what these methods do is said once, in their base class
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
-from typing import Any
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 
-from waysout.domain.rules.base import Rule
-from waysout.domain.rules.joint import Custom, Exclude, Implies, Linear, Linked, MaxChanges, OneHot
-from waysout.domain.rules.single import (
-    Allowed,
-    Direction,
-    Immutable,
-    Never,
-    Range,
-    Step,
-    Transitions,
+from waysout.domain.rules.base import (
+    COMPARISONS,
+    ROUNDING,
+    Bound,
+    Check,
+    Context,
+    Lever,
+    Narrow,
+    Rule,
+    Stated,
+    at_most,
+    condition_words,
+    find_feature,
+    find_features,
+    interval_words,
+    on_grid,
+    parse_comparison,
+    read_conditions,
+    read_limits,
+    read_number,
+    read_value,
+    read_values,
 )
+from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import RuleError, shown, unknown
 
-RULE_KINDS: dict[str, type[Rule]] = {
-    rule.kind: rule
-    for rule in (
-        Immutable, Range, Step, Allowed, Never, Direction, Transitions, Linked, OneHot, Linear,
-        Implies, Exclude, Custom, MaxChanges,
-    )
-}  # fmt: skip
+
+def _bound(feature: Feature, check: Check, narrow: Narrow) -> Bound:
+    return Bound((feature.name,), check, narrow, (feature.name,))
 
 
-def rule_from_table(table: Mapping[str, Any]) -> Rule:
-    """Build a rule from a card's table, or say which field is wrong."""
-    kind = table.get("kind")
-    if not isinstance(kind, str) or kind not in RULE_KINDS:
-        raise RuleError(unknown("rule kind", kind, [*RULE_KINDS, "include"]))
-    rule = RULE_KINDS[kind]
-    known = {f.name: f for f in fields(rule)}
-    given = {key: value for key, value in table.items() if key != "kind"}
-    for key in given:
-        if key not in known:
-            raise RuleError(f"a rule of kind {kind!r}: {unknown('field', key, known)}")
-    for name, field in known.items():
-        if field.default is MISSING and name not in given:
-            raise RuleError(f"a rule of kind {kind!r} needs the field {shown(name)}")
-    for key in ("name", "why"):
-        if not isinstance(given.get(key, ""), str):
-            raise RuleError(f"{key} is text, not {shown(given[key])}")
-    return rule(**given)
+def _moved(feature: Feature, before: Value, after: Value) -> str:
+    ends = ["missing" if v is None else feature.format(v) for v in (before, after)]
+    return f"{feature.name} goes from {ends[0]} to {ends[1]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Immutable(Rule):
+    """The value does not change."""
+
+    kind: ClassVar[str] = "immutable"
+    features: Sequence[str]
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        def fix(i: int, feature: Feature) -> Bound:
+            def check(query: Row, candidate: Row) -> str | None:
+                if query[i] == candidate[i]:
+                    return None
+                return f"{_moved(feature, query[i], candidate[i])} but is fixed"
+
+            reason = self.why or "may not change"
+            return _bound(feature, check, lambda lever: lever.block(self.label, reason))
+
+        return tuple(fix(i, f) for i, f in find_features(context.schema, self.features))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range(Rule):
+    """The value lies within limits, whether it changed or not.
+
+    A feature's own ``range`` bounds what may be proposed; this one is a demand on results.
+    """
+
+    kind: ClassVar[str] = "range"
+    feature: str
+    min: float | None = None
+    max: float | None = None
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        i, feature = find_feature(context.schema, self.feature)
+        low, high = read_limits(feature, self.min, self.max)
+        if feature.range and (feature.range[0] > high or feature.range[1] < low):
+            raise RuleError(
+                f"feature {feature.name!r}: nothing of its range {list(feature.range)} is left"
+            )
+
+        def check(query: Row, candidate: Row) -> str | None:
+            value = candidate[i]
+            if value is None or (at_most(low, float(value)) and at_most(float(value), high)):
+                return None
+            return f"{feature.name} is {feature.format(value)}, must be {interval_words(low, high)}"
+
+        return (_bound(feature, check, lambda lever: lever.within(low, high)),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Rule):
+    """A changed value lies on a grid."""
+
+    kind: ClassVar[str] = "step"
+    feature: str
+    step: float
+    start: float = 0.0
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        i, feature = find_feature(context.schema, self.feature)
+        step, start = read_number("step", self.step), read_number("start", self.start)
+        if not feature.is_numeric:
+            raise RuleError(f"feature {feature.name!r} is a {feature.kind}; a step needs a number")
+        if step <= 0:
+            raise RuleError(f"feature {feature.name!r}: step must be above 0, not {shown(step)}")
+        if feature.kind == "integer" and not (step.is_integer() and start.is_integer()):
+            raise RuleError(f"feature {feature.name!r} is an integer; its step and start are too")
+
+        def check(query: Row, candidate: Row) -> str | None:
+            value = candidate[i]
+            if value is None or value == query[i] or on_grid(start, step, float(value)):
+                return None
+            return f"{feature.name} is {feature.format(value)}, not on the grid of {self.step}"
+
+        return (_bound(feature, check, lambda lever: lever.on(step, start)),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowed(Rule):
+    """The value is one of a list, whether it changed or not."""
+
+    kind: ClassVar[str] = "allowed"
+    feature: str
+    values: Sequence[Value]
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        i, feature = find_feature(context.schema, self.feature)
+        values = dict.fromkeys(read_values(feature, self.values))
+
+        def check(query: Row, candidate: Row) -> str | None:
+            if candidate[i] is None or candidate[i] in values:
+                return None
+            return f"{feature.name} is {feature.format(candidate[i])}, which is not allowed"
+
+        return (_bound(feature, check, lambda lever: lever.only(values)),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Never(Rule):
+    """A changed value is none of a list: codes such as "not applicable" may stay, but are no goal.
+
+    (`Allowed` would also forbid them to stay.)
+    """
+
+    kind: ClassVar[str] = "never"
+    features: Sequence[str]
+    values: Sequence[Value]
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        def bar(i: int, feature: Feature) -> Bound:
+            values = frozenset(read_values(feature, self.values))
+
+            def check(query: Row, candidate: Row) -> str | None:
+                if candidate[i] == query[i] or candidate[i] not in values:
+                    return None
+                return f"{feature.name} is set to {feature.format(candidate[i])}"
+
+            return _bound(feature, check, lambda lever: lever.without(values))
+
+        return tuple(bar(i, f) for i, f in find_features(context.schema, self.features))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Direction(Rule):
+    """A changed value has moved up, or down."""
+
+    kind: ClassVar[str] = "direction"
+    features: Sequence[str]
+    direction: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.subject} only {self.direction}"
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        if self.direction not in ("up", "down"):
+            raise RuleError(unknown("direction", self.direction, ["up", "down"]))
+        sign = 1.0 if self.direction == "up" else -1.0
+
+        def steer(i: int, feature: Feature) -> Bound:
+            if feature.kind == "category" and not feature.ordered:
+                raise RuleError(
+                    f"feature {feature.name!r} has no order: list its levels from low to high and "
+                    "set ordered = true"
+                )
+
+            def follows(before: Value, after: Value) -> bool:
+                if before is None or after is None:
+                    return True
+                return sign * (feature.encode(after) - feature.encode(before)) >= 0
+
+            def check(query: Row, candidate: Row) -> str | None:
+                if candidate[i] == query[i] or follows(query[i], candidate[i]):
+                    return None
+                move = _moved(feature, query[i], candidate[i])
+                return f"{move}; it may only go {self.direction}"
+
+            def narrow(lever: Lever) -> Lever:
+                if lever.now is None:
+                    return lever
+                if not feature.is_numeric:
+                    return lever.only([v for v in feature.values() if follows(lever.now, v)])
+                now = float(lever.now)
+                return lever.within(low=now) if sign > 0 else lever.within(high=now)
+
+            return _bound(feature, check, narrow)
+
+        return tuple(steer(i, f) for i, f in find_features(context.schema, self.features))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transitions(Rule):
+    """Some moves from one value to another are forbidden."""
+
+    kind: ClassVar[str] = "transitions"
+    feature: str
+    forbid: Mapping[str, Sequence[Value]]
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        i, feature = find_feature(context.schema, self.feature)
+        if not isinstance(self.forbid, Mapping) or not self.forbid:
+            raise RuleError(
+                f"forbid is a table such as {{ from = ['to'] }}, not {shown(self.forbid)}"
+            )
+        by_value: dict[Value, frozenset[Value]] = {}
+        from_any: frozenset[Value] = frozenset()
+        for before, after in self.forbid.items():
+            if before == "*":
+                from_any = frozenset(read_values(feature, after))
+            else:
+                by_value[read_value(feature, before)] = frozenset(read_values(feature, after))
+
+        def closed(before: Value) -> frozenset[Value]:
+            return by_value.get(before, frozenset()) | from_any
+
+        def check(query: Row, candidate: Row) -> str | None:
+            if candidate[i] == query[i] or candidate[i] not in closed(query[i]):
+                return None
+            return f"{_moved(feature, query[i], candidate[i])}, which is forbidden"
+
+        return (_bound(feature, check, lambda lever: lever.without(closed(lever.now))),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linked(Rule):
+    """Editing one feature sets another, which is never edited by itself."""
+
+    kind: ClassVar[str] = "linked"
+    feature: str
+    sets: str
+    map: Mapping[str, Value]
+
+    @property
+    def text(self) -> str:
+        return f"{self.feature} sets {self.sets}"
+
+    def table(self, schema: Schema) -> dict[Value, Value]:
+        """Return which value of the feature sets which value of the other, typed.
+
+        Every level must be there: else what a row becomes would depend on the way it came.
+        """
+        source, target = find_feature(schema, self.feature)[1], find_feature(schema, self.sets)[1]
+        if source.name == target.name:
+            raise RuleError(f"feature {source.name!r} cannot be linked to itself")
+        if source.is_numeric:
+            raise RuleError(f"feature {source.name!r} is a {source.kind}; a link needs levels")
+        if not isinstance(self.map, Mapping) or not self.map:
+            raise RuleError(f"map is a table such as {{ Masters = 14 }}, not {shown(self.map)}")
+        table = {read_value(source, a): read_value(target, b) for a, b in self.map.items()}
+        for value in source.values():
+            if value not in table:
+                raise RuleError(f"map lacks the level {source.format(value)!r} of {source.name!r}")
+        low, high = target.range or (-math.inf, math.inf)
+        for due in table.values():
+            if target.is_numeric and not low <= float(cast(float, due)) <= high:
+                raise RuleError(f"map sets {target.name!r} to {due}, outside its range")
+        return table
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        table = self.table(context.schema)
+        i, source = find_feature(context.schema, self.feature)
+        j, target = find_feature(context.schema, self.sets)
+
+        def check(query: Row, candidate: Row) -> str | None:
+            due = table.get(candidate[i], query[j])
+            same = (candidate[i], candidate[j]) == (query[i], query[j])
+            if same or candidate[j] == due:
+                return None
+            return (
+                f"{source.name} is {source.format(candidate[i])}, so {target.name} must be "
+                f"{target.format(due)}, not {target.format(candidate[j])}"
+            )
+
+        def narrow(lever: Lever) -> Lever:
+            return lever.block(self.label, f"set by {source.name}")
+
+        return (Bound((source.name, target.name), check, narrow, (target.name,)),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneHot(Rule):
+    """Exactly one feature of a group is true; setting one clears the others."""
+
+    kind: ClassVar[str] = "one-hot"
+    features: Sequence[str]
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        where = find_features(context.schema, self.features)
+        if len(where) < 2:
+            raise RuleError("a one-hot group needs at least two features")
+        for _, feature in where:
+            if feature.kind not in ("boolean", "integer"):
+                raise RuleError(f"feature {feature.name!r} is a {feature.kind}, not true/false")
+        names = tuple(feature.name for _, feature in where)
+        wanted = [0.0] * (len(where) - 1) + [1.0]
+
+        def check(query: Row, candidate: Row) -> str | None:
+            values = (candidate[i] for i, _ in where)
+            if sorted(0.5 if v is None else float(v) for v in values) == wanted:
+                return None
+            on = ", ".join(f.name for i, f in where if candidate[i]) or "none"
+            return f"exactly one of {', '.join(names)} must be true; {on} is"
+
+        def narrow(lever: Lever) -> Lever:
+            # Clearing one says nothing of which comes instead: a group is moved by setting one.
+            return lever.only([True if lever.feature.kind == "boolean" else 1])
+
+        return (Bound(names, check, narrow, names),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(Stated):
+    """A linear comparison of numbers holds."""
+
+    kind: ClassVar[str] = "linear"
+    that: str
+
+    @property
+    def text(self) -> str:
+        return str(self.that)
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        parsed = parse_comparison(self.that)
+        terms = []
+        for name, coefficient in parsed.terms:
+            try:
+                i, feature = find_feature(context.schema, name)
+            except RuleError as error:
+                hint = " (a name such as capital-gain stands in `backticks`)"
+                raise RuleError(f"{self.that!r}: {error}{hint}") from None
+            if feature.kind == "category":
+                raise RuleError(f"{self.that!r}: feature {feature.name!r} is a category")
+            terms.append((i, feature, coefficient))
+
+        def check(query: Row, candidate: Row) -> str | None:
+            parts = [(c, candidate[i]) for i, _, c in terms]
+            if any(v is None for _, v in parts):
+                return None
+            products = [c * float(cast(float, v)) for c, v in parts]
+            total = math.fsum([*products, parsed.constant])
+            if abs(total) <= ROUNDING * (abs(parsed.constant) + sum(map(abs, products))):
+                total = 0.0
+            if COMPARISONS[parsed.comparison](total, 0.0):
+                return None
+            values = ", ".join(f"{f.name} = {f.format(candidate[i])}" for i, f, _ in terms)
+            return f"{self.that} does not hold for {values}"
+
+        return (Bound(tuple(f.name for _, f, _ in terms), check),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Implies(Stated):
+    """Where some conditions hold, others hold too."""
+
+    kind: ClassVar[str] = "implies"
+    when: Mapping[str, Any]
+    then: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        return f"{condition_words(self.when)} implies {condition_words(self.then)}"
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        when = read_conditions(context.schema, "when", self.when)
+        then = read_conditions(context.schema, "then", self.then)
+
+        def check(query: Row, candidate: Row) -> str | None:
+            if not all(candidate[i] is not None and test(candidate[i]) for i, _, test in when):
+                return None
+            for i, feature, test in then:
+                if candidate[i] is not None and not test(candidate[i]):
+                    value = feature.format(candidate[i])
+                    return f"with {condition_words(self.when)}, {feature.name} cannot be {value}"
+            return None
+
+        return (Bound(tuple(dict.fromkeys(f.name for _, f, _ in when + then)), check),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exclude(Stated):
+    """Some conditions never hold all at once."""
+
+    kind: ClassVar[str] = "exclude"
+    values: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        return f"never {condition_words(self.values)}"
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        conditions = read_conditions(context.schema, "values", self.values)
+
+        def check(query: Row, candidate: Row) -> str | None:
+            met = all(candidate[i] is not None and test(candidate[i]) for i, _, test in conditions)
+            return f"{condition_words(self.values)} is excluded" if met else None
+
+        return (Bound(tuple(feature.name for _, feature, _ in conditions), check),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Custom(Rule):
+    """A function of the user's own judges query and candidate, given as mappings.
+
+    A card names it as ``module:function``. Importing it runs code, so a card's custom rules work
+    only if it is loaded with ``trust_code=True``.
+    """
+
+    kind: ClassVar[str] = "custom"
+    call: Callable[[dict[str, Any], dict[str, Any]], str | bool | None] | str
+
+    @property
+    def text(self) -> str:
+        return getattr(self.call, "__name__", str(self.call))
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        if isinstance(self.call, str) or not callable(self.call):
+            raise RuleError(
+                f"custom rule {self.call!r} runs code: load the card with --trust-code "
+                "(trust_code=True in Python) if you trust it"
+            )
+        call, as_dict = self.call, context.schema.as_dict
+
+        def check(query: Row, candidate: Row) -> str | None:
+            try:
+                verdict = call(as_dict(query), as_dict(candidate))
+            except Exception as error:
+                raise RuleError(f"custom rule {self.label!r} broke: {error!r}") from error
+            if isinstance(verdict, str):
+                return verdict or None
+            return None if verdict is None or bool(verdict) else "the custom rule says no"
+
+        return (Bound((), check),)
+
+    def trusted(self) -> Custom:
+        """Return the rule with a ``module:function`` name imported: runs that module's code."""
+        if not isinstance(self.call, str):
+            return self
+        module, _, function = self.call.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), function)
+        except Exception as error:
+            raise RuleError(f"custom rule {self.call!r} cannot be imported: {error}") from error
+        return Custom(name=self.name or self.call, why=self.why, call=found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxChanges(Stated):
+    """No more features change than this; linked ones count as one."""
+
+    kind: ClassVar[str] = "max-changes"
+    at_most: int
+
+    @property
+    def text(self) -> str:
+        return f"at most {self.at_most} changes"
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        if isinstance(self.at_most, bool) or not isinstance(self.at_most, int) or self.at_most < 1:
+            raise RuleError(f"at_most is a whole number of at least 1, not {shown(self.at_most)}")
+
+        def check(query: Row, candidate: Row) -> str | None:
+            count = context.count_changes(query, candidate)
+            return None if count <= self.at_most else f"{count} features change"
+
+        return (Bound((), check),)
