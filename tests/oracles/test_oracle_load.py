@@ -16,8 +16,8 @@ import pytest
 
 from waysout.errors import MissingExtra, OracleError
 from waysout.oracles.adapt import as_oracle
-from waysout.oracles.files import check_ubjson
 from waysout.oracles.load import load_model
+from waysout.oracles.xgboost import check_ubjson
 
 
 class Bomb:

@@ -1,81 +1,69 @@
 """From a trained model to an oracle: `as_oracle`.
 
-How rows are handed over is read off the model where it tells (see the family's adapter); where it
-does not, a trial on the first batch decides once (see `waysout.oracles.trial`); ``inputs=``
+How rows are handed over is read off the model where it tells (see the module of its kind); where it
+does not, a trial on the first batch decides once (see `waysout.oracles.layout_trial`); ``inputs=``
 overrides both.
 """
 
 from __future__ import annotations
 
+import importlib
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
 
 from waysout.domain.card import Card
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row, Scalar, Schema
 from waysout.errors import OracleError, WaysoutError, unknown
-from waysout.oracles.adapter import Adapter
-from waysout.oracles.answers import Reader, WantedClass, choose_class, empty, raised
-from waysout.oracles.boosters import from_catboost, from_lightgbm, from_xgboost
-from waysout.oracles.estimators import from_callable, from_estimator
-from waysout.oracles.inputs import InputKind, InputLayout, Inputs, build, check_rows
-from waysout.oracles.onnx import OnnxModel, from_onnx
-from waysout.oracles.trial import Trial
-
-Family = Callable[[Any, Schema, Inputs], Adapter]
-
-# By the package a model's class, or one it derives from, is defined in: no need to import it.
-FAMILIES: tuple[tuple[str, Family], ...] = (
-    ("lightgbm", from_lightgbm),
-    ("xgboost", from_xgboost),
-    ("catboost", from_catboost),
-    ("onnxruntime", from_onnx),
+from waysout.oracles.adapter import Adapter, classes_of
+from waysout.oracles.answers import Reader, WantedClass, choose_class, raised
+from waysout.oracles.inputs import (
+    InputKind,
+    InputLayout,
+    Inputs,
+    build,
+    check_rows,
+    places,
+    plain_layout,
 )
+
+if TYPE_CHECKING:
+    from waysout.oracles.layout_trial import LayoutTrial
+
+# The module of a kind of model, by the package or module that its class, or one it derives from, is
+# defined in: no need to import that.
+KINDS = {
+    "lightgbm": "lightgbm", "xgboost": "xgboost", "catboost": "catboost", "onnxruntime": "onnx",
+    "waysout.oracles.onnx": "onnx",
+}  # fmt: skip
 
 
 class ModelOracle:
     """A model that answers for typed rows.
 
     Where the model does not tell the form of its input, batches are asked in several until the
-    answers do.
+    answers do. ``model`` is the model itself, for checks that read it; no search does.
+    ``labels_only`` of a function is known once it has answered.
     """
 
     def __init__(
-        self,
-        adapter: Adapter,
-        schema: Schema,
-        *,
-        positive: Scalar,
-        positive_class: Scalar | None = None,
-        name: str = "model",
-        model: Any = None,
+        self, adapter: Adapter, schema: Schema, wanted: WantedClass, name: str, model: Any
     ) -> None:
-        self._adapter = adapter
-        self._model = model
-        self._schema = schema
-        self._wanted = WantedClass(positive, positive_class)
-        self._name = name
-        sure = len(adapter.layouts) == 1 and not adapter.refused
-        self._trial = Trial(adapter.layouts, adapter.refused, proven=sure)
-        self._labels_only = adapter.gives == "labels"
+        self.name, self.schema, self.model = name, schema, model
+        self.labels_only = adapter.gives == "labels"
+        self._adapter, self._wanted = adapter, wanted
         self._assumed_class = False
         self._lock = threading.Lock()
+        self._layout: InputLayout | None = adapter.layouts[0] if adapter.layouts else None
+        self._trial: LayoutTrial | None = None
+        if len(adapter.layouts) != 1 or adapter.refused:
+            from waysout.oracles.layout_trial import LayoutTrial
 
-    @property
-    def name(self) -> str:
-        """A short name for logs and reports."""
-        return self._name
-
-    @property
-    def schema(self) -> Schema:
-        """What the rows hold."""
-        return self._schema
-
-    @property
-    def labels_only(self) -> bool:
-        """Whether the model gives labels only; of a function it is known once it has answered."""
-        return self._labels_only
+            self._layout = None
+            self._trial = LayoutTrial(adapter.layouts, adapter.refused)
 
     @property
     def assumed_class(self) -> bool:
@@ -87,23 +75,17 @@ class ModelOracle:
     @property
     def inputs(self) -> InputKind | None:
         """The form in which the model gets its rows; None until the first batch."""
-        known = self._trial.proven or self._trial.started
-        return self._trial.layouts[0].kind if known else None
+        return self._layout.kind if self._layout else None
 
     @property
     def layout(self) -> InputLayout | None:
         """How the model gets its rows, column by column; None until the first batch."""
-        return self._trial.layouts[0] if self.inputs else None
-
-    @property
-    def model(self) -> Any:
-        """The model itself, for checks that read it; no search does."""
-        return self._model
+        return self._layout
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know about how model and card fit together."""
-        if self._trial.reacted or not self._trial.started:
+        if self._trial is None or self._trial.reacted or self._layout is None:
             return self._adapter.notes
         return (
             *self._adapter.notes,
@@ -112,28 +94,27 @@ class ModelOracle:
 
     def ask(self, rows: Sequence[Row]) -> Answers:
         """Answer for each row, in order, with one call of the model once its form is known."""
-        check_rows(self._schema, rows)
+        check_rows(self.schema, rows)
         if not rows:
-            return empty()
+            return Answers(np.empty(0, dtype=np.float64), np.empty(0, dtype=np.bool_))
         with self._lock:
-            if not self._trial.proven:
-                return self._trial.ask(self._ask, rows)
-        return self._ask(self._trial.layouts[0], rows)
+            if self._trial is not None and not self._trial.proven:
+                answers = self._trial.ask(self._ask, rows)
+                self._layout = self._trial.layouts[0]
+                return answers
+        assert self._layout is not None
+        return self._ask(self._layout, rows)
 
     def _ask(self, layout: InputLayout, rows: Sequence[Row]) -> Answers:
-        adapter = self._adapter
         batch = build(layout, rows)
         try:
-            returned = adapter.ask(batch)
+            returned = self._adapter.ask(batch)
         except WaysoutError:
             raise
         except Exception as error:
-            raise raised(error, self._schema) from error
-        reader = Reader(
-            self._schema, self._wanted, adapter.gives, adapter.classes, adapter.sums_to_one
-        )
-        reading = reader.read(returned, rows)
-        self._labels_only = self._labels_only or reading.labels_only
+            raise raised(error, self.schema) from error
+        reading = Reader(self.schema, self._wanted, self._adapter).read(returned, rows)
+        self.labels_only = self.labels_only or reading.labels_only
         self._assumed_class = self._assumed_class or reading.assumed_class
         return reading.answers
 
@@ -168,33 +149,39 @@ def as_oracle(
         if not isinstance(table, Card):
             raise OracleError("which label means approval? Pass the card, or positive=…")
         positive = table.outcome.positive
+    wanted = WantedClass(positive, positive_class)
     try:
-        adapter = _family(model)(model, schema, inputs)
+        adapter = _adapter(model, schema, inputs)
     except WaysoutError:
         raise
     except Exception as error:
         raise raised(error, schema) from error
     if adapter.classes is not None:
-        choose_class(adapter.classes, WantedClass(positive, positive_class))
+        choose_class(adapter.classes, wanted)
     label = getattr(model, "__name__", type(model).__name__) if name is None else name
-    return ModelOracle(
-        adapter, schema, positive=positive, positive_class=positive_class, name=label, model=model
-    )
+    return ModelOracle(adapter, schema, wanted, label, model)
 
 
-def _family(model: Any) -> Family:
+def _adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     if isinstance(model, type):
         raise OracleError(f"{model.__name__} is a class: pass a fitted model, not its class")
-    packages = {base.__module__.split(".")[0] for base in type(model).__mro__}
-    for package, family in FAMILIES:
-        if package in packages:
-            return family
-    if isinstance(model, OnnxModel):
-        return from_onnx
-    if any(hasattr(model, method) for method in ("predict_proba", "predict", "decision_function")):
-        return from_estimator
+    defined = [base.__module__ for base in type(model).__mro__]
+    known = [KINDS.get(module) or KINDS.get(module.split(".")[0]) for module in defined]
+    kind = next((kind for kind in KINDS.values() if kind in known), None)
+    methods = ("predict_proba", "predict", "decision_function")
+    if kind is None and any(hasattr(model, method) for method in methods):
+        kind = "estimators"
+    if kind is not None:
+        of_kind = importlib.import_module(f"waysout.oracles.{kind}")
+        return of_kind.adapter(model, schema, inputs)  # type: ignore[no-any-return]
     if callable(model):
-        return from_callable
+        # A function gets the raw DataFrame unless it was asked for otherwise. One number a row is
+        # the chance of approval; a bound method such as model.predict_proba brings its owner's
+        # classes along.
+        form: InputKind = "raw" if inputs == "auto" else inputs
+        layout = plain_layout(form, places(schema), named=form != "codes")
+        classes = classes_of(getattr(model, "__self__", None))
+        return Adapter(model, (layout,), gives="either", classes=classes)
     raise OracleError(
         f"{type(model).__name__} is no model Waysout knows: pass a function that takes a DataFrame "
         "and returns probabilities, a scikit-learn estimator, or a LightGBM, XGBoost, CatBoost or "

@@ -14,13 +14,13 @@ from waysout.domain.card import label_text
 from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.schema import Row, Scalar, Schema
 from waysout.errors import OracleError, WaysoutError
-from waysout.oracles.adapter import Gives, Output
+from waysout.oracles.adapter import Adapter, Output
 
 # Probabilities of float32 models miss 0, 1 and a sum of one by rounding.
 RANGE_TOLERANCE = 1e-6
 SUM_TOLERANCE = 1e-3
 
-_ZERO_ONE = (0, 1)
+_ZERO_ONE = (0, 1, False, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,19 @@ def same(a: object, b: object) -> bool:
 def choose_class(
     classes: Sequence[Any], wanted: WantedClass, *, numbered: bool = True
 ) -> tuple[int, bool]:
-    """Return the position of the approval class, and whether it had to be assumed to be class 1."""
+    """Return the index of the approval class, and whether it had to be assumed to be class 1.
+
+    It is the one the user names; else the card's positive value, if the model has it; else class 1
+    of 0 and 1, which `probe` checks against the table's labels.
+    """
     named = wanted.positive if wanted.positive_class is None else wanted.positive_class
     found = [i for i, c in enumerate(classes) if same(c, named)]
     if found and (numbered or wanted.positive_class is not None):
         # Typed equality goes first: a model may tell 1 from "1".
         return next((i for i in found if type(classes[i]) is type(named)), found[0]), False
-    if wanted.positive_class is None and numbered and is_zero_one(classes):
+    texts = {label_text(c) for c in classes} if len(classes) == 2 else set()
+    zero_one = texts in ({"0", "1"}, {"False", "True"})
+    if wanted.positive_class is None and numbered and zero_one:
         return next(i for i, c in enumerate(classes) if same(c, 1) or same(c, True)), True
     raise OracleError(
         f"none of the model's classes ({', '.join(repr(_plain(c)) for c in classes[:20])}) is "
@@ -69,13 +75,18 @@ def choose_class(
 
 def _choose_column(width: int, wanted: WantedClass, *, numbered: bool) -> tuple[int, bool]:
     """Return the approval's column among nameless ones, and whether it had to be assumed."""
-    columns = tuple(range(width))
     if wanted.positive_class is not None or not numbered:
-        return choose_class(columns, wanted, numbered=numbered)
-    number = label_text(wanted.positive)
-    # Of the labels 1 and 2 the column 1 would be the wrong one, so a number must be 0 or 1.
-    if width == 2 and (number in ("0", "1") or not _is_number(number)):
-        return int(number) if number in ("0", "1") else 1, True
+        return choose_class(range(width), wanted, numbered=numbered)
+    label = label_text(wanted.positive)
+    if width == 2 and label in ("0", "1"):
+        return int(label), True
+    try:
+        # Of the labels 1 and 2 the column 1 would be the wrong one, so a number must be 0 or 1.
+        is_number = bool(np.isfinite(float(label)))
+    except ValueError:
+        is_number = False
+    if width == 2 and not is_number:
+        return 1, True
     raise OracleError(
         f"the model returned {width} columns without names, so which of them is "
         f"{wanted.positive!r} is not known: name its number with --positive-class "
@@ -83,78 +94,46 @@ def _choose_column(width: int, wanted: WantedClass, *, numbered: bool) -> tuple[
     )
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return bool(np.isfinite(float(text)))
-    except ValueError:
-        return False
-
-
-def _has_named_columns(returned: Any) -> bool:
-    columns = getattr(returned, "columns", None)
-    if columns is None or len(columns) < 2:
-        return False
-    return list(columns) != list(range(len(columns)))
-
-
-def is_zero_one(classes: Sequence[Any]) -> bool:
-    """Whether two classes are 0 and 1, in any spelling."""
-    texts = {label_text(c) for c in classes}
-    return len(classes) == 2 and texts in ({"0", "1"}, {"False", "True"})
-
-
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def empty() -> Answers:
-    """Return the answers to no rows."""
-    return Answers(np.empty(0, dtype=np.float64), np.empty(0, dtype=np.bool_))
-
-
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads what one model returns; knows its classes where they are known beforehand."""
+    """Reads what one model returns."""
 
     schema: Schema
     wanted: WantedClass
-    gives: Gives
-    classes: tuple[Any, ...] | None = None
-    sums_to_one: bool = True
+    adapter: Adapter
 
     def read(self, returned: Any, rows: Sequence[Row]) -> AnswerReading:
         """Check one batch and find the wanted class in it."""
-        output = returned if isinstance(returned, Output) else self._output(returned)
-        values = self._array(output.values, len(rows))
-        if self.gives == "labels" or (self.gives == "either" and _are_labels(values)):
-            return self._labels(values, output, rows)
-        scores = self._scores(values, rows)
-        if scores.ndim == 1:
-            return self._one_column(scores, output)
-        return self._columns(scores, output, rows)
-
-    def _output(self, returned: Any) -> Output:
-        classes = self.classes
-        if classes is None and _has_named_columns(returned):
-            classes = tuple(returned.columns)
-        return Output(returned, classes)
-
-    def _array(self, values: Any, n: int) -> NDArray[Any]:
+        output = returned
+        if not isinstance(returned, Output):
+            classes, columns = self.adapter.classes, list(getattr(returned, "columns", ()))
+            if classes is None and len(columns) > 1 and columns != list(range(len(columns))):
+                classes = tuple(columns)
+            output = Output(returned, classes)
         try:
-            array = np.asarray(values)
+            values = np.asarray(output.values)
         except ValueError as error:
             raise OracleError(f"the model returned rows of different lengths: {error}") from error
-        if array.ndim == 2 and array.shape[1] == 1:
-            array = array[:, 0]
-        if array.ndim not in (1, 2) or len(array) != n:
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim not in (1, 2) or len(values) != len(rows):
             raise OracleError(
-                f"the model was asked for {n} rows and returned {type(values).__name__} of shape "
-                f"{array.shape}: it must return one probability or label a row, or one row of "
-                "class probabilities"
+                f"the model was asked for {len(rows)} rows and returned "
+                f"{type(output.values).__name__} of shape {values.shape}: it must return one "
+                "probability or label a row, or one row of class probabilities"
             )
-        return array
+        labels = self.adapter.gives == "labels"
+        if self.adapter.gives == "either" and values.ndim == 1:
+            labels = values.dtype.kind != "f"
+            if values.dtype == object:
+                labels = not all(isinstance(v, (float, np.floating)) for v in values)
+        return (self._labels if labels else self._scores)(values, output, rows)
 
-    def _scores(self, values: NDArray[Any], rows: Sequence[Row]) -> NDArray[np.float64]:
+    def _scores(self, values: NDArray[Any], output: Output, rows: Sequence[Row]) -> AnswerReading:
         try:
             scores = values.astype(np.float64)
         except (TypeError, ValueError):
@@ -164,35 +143,30 @@ class Reader:
         wrong = ~np.isfinite(scores) | (np.abs(scores - 0.5) > 0.5 + RANGE_TOLERANCE)
         if wrong.any():
             at = tuple(np.argwhere(wrong)[0])
-            raise self.fault(
+            raise self._fault(
                 rows,
                 int(at[0]),
                 f"the model returned {scores[at]!s} where a probability from 0 to 1 was expected",
                 "If these are scores or margins, wrap the model in a function that returns "
                 "probabilities; if they are labels, return them as text or integers",
             )
-        return np.clip(scores, 0.0, 1.0)
-
-    def _one_column(self, scores: NDArray[np.float64], output: Output) -> AnswerReading:
-        assumed, index = False, 1
-        if output.classes is not None:
-            index, assumed = choose_class(output.classes, self.wanted)
-        elif self.wanted.positive_class is not None:
-            # One number a row is the chance of approval, unless the user says it is another's.
-            index, _ = choose_class(_ZERO_ONE, self.wanted)
-        chance = scores if index == 1 else 1.0 - scores
-        return AnswerReading(Answers(chance, chance >= 0.5), False, assumed)
-
-    def _columns(
-        self, scores: NDArray[np.float64], output: Output, rows: Sequence[Row]
-    ) -> AnswerReading:
-        width, classes = scores.shape[1], output.classes
+        scores, classes = np.clip(scores, 0.0, 1.0), output.classes
+        if scores.ndim == 1:
+            index, assumed = 1, False
+            if classes is not None:
+                index, assumed = choose_class(classes, self.wanted)
+            elif self.wanted.positive_class is not None:
+                # One number a row is the chance of approval, unless the user says it is another's.
+                index, _ = choose_class((0, 1), self.wanted)
+            chance = scores if index == 1 else 1.0 - scores
+            return AnswerReading(Answers(chance, chance >= 0.5), False, assumed)
+        width = scores.shape[1]
         if classes is not None and len(classes) != width:
             raise OracleError(f"the model has {len(classes)} classes and returned {width} columns")
         sums = scores.sum(axis=1)
         off = np.flatnonzero(np.abs(sums - 1.0) > SUM_TOLERANCE)
-        if self.sums_to_one and len(off):
-            raise self.fault(
+        if self.adapter.sums_to_one and len(off):
+            raise self._fault(
                 rows,
                 int(off[0]),
                 f"the class probabilities add up to {sums[off[0]]:.6g}, not to 1",
@@ -213,58 +187,44 @@ class Reader:
         for i, label in enumerate(labels):
             fraction = output.classes is None and isinstance(label, float) and label % 1
             if not isinstance(label, (str, int, float)) or label != label or fraction:
-                raise self.fault(
+                raise self._fault(
                     rows,
                     i,
                     f"the model returned {label!r} where a class label was expected",
                     "A regression model has no classes: wrap it in a function that returns the "
                     "probability of approval",
                 )
-        label, assumed = self._wanted_label(set(labels), output.classes)
-        yes = {seen: same(seen, label) for seen in set(labels)}
+        distinct, positive, assumed = set(labels), self.wanted.positive, False
+        if output.classes is not None:
+            index, assumed = choose_class(output.classes, self.wanted)
+            positive = output.classes[index]
+        elif self.wanted.positive_class is not None:
+            positive = self.wanted.positive_class
+        elif all(any(same(s, c) for c in _ZERO_ONE) for s in distinct):
+            assumed = not any(same(positive, c) for c in _ZERO_ONE)
+            positive = 1 if assumed else positive
+        yes = {seen: same(seen, positive) for seen in distinct}
         decision = np.array([yes[seen] for seen in labels], dtype=np.bool_)
         return AnswerReading(Answers(decision.astype(np.float64), decision), True, assumed)
 
-    def _wanted_label(self, seen: set[Any], classes: tuple[Any, ...] | None) -> tuple[Any, bool]:
-        if classes is not None:
-            index, assumed = choose_class(classes, self.wanted)
-            return classes[index], assumed
-        if self.wanted.positive_class is not None:
-            return self.wanted.positive_class, False
-        zero_one = all(any(same(s, c) for c in (0, 1, False, True)) for s in seen)
-        if zero_one and not any(same(self.wanted.positive, c) for c in (0, 1, False, True)):
-            return 1, True
-        return self.wanted.positive, False
-
-    def fault(self, rows: Sequence[Row], i: int, what: str, remedy: str) -> OracleError:
+    def _fault(self, rows: Sequence[Row], i: int, what: str, remedy: str) -> OracleError:
         """Say what came back, for which row, and what to do."""
         shown = ", ".join(f"{k}={v}" for k, v in self.schema.format(rows[i]).items())
         shown = shown if len(shown) <= 300 else shown[:300] + "…"
         return OracleError(f"{what}, for row {i} of the batch ({shown}). {remedy}")
 
 
-def _are_labels(values: NDArray[Any]) -> bool:
-    if values.ndim != 1:
-        return False
-    if values.dtype == object:
-        return not all(isinstance(v, (float, np.floating)) for v in values)
-    return values.dtype.kind not in "f"
-
-
 def raised(error: Exception, schema: Schema) -> OracleError:
     """Turn what a model raised into an error that names the column, where the message tells."""
     message = str(error).split("\nStack trace")[0].strip()
     message = message if len(message) <= 600 else message[:600] + "…"
-    columns = _blamed(message, schema)
-    where = f" (column {', '.join(map(repr, columns[:3]))})" if columns else ""
-    return OracleError(f"the model raised {type(error).__name__}{where}: {message}")
-
-
-def _blamed(message: str, schema: Schema) -> list[str]:
     quoted = set(re.findall(r"['\"‘]([^'\"’]+)['\"’]", message))
     lines = {line.strip(" -*") for line in message.splitlines()}
-    named = [name for name in schema.names if name in quoted | lines]
-    return named or [f.name for f in schema if quoted & {*f.level_texts, *map(str, f.levels)}]
+    columns = [name for name in schema.names if name in quoted | lines]
+    if not columns:
+        columns = [f.name for f in schema if quoted & {*f.level_texts, *map(str, f.levels)}]
+    where = f" (column {', '.join(map(repr, columns[:3]))})" if columns else ""
+    return OracleError(f"the model raised {type(error).__name__}{where}: {message}")
 
 
 def ask_checked(oracle: Oracle, rows: Sequence[Row]) -> Answers:
@@ -277,8 +237,15 @@ def ask_checked(oracle: Oracle, rows: Sequence[Row]) -> Answers:
         raise OracleError(f"{oracle.name} raised {type(error).__name__}: {error}") from error
     if not isinstance(answers, Answers):
         raise OracleError(f"the oracle returned {type(answers).__name__} instead of Answers")
-    _check_array("probability", answers.probability, np.dtype(np.float64), len(rows))
-    _check_array("decision", answers.decision, np.dtype(np.bool_), len(rows))
+    for name, dtype in (("probability", np.dtype(np.float64)), ("decision", np.dtype(np.bool_))):
+        array = getattr(answers, name)
+        if not isinstance(array, np.ndarray) or array.dtype != dtype:
+            raise OracleError(f"the oracle's {name} must be a numpy array of {dtype}")
+        if array.shape != (len(rows),):
+            raise OracleError(
+                f"the oracle was asked for {len(rows)} rows and its {name} has the shape "
+                f"{array.shape}"
+            )
     p = answers.probability
     wrong = np.flatnonzero(~((p >= 0.0) & (p <= 1.0)))
     if len(wrong):
@@ -287,12 +254,3 @@ def ask_checked(oracle: Oracle, rows: Sequence[Row]) -> Answers:
     if oracle.labels_only and not np.array_equal(p, answers.decision):
         raise OracleError("an oracle that gives labels only must answer 1.0 for yes and 0.0 for no")
     return answers
-
-
-def _check_array(name: str, array: object, dtype: np.dtype[Any], n: int) -> None:
-    if not isinstance(array, np.ndarray) or array.dtype != dtype:
-        raise OracleError(f"the oracle's {name} must be a numpy array of {dtype}")
-    if array.shape != (n,):
-        raise OracleError(
-            f"the oracle was asked for {n} rows and its {name} has the shape {array.shape}"
-        )

@@ -47,24 +47,18 @@ class CachedOracle:
             batch = {row: self._known[row] for row in rows if row in self._known}
             unseen = list(dict.fromkeys(row for row in rows if row not in batch))
             if unseen:
-                batch |= self._fetch(unseen)
+                answers = ask_checked(self.oracle, unseen)
+                self.asked += len(unseen)
+                self.batches += 1
+                pairs = zip(answers.probability.tolist(), answers.decision.tolist(), strict=True)
+                batch |= zip(unseen, pairs, strict=True)
             self.hits += len(rows) - len(unseen)
-            self._remember(batch)
+            for row, answer in batch.items():
+                self._known[row] = answer
+                self._known.move_to_end(row)
+            while len(self._known) > self.max_rows:
+                self._known.popitem(last=False)
         return Answers(
             np.array([batch[row][0] for row in rows], dtype=np.float64),
             np.array([batch[row][1] for row in rows], dtype=np.bool_),
         )
-
-    def _fetch(self, unseen: list[Row]) -> dict[Row, tuple[float, bool]]:
-        answers = ask_checked(self.oracle, unseen)
-        self.asked += len(unseen)
-        self.batches += 1
-        pairs = zip(answers.probability.tolist(), answers.decision.tolist(), strict=True)
-        return dict(zip(unseen, pairs, strict=True))
-
-    def _remember(self, batch: dict[Row, tuple[float, bool]]) -> None:
-        for row, answer in batch.items():
-            self._known[row] = answer
-            self._known.move_to_end(row)
-        while len(self._known) > self.max_rows:
-            self._known.popitem(last=False)

@@ -32,16 +32,25 @@ from typing import Any, Literal
 
 import numpy as np
 
-from waysout.domain.distance import proximity
+from waysout.domain.distance import Matrix, proximity
 from waysout.domain.oracle import Goal
 from waysout.domain.problem import Problem
 from waysout.domain.result import Option, OutcomeKind
-from waysout.domain.rules import Linked, OneHot, Violation
+from waysout.domain.rules import Linked, OneHot
 from waysout.domain.schema import Row
 from waysout.errors import InputError
 from waysout.oracles.inputs import InputLayout
-from waysout.oracles.moves import Matrix, Moves, all_moves, costs, differing
-from waysout.oracles.trees import Rebuilt, import_treecf, not_trees, opened, splits_of
+from waysout.oracles.moves import (
+    Moves,
+    RebuiltTrees,
+    all_moves,
+    costs,
+    differing,
+    import_treecf,
+    not_trees,
+    opened,
+    splits_of,
+)
 
 Kind = Literal["infeasible", "optimal", "best found", "unknown"]
 Interval = tuple[float, float]
@@ -95,7 +104,7 @@ class Certificate:
 
 
 def certify(problem: Problem, query: Row, *, seconds: float = 30.0) -> Certificate:
-    """Prove that a query has no way out, or find its cheapest one, for at most so many seconds."""
+    """Prove that a query has no way out, or find its cheapest one, within ``seconds`` seconds."""
     if not seconds > 0:
         raise InputError(f"seconds is how long to look for a proof, above 0, not {seconds!r}")
     started = time.monotonic()
@@ -122,7 +131,7 @@ class _Space:
     @cached_property
     def ensemble(self) -> Any:
         """The model, as the solver gets it."""
-        return Rebuilt(self.trees, self.layout, self.query, self.moves).ensemble()
+        return RebuiltTrees(self.trees, self.layout, self.query, self.moves).ensemble()
 
     @property
     def tolls(self) -> float:
@@ -229,10 +238,22 @@ class _Proof:
     def _repaired(self, row: Row, interval: Interval) -> Row | None:
         """Look for a way out near a row that is none: mend it, or solve again with less to move."""
         ways: list[Row] = []
+        rules, schema = self.problem.rules, self.problem.schema
+        levers = rules.levers(self.query)
         for _ in range(REPAIRS):
             broken = self.problem.violations(self.query, row)
-            ways += self._ways_out(self._mended(row, broken))
-            self._hold(row, broken)
+            named = dict.fromkeys(name for violation in broken for name in violation.features)
+            # One more feature of a broken rule is set to something else.
+            tries = {name: levers[name].sample(MENDS) for name in named if not levers[name].blocked}
+            ways += self._ways_out(
+                [rules.apply(row, {name: v}) for name, values in tries.items() for v in values]
+            )
+            # What moved and broke a rule does not move again.
+            moved = {schema.index(name) for name in named} & set(differing(self.query, row))
+            moves = enumerate(self.space.moves)
+            self.held |= {i for i, m in moves if moved.intersection(m.columns)}
+            if any(not violation.features for violation in broken):
+                self.few = 10.0 * (self.few or 1.0)  # most such rules limit how much changes
             found = self._solve(self.space, interval).row
             if found is None or found == row:
                 break
@@ -240,24 +261,7 @@ class _Proof:
             if self._ways_out([row]):
                 ways.append(row)
                 break
-        if not ways:
-            return None
-        return ways[int(costs(self.problem, self.query, ways).argmin())]
-
-    def _mended(self, row: Row, broken: Sequence[Violation]) -> list[Row]:
-        """Return a row with one more feature of a broken rule set to something else."""
-        levers, apply = self.problem.rules.levers(self.query), self.problem.rules.apply
-        names = dict.fromkeys(name for violation in broken for name in violation.features)
-        open_ = [levers[name] for name in names if not levers[name].blocked]
-        return [apply(row, {o.feature.name: value}) for o in open_ for value in o.sample(MENDS)]
-
-    def _hold(self, row: Row, broken: Sequence[Violation]) -> None:
-        """Keep what moved and broke a rule from moving again."""
-        named = {self.problem.schema.index(name) for v in broken for name in v.features}
-        moved = named.intersection(differing(self.query, row))
-        self.held |= {i for i, m in enumerate(self.space.moves) if moved.intersection(m.columns)}
-        if any(not violation.features for violation in broken):
-            self.few = 10.0 * (self.few or 1.0)  # most such rules limit how much changes
+        return min(ways, key=self._cost, default=None)
 
     def _check_reading(self) -> bool:
         """Ask the oracle for moves drawn at random; return whether a yes is a high score."""
@@ -316,7 +320,11 @@ class _Proof:
                 seed=0,
                 gap=gap,
             )
-        return _read(space, answer)
+        least = float(answer.solver_stats.get("lower_bound", 0.0))
+        bound = least + space.tolls if math.isfinite(least) else None
+        if hasattr(answer, "x_cf"):
+            return _Found(space.row(answer.x_cf), answer.proof == "optimal", bound)
+        return _Found(None, answer.proof == "certified", bound)
 
 
 def _refuse_entangled(problem: Problem, query: Row) -> None:
@@ -329,25 +337,18 @@ def _refuse_entangled(problem: Problem, query: Row) -> None:
     for violation in problem.violations(query, query):
         if violation.rule in groups:
             raise InputError(f"no proof: the row itself breaks {violation.rule!r}")
-    ties = [rule for rule in problem.rules.rules if isinstance(rule, (Linked, OneHot))]
-    for one, other in combinations(ties, 2):
-        shared = _tied(one) & _tied(other)
-        if shared and (isinstance(one, OneHot) or isinstance(other, OneHot)):
+    ties: list[tuple[Linked | OneHot, set[str]]] = []
+    for rule in problem.rules.rules:
+        if isinstance(rule, OneHot):
+            ties.append((rule, set(rule.features)))
+        elif isinstance(rule, Linked):
+            ties.append((rule, {rule.feature, rule.sets}))
+    for (one, tied), (other, also) in combinations(ties, 2):
+        if tied & also and (isinstance(one, OneHot) or isinstance(other, OneHot)):
+            shared = min(tied & also)
             raise InputError(
-                f"no proof: the rules {one.label!r} and {other.label!r} share {min(shared)!r}"
+                f"no proof: the rules {one.label!r} and {other.label!r} share {shared!r}"
             )
-
-
-def _tied(rule: Linked | OneHot) -> set[str]:
-    return {rule.feature, rule.sets} if isinstance(rule, Linked) else set(rule.features)
-
-
-def _read(space: _Space, answer: Any) -> _Found:
-    least = float(answer.solver_stats.get("lower_bound", 0.0))
-    bound = least + space.tolls if math.isfinite(least) else None
-    if hasattr(answer, "x_cf"):
-        return _Found(space.row(answer.x_cf), answer.proof == "optimal", bound)
-    return _Found(None, answer.proof == "certified", bound)
 
 
 def _logit(p: float) -> float:

@@ -1,8 +1,9 @@
 """Rows, the way a model was trained on them.
 
-A `InputLayout` says which columns a model wants, in its own order and under its own names, and what
-stands for each level of a category: the table's own value ("raw"), a pandas category ("category"),
-a number ("codes"), or a plain dict of raw values ("dicts"). `build` fills it with rows.
+An `InputLayout` says which columns a model wants, in its own order and under its own names, and
+what stands for each level of a category: the table's own value as `pd.read_csv` would give it
+("raw"), a pandas category ("category"), a number ("codes"), or a plain dict of raw values
+("dicts"). `build` fills it with rows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from waysout.domain.schema import LARGEST, MISSING_TOKENS, Feature, Row, Schema, Value, text_of
 from waysout.errors import OracleError, unknown
@@ -73,46 +73,32 @@ class InputLayout:
 
 def check_rows(schema: Schema, rows: Sequence[Row]) -> None:
     """Raise unless these are typed rows: what is not would reach the model as missing."""
-    given: Any = rows
-    if not isinstance(given, (list, tuple)):
-        raise _untyped(given)
-    for row in given:
-        if not isinstance(row, tuple) or len(row) != len(schema):
-            raise _untyped(row)
+    given: Any = rows if isinstance(rows, (list, tuple)) else [rows]
+    for wrong in given:
+        if isinstance(wrong, tuple) and len(wrong) == len(schema) and given is rows:
+            continue
+        raise OracleError(
+            f"an oracle takes typed rows (tuples), and was given {type(wrong).__name__} "
+            f"{wrong!r:.60}: make rows of dicts with schema.parse_many(…), and of a DataFrame with "
+            'schema.parse_many(frame.to_dict("records"))'
+        )
     for feature, column in zip(schema, zip(*rows, strict=True), strict=False):
         # A column has few distinct values or types; asking each cell would cost more than a model.
         distinct: set[Any] = set(column) - ({None} if feature.missing != "refuse" else set())
-        of_each_type = {type(value): value for value in distinct}
-        for value in of_each_type.values() if feature.is_numeric else distinct:
-            if not _is_typed(feature, value):
-                raise _wrong_cell(feature, value)
-        for value in distinct if feature.is_numeric else ():
-            if not abs(value) <= LARGEST:
-                raise _wrong_cell(feature, value)
-
-
-def _is_typed(feature: Feature, value: Any) -> bool:
-    if feature.is_numeric:
-        # Not `holds`, which also asks for the decimals of a proposal.
-        kinds = (int, float, np.number) if feature.kind == "number" else (int, np.integer)
-        return isinstance(value, kinds) and not isinstance(value, bool)
-    return feature.holds(value)
-
-
-def _untyped(given: object) -> OracleError:
-    return OracleError(
-        f"an oracle takes typed rows (tuples), and was given {type(given).__name__} {given!r:.60}: "
-        "make rows of dicts with schema.parse_many(…), and of a DataFrame with "
-        'schema.parse_many(frame.to_dict("records"))'
-    )
-
-
-def _wrong_cell(feature: Feature, value: Value) -> OracleError:
-    levels = f"; its levels are {_shown(feature.level_texts)}" if feature.levels else ""
-    return OracleError(
-        f"column {feature.name!r}: {value!r:.60} ({type(value).__name__}) is no {feature.kind} of "
-        f"the card{levels}. Read rows with schema.parse, which types them"
-    )
+        if feature.is_numeric:
+            # Not `holds`, which also asks for the decimals of a proposal.
+            kinds = (int, float, np.number) if feature.kind == "number" else (int, np.integer)
+            of_each_type = {type(value): value for value in distinct}.values()
+            bad = [v for v in of_each_type if not isinstance(v, kinds) or isinstance(v, bool)]
+            bad = bad or [value for value in distinct if not abs(value) <= LARGEST]
+        else:
+            bad = [value for value in distinct if not feature.holds(value)]
+        for value in bad:
+            levels = f"; its levels are {_shown(feature.level_texts)}" if feature.levels else ""
+            raise OracleError(
+                f"column {feature.name!r}: {value!r:.60} ({type(value).__name__}) is no "
+                f"{feature.kind} of the card{levels}. Read rows with schema.parse, which types them"
+            )
 
 
 def places(
@@ -120,52 +106,41 @@ def places(
 ) -> tuple[Place, ...]:
     """Find the model's columns in the schema: by name, or by position where it has no names."""
     wanted = count if names is None else len(names)
-    if names is None or _is_generic(names, schema):
+    generic = names is None or any(
+        all(n == pattern.format(i) for i, n in enumerate(names)) for pattern in _GENERIC
+    )
+    if names is None or (generic and not any(name in schema for name in names)):
         if wanted not in (None, len(schema)):
             raise OracleError(
                 f"the model was trained on {wanted} columns and the card describes {len(schema)}: "
                 f"{', '.join(map(repr, schema.names[:20]))}. Describe the model's columns in the "
                 "card, in the order it was trained on, or wrap the model in a function"
             )
-        names = schema.names if names is None else names
-        return tuple(
-            Place(str(n), i, f) for i, (n, f) in enumerate(zip(names, schema, strict=True))
-        )
-    positions = [_position(schema, str(name)) for name in names]
-    return tuple(
-        Place(str(name), i, schema.features[i]) for name, i in zip(names, positions, strict=True)
-    )
-
-
-def _is_generic(names: Sequence[str], schema: Schema) -> bool:
-    if any(name in schema for name in names):
-        return False
-    return any(all(n == g.format(i) for i, n in enumerate(names)) for g in _GENERIC)
-
-
-def _position(schema: Schema, name: str) -> int:
-    exact = unicodedata.normalize("NFC", name).strip()
-    if exact in schema:
-        return schema.index(exact)
-    # LightGBM and ONNX converters write "loan amount" as "loan_amount".
-    alike = [i for i, n in enumerate(schema.names) if _plain(n) == _plain(exact)]
-    if len(alike) == 1:
-        return alike[0]
-    raise OracleError(
-        f"the model wants a column the card does not describe: "
-        f"{unknown('column', name, schema.names)}. Add it to the card or, if it is made from other "
-        "columns (dummies, ratios), wrap the model in a function that makes it"
-    )
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"\W", "_", name)
+        named = zip(schema.names if names is None else names, schema, strict=True)
+        return tuple(Place(str(n), i, f) for i, (n, f) in enumerate(named))
+    found = []
+    for name in map(str, names):
+        exact = unicodedata.normalize("NFC", name).strip()
+        # LightGBM and ONNX converters write "loan amount" as "loan_amount".
+        plain = re.sub(r"\W", "_", exact)
+        alike = [i for i, n in enumerate(schema.names) if re.sub(r"\W", "_", n) == plain]
+        if exact in schema:
+            alike = [schema.index(exact)]
+        if len(alike) != 1:
+            raise OracleError(
+                f"the model wants a column the card does not describe: "
+                f"{unknown('column', name, schema.names)}. Add it to the card or, if it is made "
+                "from other columns (dummies, ratios), wrap the model in a function that makes it"
+            )
+        found.append(Place(name, alike[0], schema.features[alike[0]]))
+    return tuple(found)
 
 
 def codes_of(feature: Feature) -> dict[Value, float]:
     """Return the number that stands for each level, or say which column needs ``codes``.
 
-    Without codes in the card a level that is a number stands for itself, and a boolean is 0 and 1
+    Codes are for text: without codes in the card a level that is a number stands for itself, as
+    `pd.read_csv` would give it to the model, and a boolean is 0 and 1
     where its spellings in alphabetical order give the same.
 
     >>> codes_of(Feature("own", "boolean", levels=("No", "Yes")))
@@ -197,35 +172,32 @@ def match(feature: Feature, categories: Sequence[object]) -> dict[Value, int]:
     they count only where either all the levels or all the categories are found, and in one way.
     Levels the model never saw are left out; no level found at all is an error.
     """
-    known = [category for category in categories if not _is_gap(category)]
-    index = {text_of(c): i for i, c in enumerate(categories) if not _is_gap(c)}
-    token = _kept_token(feature, index) if len(known) == len(categories) else None
-    wanted = {text: i for text, i in index.items() if text != token}
+    gaps = [c is None or (isinstance(c, float) and math.isnan(c)) for c in categories]
+    index = {text_of(c): i for i, c in enumerate(categories) if not gaps[i]}
+    # A missing value may have been a text to the model: pandas keeps what it does not know.
+    tokens = dict.fromkeys(feature.missing_tokens) if not any(gaps) else ()
+    kept = [t for t in tokens if t in index and t not in feature.level_texts]
+    if len(kept) > 1 and feature.missing != "refuse":
+        raise OracleError(
+            f"column {feature.name!r}: the model tells {' and '.join(map(repr, kept))} apart, "
+            "and to the card they are all missing: list them as levels"
+        )
+    wanted = {text: i for text, i in index.items() if text not in kept[:1]}
     found: dict[Value, int]
     if feature.is_numeric:
         # The model took a number for a category: the row's number is the category.
         found = {_number(text): i for text, i in wanted.items() if not math.isnan(_number(text))}
     else:
         found = _match_levels(feature, wanted)
-        if len(known) < len(categories):
-            _refuse_level_read_as_missing(feature, found)
-    return found if token is None else {**found, None: index[token]}
-
-
-def _is_gap(category: object) -> bool:
-    return category is None or (isinstance(category, float) and math.isnan(category))
-
-
-def _kept_token(feature: Feature, index: Mapping[str, int]) -> str | None:
-    """Return how the model saw a missing value, if as text: pandas keeps what it does not know."""
-    levels = feature.level_texts
-    tokens = [t for t in dict.fromkeys(feature.missing_tokens) if t in index and t not in levels]
-    if len(tokens) > 1 and feature.missing != "refuse":
-        raise OracleError(
-            f"column {feature.name!r}: the model tells {' and '.join(map(repr, tokens))} apart, "
-            "and to the card they are all missing: list them as levels"
-        )
-    return tokens[0] if tokens else None
+        lost = [feature.format(v) for v in feature.values() if v not in found]
+        lost = [text for text in lost if text in MISSING_TOKENS]
+        if any(gaps) and lost:
+            raise OracleError(
+                f"column {feature.name!r}: the card lists the level {lost[0]!r}, which the model "
+                "seems to have been given as missing (pandas reads it so): take it out of the "
+                'levels, and write missing = "keep"'
+            )
+    return {**found, None: index[kept[0]]} if kept else found
 
 
 def _match_levels(feature: Feature, index: Mapping[str, int]) -> dict[Value, int]:
@@ -235,11 +207,22 @@ def _match_levels(feature: Feature, index: Mapping[str, int]) -> dict[Value, int
         return found
     by_code = {value: text_of(code) for value, code in codes_if_any(feature).items()}
     coded = {value: index[text] for value, text in by_code.items() if text in index}
-    lost = {_number(text) for value, text in by_level.items() if value not in found}
-    if lost & set(map(_number, index)):
+    numbers = {value: _number(text) for value, text in by_level.items()}
+    at = {_number(text): i for text, i in index.items()}
+    if any(number in at for value, number in numbers.items() if value not in found):
         found = {}  # "1" is there, and "01" would be the same number.
-    ways = [way for way in (found, _by_number(by_level, index)) if _is_whole(way, by_level, index)]
-    ways += [coded] if coded and set(coded.values()) == set(index.values()) else []
+    # "01" is 1, unless two levels or two categories are the same number.
+    by_number: dict[Value, int] = {}
+    sizes = (len(set(numbers.values())), len(at))
+    if sizes == (len(by_level), len(index)) and not any(map(math.isnan, {*numbers.values(), *at})):
+        by_number = {value: at[number] for value, number in numbers.items() if number in at}
+    every = set(index.values())
+    ways = [
+        way
+        for way in (found, by_number)
+        if way and (len(way) == len(by_level) or set(way.values()) == every)
+    ]
+    ways += [coded] if coded and set(coded.values()) == every else []
     if not ways or any(way != ways[0] for way in ways):
         raise OracleError(
             f"column {feature.name!r}: the model was trained on the categories "
@@ -247,33 +230,6 @@ def _match_levels(feature: Feature, index: Mapping[str, int]) -> dict[Value, int
             "write the model's own values as levels, or its numbers as codes, into the card"
         )
     return ways[0]
-
-
-def _by_number(by_level: Mapping[Value, str], index: Mapping[str, int]) -> dict[Value, int]:
-    """Match "01" with 1, unless two levels or two categories are the same number."""
-    numbers = [_number(text) for text in (*by_level.values(), *index)]
-    distinct = {*map(_number, by_level.values())}, {*map(_number, index)}
-    if any(map(math.isnan, numbers)) or len(numbers) != sum(map(len, distinct)):
-        return {}
-    at = {_number(text): i for text, i in index.items()}
-    return {value: at[_number(t)] for value, t in by_level.items() if _number(t) in at}
-
-
-def _is_whole(
-    way: Mapping[Value, int], levels: Mapping[Value, str], index: Mapping[str, int]
-) -> bool:
-    return bool(way) and (len(way) == len(levels) or set(way.values()) == set(index.values()))
-
-
-def _refuse_level_read_as_missing(feature: Feature, found: Mapping[Value, int]) -> None:
-    lost = [feature.format(v) for v in feature.values() if v not in found]
-    lost = [text for text in lost if text in MISSING_TOKENS]
-    if lost:
-        raise OracleError(
-            f"column {feature.name!r}: the card lists the level {lost[0]!r}, which the model seems "
-            "to have been given as missing (pandas reads it so): take it out of the levels, and "
-            'write missing = "keep"'
-        )
 
 
 def codes_if_any(feature: Feature) -> dict[Value, float]:
@@ -297,12 +253,9 @@ def _shown(values: Sequence[object]) -> str:
 
 def never_seen(feature: Feature, found: Mapping[Value, int]) -> str | None:
     """Say which levels of the card the model never saw, if any."""
-    if feature.is_numeric:
-        return None
-    lacking = [feature.format(value) for value in feature.values() if value not in found]
-    if not lacking:
-        return None
-    return f"column {feature.name!r}: the model never saw {_shown(lacking)}"
+    values = () if feature.is_numeric else feature.values()
+    lacking = [feature.format(value) for value in values if value not in found]
+    return f"column {feature.name!r}: the model never saw {_shown(lacking)}" if lacking else None
 
 
 def raw_column(place: Place) -> InputColumn:
@@ -352,11 +305,8 @@ def spelled_column(place: Place, categories: Sequence[object]) -> InputColumn:
 
 
 _COLUMNS = {
-    "raw": raw_column,
-    "codes": code_column,
-    "category": category_column,
-    "dicts": raw_column,
-}
+    "raw": raw_column, "codes": code_column, "category": category_column, "dicts": raw_column,
+}  # fmt: skip
 
 
 def plain_layout(kind: InputKind, spots: Sequence[Place], *, named: bool = True) -> InputLayout:
@@ -383,31 +333,19 @@ def build(layout: InputLayout, rows: Sequence[Row]) -> Any:
         spots = [column.place for column in layout.columns]
         return [{s.name: s.feature.raw(row[s.position]) for s in spots} for row in rows]
     if layout.container == "matrix":
-        return _matrix(layout.columns, rows)
+        text = any(column.holds == "text" for column in layout.columns)
+        matrix = np.empty((len(rows), len(layout.columns)), dtype=object if text else np.float64)
+        for i, column in enumerate(layout.columns):
+            matrix[:, i] = column.cells(rows)
+        return matrix
     import pandas as pd
 
-    return pd.DataFrame({column.place.name: _series(column, rows) for column in layout.columns})
-
-
-def _matrix(columns: Sequence[InputColumn], rows: Sequence[Row]) -> NDArray[Any]:
-    dtype = object if any(column.holds == "text" for column in columns) else np.float64
-    matrix = np.empty((len(rows), len(columns)), dtype=dtype)
-    for i, column in enumerate(columns):
-        matrix[:, i] = column.cells(rows)
-    return matrix
-
-
-def _series(column: InputColumn, rows: Sequence[Row]) -> Any:
-    import pandas as pd
-
-    cells: Any = column.cells(rows)
-    if column.holds == "categories":
-        return pd.Series(pd.Categorical(cells, categories=list(column.categories)))
-    if column.holds == "numbers":
-        return pd.Series(cells, dtype="float64")
-    if column.holds == "text":
-        # As read_csv would: a column of NaN alone must not become one of numbers.
-        return pd.Series(cells, dtype=pd.Series([""]).dtype)
-    if column.holds == "objects":
-        return pd.Series(cells, dtype=object)
-    return pd.Series(cells)
+    # As read_csv would: a column of NaN alone must not become one of numbers.
+    dtypes = {"numbers": "float64", "text": pd.Series([""]).dtype, "objects": object}
+    frame: dict[str, Any] = {}
+    for column in layout.columns:
+        cells: Any = column.cells(rows)
+        if column.holds == "categories":
+            cells = pd.Categorical(cells, categories=list(column.categories))
+        frame[column.place.name] = pd.Series(cells, dtype=dtypes.get(column.holds))
+    return pd.DataFrame(frame)

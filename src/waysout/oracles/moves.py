@@ -1,40 +1,47 @@
-"""What a query's features may do, as lists of moves with their costs: what a proof searches.
+"""What a proof searches: a query's moves with their costs, and the model's trees over them.
 
 Integers, steps, lists and barred values are settled here, by the levers: each feature becomes the
 list of typed values worth moving to, the cheapest one between any two of the model's splits. Links
-and one-hot groups become one list of joint moves.
+and one-hot groups become one list of joint moves. The trees are opened with the package treecf and
+rebuilt over moves in place of columns.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from waysout.domain.distance import Matrix
+from waysout.domain.oracle import Oracle
 from waysout.domain.problem import Problem
-from waysout.domain.rules.base import Lever
+from waysout.domain.rules import Lever
 from waysout.domain.schema import LARGEST, Row, Value
+from waysout.errors import InputError, MissingExtra
+from waysout.oracles.adapt import ModelOracle
+from waysout.oracles.cache import CachedOracle
+from waysout.oracles.inputs import InputLayout
 
-Matrix = NDArray[np.float64]
 Split = tuple[float, bool]  # where, and whether the value itself goes left
+
+MODELS = (
+    "LightGBM, XGBoost, CatBoost, and scikit-learn's RandomForest-, GradientBoosting- and "
+    "HistGradientBoostingClassifier, with two classes and numbers as inputs"
+)
 
 
 def costs(problem: Problem, query: Row, rows: Sequence[Row]) -> Matrix:
     """Return what each row costs: the distance, with the mean of the gaps for their RMS."""
-    distance, schema = problem.distance, problem.schema
-    encoded = schema.encode([query, *rows])
+    distance, encoded = problem.distance, problem.schema.encode([query, *rows])
     _, shares = distance.blocks(encoded[0], encoded[1:])
-    numeric = [i for i, feature in enumerate(schema) if feature.is_numeric]
-    if not numeric:
-        return (1.0 - distance.alpha) * shares
-    numbers = encoded[:, numeric] / [distance.scales[schema.features[i].name] for i in numeric]
-    gaps, missing = np.abs(numbers[1:] - numbers[0]), np.isnan(numbers)
-    gaps = np.where(np.isnan(gaps), (missing[1:] != missing[0]).astype(np.float64), gaps)
-    total: Matrix = distance.alpha * gaps.mean(axis=1) + (1.0 - distance.alpha) * shares
-    return total
+    gaps = np.abs(distance.gaps(encoded[0], encoded[1:]))
+    mean: Matrix = gaps.sum(axis=1) / max(1, gaps.shape[1])
+    return distance.alpha * mean + (1.0 - distance.alpha) * shares
 
 
 @dataclass(frozen=True)
@@ -112,16 +119,11 @@ def _moves(
     paid = np.array([0.0, *paid]) if stays else paid
     order = np.argsort(paid, kind="stable")
     toll = 0.0 if stays or not len(paid) else float(paid.min())
-    return Moves(columns, [rows[i] for i in order], _apart(paid[order] - toll), toll=toll)
-
-
-def _apart(costs: Matrix) -> Matrix:
-    """Return sorted costs with equal ones moved apart by the least that a float can tell."""
-    found = costs.copy()
-    for i in range(1, len(found)):
-        if found[i] <= found[i - 1]:
-            found[i] = np.nextafter(found[i - 1], np.inf)
-    return found
+    at = paid[order] - toll
+    for i in range(1, len(at)):  # equal costs are moved apart by the least that a float can tell
+        if at[i] <= at[i - 1]:
+            at[i] = np.nextafter(at[i - 1], np.inf)
+    return Moves(columns, [rows[i] for i in order], at, toll=toll)
 
 
 def _fits(problem: Problem, query: Row, row: Row, known: Collection[str]) -> bool:
@@ -171,3 +173,161 @@ def _walk(lever: Lever, edge: float, *, up: bool) -> Iterator[float]:
         point = lever.start + step * (first + k if up else first - k)
         if (point > edge - step / 2) if up else (point < edge + step / 2):
             yield point
+
+
+def import_treecf() -> Any:
+    """Return the package, or say which extra to install."""
+    try:
+        import treecf
+    except ImportError:
+        raise MissingExtra("treecf", "treecf") from None
+    return treecf
+
+
+def opened(oracle: Oracle) -> tuple[Any, InputLayout]:
+    """Return the trees behind an oracle, and how they get their rows."""
+    treecf = import_treecf()
+    from treecf.ir.parsers import parse_model
+
+    while isinstance(oracle, CachedOracle):
+        oracle = oracle.oracle
+    layout = oracle.layout if isinstance(oracle, ModelOracle) else None
+    if not isinstance(oracle, ModelOracle) or oracle.model is None or layout is None:
+        raise not_trees(oracle.name, "it cannot be opened")
+    try:
+        trees = parse_model(oracle.model)
+    except treecf.TreecfError as error:
+        raise not_trees(oracle.name, str(error)) from None
+    if trees.n_features != len(layout.columns):
+        raise not_trees(oracle.name, f"its trees see {trees.n_features} columns")
+    return trees, layout
+
+
+def not_trees(name: str, reason: str) -> InputError:
+    """Say why a model cannot be opened, and which can."""
+    return InputError(f"a proof needs a model of trees ({MODELS}), and {name} is none: {reason}")
+
+
+def splits_of(trees: Any, layout: InputLayout) -> dict[int, list[Split]]:
+    """Return where the model splits the numbers of each column of a row."""
+    from treecf.ir.model import SplitOp
+
+    found: dict[int, set[Split]] = {}
+    for tree in trees.trees:
+        for node in tree.nodes:
+            # An infinite one parts missing values from all others, and no two numbers.
+            if node.threshold is not None and math.isfinite(node.threshold):
+                position = layout.columns[node.feature].place.position
+                found.setdefault(position, set()).add((node.threshold, node.op is SplitOp.LE))
+    return {position: sorted(at) for position, at in found.items()}
+
+
+@dataclass
+class RebuiltTrees:
+    """The model's trees over moves in place of columns; what no move reaches is cut away."""
+
+    trees: Any
+    layout: InputLayout
+    query: Row
+    moves: Sequence[Moves]
+    _known: dict[tuple[Any, ...], NDArray[np.bool_]] = field(default_factory=dict)
+
+    def ensemble(self) -> Any:
+        """Return the ensemble that the solver gets."""
+        from treecf.ir.model import CategoricalFeature, Tree
+
+        rebuilt = []
+        for tree in self.trees.trees:
+            made: list[Any] = []
+            self._grow(tree.nodes, 0, {}, made)
+            rebuilt.append(Tree(tuple(made)))
+        unordered = {i: m for i, m in enumerate(self.moves) if m.cost is not None}
+        return replace(
+            self.trees,
+            trees=tuple(rebuilt),
+            n_features=len(self.moves),
+            feature_names=tuple(f"m{i}" for i in range(len(self.moves))),
+            categorical={i: CategoricalFeature(len(m.rows)) for i, m in unordered.items()},
+        )
+
+    def _grow(
+        self, nodes: Sequence[Any], i: int, open_: dict[int, NDArray[np.intp]], made: list[Any]
+    ) -> int:
+        """Copy what moves still ``open_`` reach of a subtree, and return its new number."""
+        node, number = nodes[i], len(made)
+        if node.feature is None:
+            made.append(replace(node, node_id=number))
+            return number
+        owner, left = self._owners.get(self._position(node.feature)), self._goes_left(node)
+        if owner is None:
+            return self._grow(nodes, node.left if left[0] else node.right, open_, made)
+        still = open_.get(owner, np.arange(len(left)))
+        goes = left[still]
+        if goes.all() or not goes.any():
+            return self._grow(nodes, node.left if goes[0] else node.right, open_, made)
+        made.append(None)
+        first, others, split = self._cut(owner, still, goes)
+        children = []
+        for part in (first, others):
+            # Where the moves go left and right by turns, the same node is asked again in each half.
+            mixed = left[part].any() and not left[part].all()
+            end = i if mixed else int(node.left if left[part].any() else node.right)
+            children.append(self._grow(nodes, end, {**open_, owner: part}, made))
+        made[number] = replace(
+            node, node_id=number, feature=owner, missing_left=False, left=children[0],
+            right=children[1], **split,
+        )  # fmt: skip
+        return number
+
+    def _cut(
+        self, owner: int, still: NDArray[np.intp], goes: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], dict[str, Any]]:
+        """Return two parts of some moves, and the split that parts them."""
+        from treecf.ir.model import SplitOp
+
+        moves = self.moves[owner]
+        if moves.cost is not None:
+            members = frozenset(map(int, still[goes]))
+            return still[goes], still[~goes], {"categories": members, "threshold": None, "op": None}
+        turns = np.flatnonzero(goes[1:] != goes[:-1])
+        turn = int(turns[len(turns) // 2])
+        at, inside = moves.threshold(int(still[turn]))
+        split = {"categories": None, "threshold": at, "op": SplitOp.LE if inside else SplitOp.LT}
+        return still[: turn + 1], still[turn + 1 :], split
+
+    def _goes_left(self, node: Any) -> NDArray[np.bool_]:
+        """Return which moves of the owner of a node's column go left."""
+        from treecf.ir.model import SplitOp
+
+        key = (node.feature, node.threshold, node.op, node.categories, node.missing_left)
+        if key not in self._known:
+            numbers, at = self._numbers[node.feature], node.threshold
+            if node.categories is not None:
+                left = np.isin(numbers, list(node.categories))
+            else:
+                left = numbers < at if node.op is SplitOp.LT else numbers <= at
+            self._known[key] = np.where(np.isnan(numbers), bool(node.missing_left), left)
+        return self._known[key]
+
+    def _position(self, column: int) -> int:
+        return self.layout.columns[column].place.position
+
+    @cached_property
+    def _owners(self) -> dict[int, int]:
+        return {column: i for i, moves in enumerate(self.moves) for column in moves.columns}
+
+    @cached_property
+    def _numbers(self) -> list[Matrix]:
+        """What the model sees in each column, for each move of its owner."""
+        found = []
+        for column in self.layout.columns:
+            owner = self._owners.get(column.place.position)
+            rows = [self.query] if owner is None else self.moves[owner].rows
+            feature = column.place.feature
+            if feature.is_numeric and column.table is not None and owner is not None:
+                raise not_trees("this one", f"{feature.name!r} is a category to it")
+            try:
+                found.append(np.array(column.cells(rows), dtype=np.float64))
+            except (TypeError, ValueError):
+                raise not_trees("this one", f"it gets {feature.name!r} as text") from None
+        return found

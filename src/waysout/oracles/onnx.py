@@ -1,10 +1,11 @@
-"""ONNX models: one matrix of numbers in, or one tensor a column, as skl2onnx makes them."""
+"""ONNX: one matrix of numbers in, or one tensor a column, as skl2onnx makes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,8 @@ from waysout.domain.schema import Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapter import Adapter, Output
 from waysout.oracles.inputs import (
-    InputColumn,
     InputLayout,
     Inputs,
-    Place,
     code_column,
     places,
     plain_layout,
@@ -40,11 +39,6 @@ class OnnxModel:
 
     session: Any
 
-    @property
-    def takes_matrix(self) -> bool:
-        """Whether all columns go in as one tensor."""
-        return len(self.session.get_inputs()) == 1
-
     def predict(self, batch: Any, columns: Sequence[str] = ()) -> Output:
         """Run the model; the classes come along where the file has them (ZipMap).
 
@@ -55,35 +49,35 @@ class OnnxModel:
             feeds = {nodes[0].name: _matrix(nodes[0], batch, columns)}
         else:
             feeds = {node.name: _tensor(node, batch[node.name]) for node in nodes}
-        names = [node.name for node in self.session.get_outputs()]
-        return self._read(dict(zip(names, self.session.run(None, feeds), strict=True)))
-
-    def _read(self, results: dict[str, Any]) -> Output:
         nodes = self.session.get_outputs()
+        names = [node.name for node in nodes]
+        results = dict(zip(names, self.session.run(None, feeds), strict=True))
         maps = [n.name for n in nodes if n.type.startswith("seq(map(")]
         if maps:
             dicts = results[maps[0]]
             classes = tuple(dicts[0])
             return Output([[d[c] for c in classes] for d in dicts], classes)
         floats = [n.name for n in nodes if n.type in ("tensor(float)", "tensor(double)")]
-        labels = [n.name for n in nodes if n.name not in floats]
+        others = [n.name for n in nodes if n.name not in floats]
         if not floats:
-            return Output(results[labels[0]])
+            return Output(results[others[0]])
         scores = results[next((n for n in floats if "prob" in n.lower()), floats[0])]
-        if labels and _numbered(scores, results[labels[0]]) and scores.ndim == 2:
-            return Output(scores, tuple(range(scores.shape[1])) if scores.shape[1] > 1 else None)
-        return Output(scores, None, numbered=not labels or scores.ndim != 2)
+        width = scores.shape[1] if scores.ndim == 2 else 1
+        if not others or width == 1:
+            return Output(scores)
+        # The labels are the numbers of the columns, or column 1 does not mean class 1.
+        labels, numbered = np.asarray(results[others[0]]).ravel(), False
+        if labels.dtype.kind in "iu" and labels.min() >= 0 and labels.max() < width:
+            of_label = scores[np.arange(len(labels)), labels]
+            numbered = bool(np.all(of_label >= scores.max(axis=1) - 1e-6))
+        return Output(scores, tuple(range(width)) if numbered else None, numbered=numbered)
 
 
-def _numbered(scores: NDArray[Any], labels: Any) -> bool:
-    """Whether the labels are the numbers of the columns, so that column 1 means class 1."""
-    labels = np.asarray(labels).ravel()
-    if scores.ndim != 2 or scores.shape[1] < 2:
-        return True
-    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= scores.shape[1]:
-        return False
-    of_label = scores[np.arange(len(labels)), labels]
-    return bool(np.all(of_label >= scores.max(axis=1) - 1e-6))
+def read_model(file: Path) -> Any:
+    """Open an ONNX file."""
+    import onnxruntime
+
+    return OnnxModel(onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"]))
 
 
 def _dtype(node: Any) -> Any:
@@ -127,38 +121,30 @@ def _tensor(node: Any, column: Any) -> NDArray[Any]:
     return np.asarray(values.to_numpy(dtype=dtype)).reshape(-1, 1)
 
 
-def from_onnx(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
+def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     """Adapt an `OnnxModel` or a bare onnxruntime session."""
     model = model if isinstance(model, OnnxModel) else OnnxModel(model)
     nodes = model.session.get_inputs()
-    ask: Callable[[Any], Output] = model.predict
-    if model.takes_matrix:
-        layout = _matrix_layout(nodes[0], schema, inputs)
-        ask = partial(model.predict, columns=schema.names)
+    ask = partial(model.predict, columns=schema.names if len(nodes) == 1 else ())
+    if len(nodes) == 1:
+        if _dtype(nodes[0]) is np.object_:
+            raise OracleError(
+                "an ONNX model that takes one tensor of text needs a function around it"
+            )
+        width = nodes[0].shape[-1] if isinstance(nodes[0].shape[-1], int) else None
+        kind = "codes" if inputs == "auto" else inputs
+        layout = plain_layout(kind, places(schema, None, width), named=False)
     else:
         spots = places(schema, [node.name for node in nodes])
-        layout = _column_layout(nodes, spots, inputs)
+        # Text goes in raw, numbers as they are and categories among the numbers as codes.
+        columns = tuple(
+            raw_column(spot)
+            if _dtype(node) is np.object_ or spot.feature.kind == "integer"
+            else code_column(spot)
+            for node, spot in zip(nodes, spots, strict=True)
+        )
+        layout = InputLayout("raw", columns, "frame")
+        if inputs != "auto":
+            layout = plain_layout(inputs, spots)
     scores = any("float" in n.type or "double" in n.type for n in model.session.get_outputs())
     return Adapter(ask, (layout,), gives="scores" if scores else "labels")
-
-
-def _matrix_layout(node: Any, schema: Schema, inputs: Inputs) -> InputLayout:
-    if _dtype(node) is np.object_:
-        raise OracleError("an ONNX model that takes one tensor of text needs a function around it")
-    width = node.shape[-1] if isinstance(node.shape[-1], int) else None
-    kind = "codes" if inputs == "auto" else inputs
-    return plain_layout(kind, places(schema, None, width), named=False)
-
-
-def _column_layout(nodes: Sequence[Any], spots: Sequence[Place], inputs: Inputs) -> InputLayout:
-    if inputs != "auto":
-        return plain_layout(inputs, spots)
-    return InputLayout("raw", tuple(map(_column, nodes, spots)), "frame")
-
-
-def _column(node: Any, place: Place) -> InputColumn:
-    """Text goes in raw, numbers as they are and categories among the numbers as codes."""
-    if _dtype(node) is np.object_:
-        return raw_column(place)
-    integer = place.feature.kind == "integer"
-    return raw_column(place) if integer else code_column(place)

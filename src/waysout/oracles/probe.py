@@ -58,7 +58,14 @@ def probe(
     if labels is not None and len(labels) != len(rows):
         raise InputError(f"{len(rows)} rows were given to probe with, and {len(labels)} labels")
     truth = None if labels is None else np.array([bool(label) for label in labels])
-    chosen = _sample(len(rows), truth, max_rows)
+    # Rows from all over the table (it may be sorted), half of either label if possible.
+    if truth is None:
+        chosen = _spread(np.arange(len(rows)), max_rows)
+    else:
+        positive, negative = np.flatnonzero(truth), np.flatnonzero(~truth)
+        count = min(len(positive), max(max_rows // 2, max_rows - len(negative)))
+        parts = _spread(positive, count), _spread(negative, max_rows - count)
+        chosen = np.sort(np.concatenate(parts))
     sample = [rows[i] for i in chosen]
     model = oracle.oracle if isinstance(oracle, CachedOracle) else oracle
     first = ask_checked(model, sample)
@@ -69,25 +76,22 @@ def probe(
         yes, no = first.decision[truth[chosen]].mean(), first.decision[~truth[chosen]].mean()
         share = float(truth.mean() * yes + (1 - truth.mean()) * no)
         agreement = float(yes + 1 - no) / 2
-    only_labels = model.labels_only or _looks_like_labels(first)
-    return ProbeReport(
-        rows_asked=2 * len(sample),
-        stable=stable,
-        labels_only=only_labels,
-        approved_share=share,
-        agreement=agreement,
-        notes=_notes(model, first, stable=stable, labels_only=only_labels),
-    )
-
-
-def _sample(count: int, labels: NDArray[np.bool_] | None, most: int) -> NDArray[np.intp]:
-    """Return rows from all over the table (it may be sorted), half of either label if possible."""
-    if labels is None:
-        return _spread(np.arange(count), most)
-    yes, no = np.flatnonzero(labels), np.flatnonzero(~labels)
-    half = most // 2
-    n_yes = min(len(yes), max(half, most - len(no)))
-    return np.sort(np.concatenate([_spread(yes, n_yes), _spread(no, most - n_yes)]))
+    p = first.probability
+    zero_one = len(p) >= ENOUGH_TO_TELL_LABELS and bool(np.isin(p, (0.0, 1.0)).all())
+    notes = [str(note) for note in getattr(model, "notes", ())]
+    if getattr(model, "assumed_class", False):
+        notes.append("class 1 was taken for approval, because no class has the card's label")
+    if not stable:
+        notes.append("the model gave some rows other answers when they were asked again")
+    if zero_one and not model.labels_only:
+        notes.append("only 0 and 1 came back: the model seems to give labels, not probabilities")
+    if len(p) > 1 and np.ptp(p) == 0.0:
+        notes.append(
+            f"the model gave every row the same answer ({p[0]:.6g}): are the "
+            "positive class and the card's columns right?"
+        )
+    only_labels = model.labels_only or zero_one
+    return ProbeReport(2 * len(sample), stable, only_labels, share, agreement, tuple(notes))
 
 
 def _spread(of: NDArray[np.intp], most: int) -> NDArray[np.intp]:
@@ -105,7 +109,8 @@ def check_oracle(
     It must answer no rows with no answers, every row with a probability and a decision of the
     right type, the same each time, whatever the order and the size of the batch. ``expected`` are
     the probabilities of approval that the model itself gave for these rows where it was trained:
-    the one check that proves that it is asked the way it was trained.
+    the one check that proves that it is asked the way it was trained. (Numbers that were
+    label-encoded cannot be seen otherwise.)
     """
     if not rows:
         raise InputError("there are no rows to check the oracle with")
@@ -121,39 +126,28 @@ def check_oracle(
         alone = ask_checked(oracle, [row])
         if not _alike(alone, Answers(first.probability[i : i + 1], first.decision[i : i + 1])):
             raise OracleError(f"the oracle answered row {i} differently when it was asked alone")
-    if expected is not None:
-        _check_expected(oracle, rows, first, np.asarray(expected, dtype=np.float64))
-
-
-def _check_expected(
-    oracle: Oracle, rows: Sequence[Row], answers: Answers, expected: NDArray[np.float64]
-) -> None:
-    if expected.shape != (len(rows),):
+    if expected is None:
+        return
+    wanted, p = np.asarray(expected, dtype=np.float64), first.probability
+    if wanted.shape != (len(rows),):
         raise InputError(
-            f"there are {len(rows)} rows, and expected has the shape {expected.shape}: give one "
+            f"there are {len(rows)} rows, and expected has the shape {wanted.shape}: give one "
             "probability of approval for each row"
         )
-    # NaN is no answer either.
-    off = np.flatnonzero(~(np.abs(answers.probability - expected) <= SAME))
-    if not len(off):
-        return
-    shown = "".join(
-        f"\n  row {i} ({_named(oracle, rows[i]):.200}): {answers.probability[i]:.6g} here, "
-        f"{expected[i]:.6g} expected"
-        for i in off[:3]
-    )
-    raise OracleError(
-        f"{oracle.name} answers {len(off)} of {len(rows)} rows differently than expected:{shown}\n"
-        "The card and the model do not fit: compare levels, codes and missing values with what it "
-        "was trained on, and name the form (inputs=…) and the class (positive_class=…)"
-    )
-
-
-def _named(oracle: Oracle, row: Row) -> str:
-    schema = getattr(oracle, "schema", None)
-    if not isinstance(schema, Schema):
-        return ", ".join(map(repr, row))
-    return ", ".join(f"{name}={value}" for name, value in schema.format(row).items())
+    off = np.flatnonzero(~(np.abs(p - wanted) <= SAME))  # NaN is no answer either
+    shown, schema = "", getattr(oracle, "schema", None)
+    for i in off[:3]:
+        row = ", ".join(map(repr, rows[i]))
+        if isinstance(schema, Schema):
+            row = ", ".join(f"{name}={value}" for name, value in schema.format(rows[i]).items())
+        shown += f"\n  row {i} ({row:.200}): {p[i]:.6g} here, {wanted[i]:.6g} expected"
+    if len(off):
+        raise OracleError(
+            f"{oracle.name} answers {len(off)} of {len(rows)} rows differently than expected:"
+            f"{shown}\nThe card and the model do not fit: compare levels, codes and missing values "
+            "with what it was trained on, and name the form (inputs=…) and the class "
+            "(positive_class=…)"
+        )
 
 
 def _ask_shuffled(oracle: Oracle, rows: Sequence[Row]) -> Answers:
@@ -175,11 +169,6 @@ def _alike(a: Answers, b: Answers) -> bool:
     return bool(close and np.array_equal(a.decision[firm], b.decision[firm]))
 
 
-def _looks_like_labels(answers: Answers) -> bool:
-    p = answers.probability
-    return len(p) >= ENOUGH_TO_TELL_LABELS and bool(np.isin(p, (0.0, 1.0)).all())
-
-
 def _refuse_swapped(chance: NDArray[np.float64], labels: NDArray[np.bool_], oracle: Oracle) -> None:
     """Raise where positives rank below negatives more than chance explains.
 
@@ -197,19 +186,3 @@ def _refuse_swapped(chance: NDArray[np.float64], labels: NDArray[np.bool_], orac
             f"row above a negative one {above:.0%} of the time, on {n} rows): its classes look "
             "swapped. Name the one that means approval with --positive-class (positive_class=…)"
         )
-
-
-def _notes(oracle: Oracle, answers: Answers, *, stable: bool, labels_only: bool) -> tuple[str, ...]:
-    notes = [str(note) for note in getattr(oracle, "notes", ())]
-    if getattr(oracle, "assumed_class", False):
-        notes.append("class 1 was taken for approval, because no class has the card's label")
-    if not stable:
-        notes.append("the model gave some rows other answers when they were asked again")
-    if labels_only and not oracle.labels_only:
-        notes.append("only 0 and 1 came back: the model seems to give labels, not probabilities")
-    if len(answers) > 1 and np.ptp(answers.probability) == 0.0:
-        notes.append(
-            f"the model gave every row the same answer ({answers.probability[0]:.6g}): are the "
-            "positive class and the card's columns right?"
-        )
-    return tuple(notes)
