@@ -22,7 +22,7 @@ from waysout.batch.driver import BatchProgress, Driver
 from waysout.batch.run import BatchRequest, run_batch
 from waysout.datasets import registry
 from waysout.datasets.manifest import load_oracle_model
-from waysout.datasets.stream import open_stream
+from waysout.datasets.table import open_stream
 from waysout.domain.card import Card
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from dataset_helpers import REAL, make_wheel, real_table
 
-from waysout.datasets import normalise, registry
+from waysout.datasets import registry
 from waysout.datasets.load import load_dataset
 from waysout.datasets.registry import DatasetInfo
 from waysout.errors import DataUnavailable, InputError, IntegrityError, TableError
@@ -255,7 +255,7 @@ def test_adult_copy_without_header_is_taken(own_cache: Path, tmp_path: Path) -> 
     data = real_table("adult").read_bytes()
     (tmp_path / "adult.data").write_bytes(spaced(data.split(b"\n", 1)[1]))
     assert registry.add("adult", tmp_path / "adult.data").read_bytes() == data
-    assert normalise.adult(data, "adult.csv") == data
+    assert registry.tidy_adult(data, "adult.csv") == data
 
 
 @pytest.mark.registry

@@ -13,7 +13,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from waysout.datasets.infer import infer_card, outer_range
-from waysout.datasets.infer.toml import quoted
+from waysout.datasets.infer_columns import toml
 from waysout.datasets.table import Table
 from waysout.domain.card import Card
 from waysout.domain.distance import scale_of
@@ -285,7 +285,7 @@ def test_names_that_are_the_same_in_another_normal_form_are_refused() -> None:
     ["", '"', "\\", "\\n", "\n", "\x00\x1f\x7f\x85", "a\u2028b", "\u202e", "😀\U000e0001", "'"],
 )
 def test_quoted_text_reads_back(text: str) -> None:
-    line = quoted(text)
+    line = toml(text)
     assert tomllib.loads(f"x = {line}\n{line} = 1") == {"x": text, text: 1}
     assert len(line.splitlines()) == 1
 

@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waysout.datasets import table as table_module
-from waysout.datasets.stream import open_stream, survey
-from waysout.datasets.table import DELIMITERS, Table, read_table
+from waysout.datasets.table import DELIMITERS, Table, open_stream, read_table, survey
 from waysout.errors import TableError
 from waysout.files import file_sha256
 
@@ -266,7 +265,7 @@ def test_a_group_of_rows_is_never_read_at_once(tmp_path: Path) -> None:
 def test_a_survey_counts_and_knows_the_stored_bytes(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", b"".join(lines(25)), zipped=True)
     told: list[int] = []
-    with patch("waysout.datasets.stream._TELL_EVERY", 10):
+    with patch("waysout.datasets.table._TELL_EVERY", 10):
         found = survey(open_stream(str(path)), tell=told.append)
     assert (found.rows, found.sha256) == (25, file_sha256(path))
     assert [number for number, _ in found.sample] == list(range(25))

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from dataset_helpers import REAL, real_table
 
-from waysout.datasets.encoding import level_codes, model_matrix
 from waysout.datasets.load import Dataset, load_dataset
 from waysout.datasets.manifest import (
     MANIFEST_FILE,
     MODEL_FILE,
     Manifest,
+    level_codes,
     load_oracle,
     load_oracle_model,
     oracle_dir,
 )
 from waysout.datasets.queries import choose_queries, query_list
 from waysout.datasets.split import indices_sha256, split, training_rows
-from waysout.datasets.train import train_oracle
+from waysout.datasets.train import model_matrix, train_oracle
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import InputError, IntegrityError, OracleError, TableError, UnavailableError
 

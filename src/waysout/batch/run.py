@@ -22,7 +22,7 @@ from waysout.batch.summary import BatchSummary, summarize, write_summary
 from waysout.batch.tables import sweep
 from waysout.datasets import registry
 from waysout.datasets.manifest import load_oracle_model
-from waysout.datasets.stream import RowStream, Survey, open_stream, survey
+from waysout.datasets.table import RowStream, Survey, open_stream, survey
 from waysout.domain.card import Card
 from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem

@@ -56,31 +56,24 @@ def load_dataset(name: str, *, fetch: bool = True) -> Dataset:
 
 def labelled(card: Card, table: Table) -> Dataset:
     """Read a table as its card says; an error names the zero-based row and the column."""
-    target = card.outcome.target
+    target, positive, source = card.outcome.target, card.outcome.positive, table.source
     if target not in table.columns:
-        raise TableError(f"{table.source}: target: {unknown('column', target, table.columns)}")
+        raise TableError(f"{source}: target: {unknown('column', target, table.columns)}")
     labels = []
     for i, record in enumerate(table.records):
-        if _is_blank(record[target]):
+        raw = record[target]
+        blank = isinstance(raw, str) and not raw.strip()
+        if raw is None or blank or (isinstance(raw, float) and math.isnan(raw)):
             raise RowError("the label is missing; leave such rows out", column=target, row=i)
-        labels.append(card.is_positive(record[target]))
-    if len(set(labels)) < 2:
-        raise TableError(_one_class(card, table, any(labels)))
+        labels.append(card.is_positive(raw))
+    if not labels:
+        raise TableError(f"{source} has no rows")
+    if all(labels):
+        raise TableError(f"{source}: {target} is {positive!r} in every row, so no row was refused")
+    if not any(labels):
+        seen = sorted({str(record[target]) for record in table.records})
+        raise TableError(
+            f"{source}, column {target!r}: {unknown('positive value', positive, seen)}"
+        )
     rows = card.schema.parse_many(table.records)
-    return Dataset(card, tuple(rows), tuple(labels), table.source, table.sha256)
-
-
-def _is_blank(raw: object) -> bool:
-    if isinstance(raw, float) and math.isnan(raw):
-        return True
-    return raw is None or (isinstance(raw, str) and not raw.strip())
-
-
-def _one_class(card: Card, table: Table, always: bool) -> str:
-    target, positive = card.outcome.target, card.outcome.positive
-    if not table.records:
-        return f"{table.source} has no rows"
-    if always:
-        return f"{table.source}: {target} is {positive!r} in every row, so there is no no to learn"
-    seen = sorted({str(record[target]) for record in table.records})
-    return f"{table.source}, column {target!r}: {unknown('positive value', positive, seen)}"
+    return Dataset(card, tuple(rows), tuple(labels), source, table.sha256)

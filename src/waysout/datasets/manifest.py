@@ -1,4 +1,7 @@
-"""A trained oracle on disk: LightGBM's text model, and a manifest that says how it came to be."""
+"""A trained oracle on disk: LightGBM's text model, and a manifest that says how it came to be.
+
+Nothing is pickled: the manifest vouches for the model by its sha256.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from waysout.datasets.encoding import level_codes
 from waysout.domain.card import Card
-from waysout.domain.schema import Scalar
+from waysout.domain.schema import Scalar, Schema
 from waysout.errors import IntegrityError, OracleError, UnavailableError
 from waysout.files import cache_dir, sha256, write_atomically
+from waysout.oracles.inputs import codes_of
 
 if TYPE_CHECKING:
     from waysout.oracles.adapt import ModelOracle
@@ -73,6 +76,14 @@ class Manifest:
             odd = sorted(set(table) ^ known)
             raise IntegrityError(f"{source}: missing or unknown field {odd[0]!r}; train again")
         return cls(**(table | {"notes": tuple(table["notes"])}))
+
+
+def level_codes(schema: Schema) -> dict[str, dict[str, float]]:
+    """Return for each feature the number of each of its levels; none for a numeric feature."""
+    return {
+        f.name: dict(zip(f.level_texts, codes_of(f).values(), strict=True)) if f.levels else {}
+        for f in schema
+    }
 
 
 def oracle_dir(name: str) -> Path:

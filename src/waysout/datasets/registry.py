@@ -6,13 +6,16 @@ further and downloads or makes it. Whatever is found must have the sha256 writte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from waysout.datasets import normalise, synthetic
+from waysout.datasets import synthetic
 from waysout.datasets.table import read_cells
 from waysout.domain.card import Card
 from waysout.errors import (
@@ -24,6 +27,49 @@ from waysout.errors import (
     unknown,
 )
 from waysout.files import Wheel, cache_dir, data_dir, sha256, write_atomically
+
+# The published file has no line of names; these are its documentation's, in its order.
+ADULT_COLUMNS = (
+    "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation",
+    "relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week",
+    "native-country", "income",
+)  # fmt: skip
+
+_WHOLE = re.compile(r"(-?\d+)\.0+", re.ASCII)
+
+
+def tidy(data: bytes, source: str) -> bytes:
+    """Bring a published copy to the one form whose sha256 is known.
+
+    Copies differ in spaces, line ends, a byte-order mark or a final newline; none of that is data.
+    So strip the spaces around names and cells; UTF-8 without a mark, commas, LF line ends.
+    """
+    return _written(_stripped(data, source))
+
+
+def tidy_adult(data: bytes, source: str) -> bytes:
+    """Tidy, and add the line of column names if there is none."""
+    lines = _stripped(data, source)
+    headless = lines[0][0].isdigit()
+    return _written([ADULT_COLUMNS, *lines] if headless else lines)
+
+
+def tidy_credit(data: bytes, source: str) -> bytes:
+    """Tidy, and write whole amounts without a decimal point."""
+    lines = _stripped(data, source)
+    return _written(
+        [_WHOLE.sub(r"\1", c) if _WHOLE.fullmatch(c) else c for c in cells] for cells in lines
+    )
+
+
+def _stripped(data: bytes, source: str) -> list[list[str]]:
+    return [[cell.strip() for cell in cells] for cells in read_cells(data, source)]
+
+
+def _written(lines: Iterable[Sequence[str]]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue().encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +90,7 @@ class DatasetInfo:
     licence: str
     origin: str
     file: str
-    normalise: Callable[[bytes, str], bytes] = normalise.tidy
+    normalise: Callable[[bytes, str], bytes] = tidy
     wheel: Wheel | None = None
     make: Callable[[], bytes] | None = None
 
@@ -93,7 +139,7 @@ _ALL = (
         licence="UCI data set, believed CC BY 4.0",
         origin="https://archive.ics.uci.edu/dataset/2/adult",
         file="adult.data",
-        normalise=normalise.adult,
+        normalise=tidy_adult,
         wheel=Wheel(
             package="mglearn",
             version="0.2.0",
@@ -112,7 +158,7 @@ _ALL = (
         licence="UCI data set, believed CC BY 4.0",
         origin="https://archive.ics.uci.edu/dataset/350/default+of+credit+card+clients",
         file="UCI_Credit_Card.csv",
-        normalise=normalise.credit,
+        normalise=tidy_credit,
         wheel=Wheel(
             package="mercury-robust",
             version="1.2.1",
@@ -158,10 +204,20 @@ def card(name: str) -> Card:
 def find(name: str) -> Path | None:
     """Return the verified table if it is on this machine; download nothing, write nothing."""
     known = info(name)
-    for path in (_in_data_dir(name), _in_cache(name)):
-        if path is not None and path.is_file():
-            _verify(known, path)
-            return path
+    folder = data_dir()
+    for path in (folder and folder / f"{name}.csv", _in_cache(name)):
+        if path is None or not path.is_file():
+            continue
+        try:
+            found = sha256(path.read_bytes())
+        except OSError as error:
+            raise DataUnavailable(f"cannot read {path}: {error.strerror}") from None
+        if found != known.sha256:
+            raise IntegrityError(
+                f"{path} is not the {name} table: sha256 {found}, expected {known.sha256}. "
+                f"Remove it, then: {known.how_to_get}"
+            )
+        return path
     return None
 
 
@@ -208,48 +264,30 @@ def add(name: str, file: str | Path) -> Path:
 
 def status() -> list[dict[str, Any]]:
     """Say of every data set what it is, whether it is here, its licence and how to get it."""
-    return [_status(known) for known in DATASETS.values()]
-
-
-def _status(known: DatasetInfo) -> dict[str, Any]:
-    try:
-        path, problem = find(known.name), None
-    except IntegrityError as error:
-        path, problem = None, str(error)
-    return {
-        "name": known.name,
-        "title": known.title,
-        "rows": known.rows,
-        "positives": known.positives,
-        "features": known.features,
-        "here": path is not None or known.make is not None,
-        "where": None if path is None else str(path),
-        "problem": problem,
-        "licence": known.licence,
-        "origin": known.origin,
-        "how_to_get": known.how_to_get,
-    }
-
-
-def _in_data_dir(name: str) -> Path | None:
-    folder = data_dir()
-    return None if folder is None else folder / f"{name}.csv"
+    found = []
+    for known in DATASETS.values():
+        try:
+            path, problem = find(known.name), None
+        except IntegrityError as error:
+            path, problem = None, str(error)
+        found.append({
+            "name": known.name,
+            "title": known.title,
+            "rows": known.rows,
+            "positives": known.positives,
+            "features": known.features,
+            "here": path is not None or known.make is not None,
+            "where": None if path is None else str(path),
+            "problem": problem,
+            "licence": known.licence,
+            "origin": known.origin,
+            "how_to_get": known.how_to_get,
+        })  # fmt: skip
+    return found
 
 
 def _in_cache(name: str) -> Path:
     return cache_dir() / "data" / f"{name}.csv"
-
-
-def _verify(known: DatasetInfo, path: Path) -> None:
-    try:
-        found = sha256(path.read_bytes())
-    except OSError as error:
-        raise DataUnavailable(f"cannot read {path}: {error.strerror}") from None
-    if found != known.sha256:
-        raise IntegrityError(
-            f"{path} is not the {known.name} table: sha256 {found}, expected {known.sha256}. "
-            f"Remove it, then: {known.how_to_get}"
-        )
 
 
 def _keep(known: DatasetInfo, data: bytes, origin: str) -> Path:
@@ -280,7 +318,10 @@ def _difference(known: DatasetInfo, data: bytes) -> str:
     header, *lines = read_cells(data, known.name)
     wanted = {*described.schema.names, *described.outcome.ignore, target}
     if set(header) != wanted:
-        return _columns_differ(wanted - set(header), set(header) - wanted)
+        absent, extra = sorted(wanted - set(header)), sorted(set(header) - wanted)
+        parts = [f"it has no column {', '.join(map(repr, absent))}"] if absent else []
+        parts += [f"it has a column {', '.join(map(repr, extra))} too many"] if extra else []
+        return " and ".join(parts)
     if len(lines) != known.rows:
         return f"it has {len(lines):,} rows, the original {known.rows:,}"
     column = header.index(target)
@@ -297,9 +338,3 @@ def _difference(known: DatasetInfo, data: bytes) -> str:
         "rows, columns, classes and blanks agree, but values or their order differ "
         f"(sha256 {sha256(data)}, expected {known.sha256})"
     )
-
-
-def _columns_differ(absent: set[str], extra: set[str]) -> str:
-    parts = [f"it has no column {', '.join(map(repr, sorted(absent)))}"] if absent else []
-    parts += [f"it has a column {', '.join(map(repr, sorted(extra)))} too many"] if extra else []
-    return " and ".join(parts)

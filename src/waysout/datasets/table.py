@@ -1,35 +1,32 @@
 """Reading a table from a file, with nothing lost and nothing guessed.
 
-The cells of a CSV file stay text, exactly as written; a card gives them their types later. Nothing
-here holds more than a piece of a file, but for who asks for it whole.
+The cells of a CSV file stay text, exactly as written; a card gives them their types later. Files
+are read piece by piece: `read_table` keeps it all, `open_stream` no more than a record at a time.
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
 import gzip
 import io
+import random
 import shutil
 import tempfile
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 from waysout.errors import MissingExtra, TableError
-from waysout.files import sha256
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from waysout.files import file_sha256, sha256
 
 DELIMITERS = (",", ";", "\t")
 WIDEST = 10_000
@@ -37,9 +34,10 @@ _LINES_SNIFFED = 20
 _GZIP, _PARQUET, _ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 _CHUNK = 1 << 18
 _BATCH_ROWS = 1024
+_TELL_EVERY = 10_000
 
 Opener = Callable[[], AbstractContextManager[IO[bytes]]]
-"""Opens the stored bytes of a table, from their beginning; as often as it is asked."""
+"""Opens the stored bytes of a table, from their beginning; it may be called repeatedly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,17 @@ def read_records(
 ) -> tuple[tuple[str, ...], Iterator[Mapping[str, object]]]:
     """Return the columns of a table, and its records, which are read as they are asked for."""
     lines = _lines(opener, source)
-    columns = _column_names([str(name) for name in next(lines)], source)
+    header = [str(name) for name in next(lines)]
+    if not 0 < len(header) <= WIDEST:
+        raise TableError(
+            f"{source} has {len(header):,} columns, and a table has 1 to {WIDEST:,}; "
+            "is it transposed?"
+        )
+    names = [unicodedata.normalize("NFC", name).strip() for name in header]
+    columns = tuple(name or f"unnamed_{i}" for i, name in enumerate(names, 1))
+    name, times = Counter(columns).most_common(1)[0]
+    if times > 1:
+        raise TableError(f"{source} has {times} columns called {name!r}; rename all but one")
     return columns, (dict(zip(columns, cells, strict=True)) for cells in lines)
 
 
@@ -95,6 +103,62 @@ def opened(path: str | Path) -> Iterator[IO[bytes]]:
         raise TableError(f"no such file: {path}") from None
     except (OSError, ValueError) as error:  # ValueError: a path that holds a NUL character
         raise TableError(f"cannot read {path}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class RowStream:
+    """The records of a file, the same that `read_table` gives; each iteration reads it anew."""
+
+    path: Path
+    columns: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        """Where the records come from, for messages."""
+        return str(self.path)
+
+    def __iter__(self) -> Iterator[Mapping[str, object]]:
+        return read_records(partial(opened, self.path), self.source)[1]
+
+
+def open_stream(path: str | Path) -> RowStream:
+    """Read the header of a CSV (also gzipped) or Parquet file; its records can follow."""
+    if Path(path).is_fifo():
+        raise TableError(f"{path} is a pipe, which can be read only once: save it as a file first")
+    columns, _ = read_records(partial(opened, path), str(path))
+    return RowStream(Path(path), columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What one pass over a file tells; ``sample`` are records with their numbers, in order."""
+
+    rows: int
+    sha256: str
+    sample: list[tuple[int, Mapping[str, object]]]
+
+
+def survey(
+    stream: RowStream, *, most: int = 20_000, tell: Callable[[int], None] | None = None
+) -> Survey:
+    """Read a file once from end to end: what is wrong with it is known before anything is spent.
+
+    The sample is uniform, without replacement and always the same for the same file; it is all of
+    the records where there are no more than ``most``. ``tell`` is called now and then with the
+    number of records read.
+    """
+    rows, sample, draws = 0, [], random.Random(0)
+    for record in stream:
+        if rows < most:
+            sample.append((rows, record))
+        # Each record so far has the same chance to be in the sample (reservoir sampling).
+        elif (place := int(draws.random() * (rows + 1))) < most:
+            sample[place] = (rows, record)
+        rows += 1
+        if tell is not None and rows % _TELL_EVERY == 0:
+            tell(rows)
+    sample.sort(key=lambda numbered: numbered[0])
+    return Survey(rows, file_sha256(stream.path), sample)
 
 
 def parquet_packages() -> tuple[ModuleType, ModuleType]:
@@ -145,59 +209,50 @@ def _unpacked(opener: Opener) -> Iterator[IO[bytes]]:
         yield copy
 
 
-# CSV -------------------------------------------------------------------------------------------
-
-
-class _Checked(io.RawIOBase):
-    """Bytes that will be text: UTF-8 without a NUL, or an error that tells the line."""
-
-    def __init__(self, file: IO[bytes], source: str) -> None:
-        self._file, self._source = file, source
-        self._rest = b""  # of a character whose other bytes are yet to come
-        self._passed = self._lines = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        place = memoryview(buffer)
-        chunk = self._file.read(len(place))
-        self._check(self._rest + chunk, last=not chunk)
-        place[: len(chunk)] = chunk
-        return len(chunk)
-
-    def _check(self, data: bytes, *, last: bool) -> None:
-        try:
-            _, read = codecs.utf_8_decode(data, "strict", last)
-        except UnicodeDecodeError as error:
-            raise TableError(
-                f"{self._source} is not UTF-8: byte 0x{data[error.start]:02x} at position "
-                f"{self._passed + error.start} (line {self._line(data, error.start)}); "
-                "save the file again as UTF-8"
-            ) from None
-        if b"\0" in data:
-            line = self._line(data, data.index(b"\0"))
-            raise TableError(
-                f"{self._source}, line {line} holds a NUL byte: this is not a text file"
-            )
-        self._rest = data[read:]
-        self._passed += read
-        self._lines += data.count(b"\n")
-
-    def _line(self, data: bytes, place: int) -> int:
-        return 1 + self._lines + data.count(b"\n", 0, place)
-
-
 @contextmanager
-def _text(opener: Opener, source: str) -> Iterator[IO[str]]:
+def _text(opener: Opener, source: str) -> Iterator[Iterable[str]]:
+    """Open lines of text: UTF-8 without a NUL, or an error that tells the line."""
+
+    def checked(lines: Iterable[str]) -> Iterator[str]:
+        for number, line in enumerate(lines, 1):
+            if "\0" in line:
+                raise TableError(
+                    f"{source}, line {number} holds a NUL byte: this is not a text file"
+                )
+            yield line
+
     with opener() as file:
-        checked = io.BufferedReader(_Checked(file, source), _CHUNK)
-        # A newline inside a quoted cell must reach the csv module untranslated.
-        yield io.TextIOWrapper(checked, encoding="utf-8-sig", newline="")
+        try:
+            # A newline inside a quoted cell must reach the csv module untranslated.
+            yield checked(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""))
+            return
+        except UnicodeDecodeError:
+            pass
+    position = 0
+    with opener() as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise TableError(
+                    f"{source} is not UTF-8: byte 0x{line[error.start]:02x} at position "
+                    f"{position + error.start} (line {number}); save the file again as UTF-8"
+                ) from None
+            position += len(line)
 
 
 def _csv_lines(opener: Opener, source: str) -> Iterator[list[str]]:
-    delimiter, width = _delimiter(opener, source), 0
+    fits: dict[str, tuple[bool, bool, int]] = {}
+    for delimiter in DELIMITERS:
+        widths = [0]
+        with _text(opener, source) as text:
+            lines = islice(csv.reader(text, delimiter=delimiter), _LINES_SNIFFED)
+            with suppress(csv.Error):
+                widths = [len(cells) for cells in lines if cells] or [0]
+        # Splitting the header comes before an even split: otherwise a comma-separated file with one
+        # short line would pass for a table of a single column.
+        fits[delimiter] = widths[0] > 1, len(set(widths)) == 1, widths[0]
+    delimiter, width = max(DELIMITERS, key=fits.__getitem__), 0
     with _text(opener, source) as text:
         reader = csv.reader(text, delimiter=delimiter, strict=True)
         try:
@@ -219,42 +274,6 @@ def _csv_lines(opener: Opener, source: str) -> Iterator[list[str]]:
         raise TableError(f"{source} is empty: a table needs at least a line of column names")
 
 
-def _delimiter(opener: Opener, source: str) -> str:
-    def fit(delimiter: str) -> tuple[bool, bool, int]:
-        with _text(opener, source) as text:
-            widths = _widths(text, delimiter)
-        # Splitting the header comes before an even split: otherwise a comma-separated file with one
-        # short line would pass for a table of a single column.
-        return widths[0] > 1, len(set(widths)) == 1, widths[0]
-
-    return max(DELIMITERS, key=fit)
-
-
-def _widths(text: IO[str], delimiter: str) -> list[int]:
-    lines = csv.reader(text, delimiter=delimiter)
-    try:
-        return [len(cells) for cells in islice(lines, _LINES_SNIFFED) if cells] or [0]
-    except csv.Error:
-        return [0]
-
-
-def _column_names(header: Sequence[str], source: str) -> tuple[str, ...]:
-    if not 0 < len(header) <= WIDEST:
-        raise TableError(
-            f"{source} has {len(header):,} columns, and a table has 1 to {WIDEST:,}; "
-            "is it transposed?"
-        )
-    names = [unicodedata.normalize("NFC", name).strip() for name in header]
-    names = [name or f"unnamed_{i}" for i, name in enumerate(names, 1)]
-    name, times = Counter(names).most_common(1)[0]
-    if times > 1:
-        raise TableError(f"{source} has {times} columns called {name!r}; rename all but one")
-    return tuple(names)
-
-
-# Parquet ---------------------------------------------------------------------------------------
-
-
 def _parquet_lines(opener: Opener, source: str) -> Iterator[Sequence[object]]:
     pyarrow, parquet = parquet_packages()
     with opener() as stored:
@@ -264,12 +283,8 @@ def _parquet_lines(opener: Opener, source: str) -> Iterator[Sequence[object]]:
             yield file.schema_arrow.names
             for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
                 # Straight to Python values: pandas would make floats of integers with gaps.
-                columns = [map(_plain, column.to_pylist()) for column in batch.columns]
-                yield from zip(*columns, strict=True)
+                for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    yield [str(c) if isinstance(c, Decimal) else c for c in cells]
         # Beyond pyarrow's own complaints: text that is none, a date that Python does not have.
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
             raise TableError(f"{source} is a damaged Parquet file: {error}") from None
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Decimal) else value

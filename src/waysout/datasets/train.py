@@ -10,9 +10,8 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -22,12 +21,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.datasets.encoding import level_codes, model_matrix, positive_class
 from waysout.datasets.load import Dataset
-from waysout.datasets.manifest import Manifest, oracle_dir, save_oracle
+from waysout.datasets.manifest import Manifest, level_codes, oracle_dir, save_oracle
 from waysout.datasets.split import HELD_OUT, SEED, Indices, indices_sha256, split
+from waysout.domain.card import Card, label_text
+from waysout.domain.schema import Row, Schema
 from waysout.errors import InputError, MissingExtra
 from waysout.files import sha256
+from waysout.oracles.inputs import build, places, plain_layout
 from waysout.oracles.lightgbm import import_lightgbm
 
 TRIALS = 30
@@ -35,6 +36,7 @@ FOLDS = 3
 MOST_ROUNDS = 1500
 PATIENCE = 50
 LARGEST_SEED = 2**31 - 1
+PACKAGES = ("waysout", "lightgbm", "optuna", "scikit-learn", "numpy")
 
 Matrix = NDArray[np.float64]
 Progress = Callable[[int, int, float], None]
@@ -115,8 +117,22 @@ def train_oracle(
         positive_class=positive_class(dataset.card),
         model_sha256=sha256(model.encode()),
         seed=seed,
-        split=_describe_split(task),
-        search=_describe_search(trials, study.best_value),
+        split={
+            "by": "sklearn.model_selection.train_test_split, stratified by outcome, indices sorted",
+            "held_out": HELD_OUT,
+            "rows": {name: len(part) for name, part in task.parts.items()},
+            "sha256": {name: indices_sha256(part) for name, part in task.parts.items()},
+        },
+        search={
+            "by": "optuna TPESampler",
+            "trials": trials,
+            "folds": FOLDS,
+            "minimised": "mean log loss over the folds",
+            "best": round(study.best_value, 6),
+            "space": {n: [s.low, s.high, "log" if s.log else "linear"] for n, s in SPACE.items()},
+            "most_rounds": MOST_ROUNDS,
+            "patience": PATIENCE,
+        },
         params=study.best_params,
         rounds=booster.best_iteration,
         metrics={name: task.measure(booster, part) for name, part in task.parts.items()},
@@ -124,12 +140,27 @@ def train_oracle(
             name: float(np.mean(np.array(dataset.labels)[part]))
             for name, part in task.parts.items()
         },
-        versions=_versions(),
+        versions={name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
         seconds=round(time.perf_counter() - started, 1),
         notes=NOTES,
     )
     save_oracle(out or oracle_dir(dataset.name), model, manifest)
     return manifest
+
+
+def model_matrix(schema: Schema, rows: Sequence[Row]) -> NDArray[np.float64]:
+    """Return one line of numbers a row: level codes, numbers, NaN where a value is missing."""
+    matrix: NDArray[np.float64] = build(plain_layout("codes", places(schema), named=False), rows)
+    return matrix
+
+
+def positive_class(card: Card) -> int:
+    """Return the class that means yes: 1, or 0 where the table itself writes its yes as 0.
+
+    So a model file says the same as the table's own labels, and whoever loads it with the card
+    finds the right class without being told.
+    """
+    return 0 if label_text(card.outcome.positive) == "0" else 1
 
 
 def usual_threads() -> int:
@@ -148,7 +179,10 @@ class _Task:
         self.x = model_matrix(dataset.card.schema, dataset.rows)
         yes = np.array(dataset.labels)
         self.y = (yes == bool(positive_class(dataset.card))).astype(np.float64)
-        self.names = _model_names(dataset.card.schema.names)
+        # LightGBM refuses JSON's own characters and spaces in names.
+        names = [re.sub(r'[\s\[\]{}":,]', "_", name) for name in dataset.card.schema.names]
+        distinct = len(set(names)) == len(names)
+        self.names = names if distinct else [f"f{i}" for i in range(len(names))]
         self.train, self.held_out = split(dataset, seed)
 
     @property
@@ -203,52 +237,14 @@ def _search(task: _Task, trials: int, threads: int, progress: Progress | None) -
         if progress is not None:
             progress(trial.number + 1, trials, study.best_value)
 
-    with _quiet(optuna), ThreadPoolExecutor(threads) as pool:
-        study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=task.seed))
-        study.enqueue_trial({name: span.start for name, span in SPACE.items()})
-        study.optimize(objective, n_trials=trials, callbacks=[after])
-    return study
-
-
-@contextmanager
-def _quiet(optuna: Any) -> Iterator[None]:
     before = optuna.logging.get_verbosity()
     # At WARNING, Ctrl-C would print a traceback for the trial it ended.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        yield
+        with ThreadPoolExecutor(threads) as pool:
+            study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=task.seed))
+            study.enqueue_trial({name: span.start for name, span in SPACE.items()})
+            study.optimize(objective, n_trials=trials, callbacks=[after])
     finally:
         optuna.logging.set_verbosity(before)
-
-
-def _model_names(names: Sequence[str]) -> list[str]:
-    """Return feature names that LightGBM takes: it refuses JSON's own characters and spaces."""
-    plain = [re.sub(r'[\s\[\]{}":,]', "_", name) for name in names]
-    return plain if len(set(plain)) == len(plain) else [f"f{i}" for i in range(len(plain))]
-
-
-def _describe_split(task: _Task) -> dict[str, Any]:
-    return {
-        "by": "sklearn.model_selection.train_test_split, stratified by outcome, indices sorted",
-        "held_out": HELD_OUT,
-        "rows": {name: len(part) for name, part in task.parts.items()},
-        "sha256": {name: indices_sha256(part) for name, part in task.parts.items()},
-    }
-
-
-def _describe_search(trials: int, best: float) -> dict[str, Any]:
-    return {
-        "by": "optuna TPESampler",
-        "trials": trials,
-        "folds": FOLDS,
-        "minimised": "mean log loss over the folds",
-        "best": round(best, 6),
-        "space": {n: [s.low, s.high, "log" if s.log else "linear"] for n, s in SPACE.items()},
-        "most_rounds": MOST_ROUNDS,
-        "patience": PATIENCE,
-    }
-
-
-def _versions() -> dict[str, str]:
-    packages = ("waysout", "lightgbm", "optuna", "scikit-learn", "numpy")
-    return {name: version(name) for name in packages} | {"python": platform.python_version()}
+    return study

@@ -216,7 +216,7 @@ class Feature:
         >>> Feature("job", "category", levels=("clerk", "cook")).parse(" cook ")
         'cook'
         """
-        if self._is_missing(raw):
+        if self.is_missing(raw):
             self._refuse_missing("missing")
             return None
         if self.is_numeric:
@@ -255,7 +255,7 @@ class Feature:
         >>> Feature("job", "category", levels=("clerk", "cook")).coerce("COOK")
         'cook'
         """
-        if self.is_numeric and not self._is_missing(raw):
+        if self.is_numeric and not self.is_missing(raw):
             number = self._finite(raw)
             if self.kind == "integer":
                 return round(number)
@@ -304,7 +304,8 @@ class Feature:
             found = [None if gone else v for v, gone in zip(found, missing.tolist(), strict=True)]
         return found
 
-    def _is_missing(self, raw: object) -> bool:
+    def is_missing(self, raw: object) -> bool:
+        """Whether a raw cell stands for a missing value."""
         if raw is None or (isinstance(raw, (float, np.floating)) and math.isnan(raw)):
             return True
         # pandas' own NA and NaT are neither None nor floats, and refuse to be compared.

@@ -90,7 +90,7 @@ def recorded_layout(
             "the model recorded no categories, so their order is not known: write the numbers it "
             "was trained on as codes into the card and pass inputs='codes'"
         )
-    if inputs not in ("auto", "category"):
+    if inputs != "auto" and inputs != "category":
         return plain_layout(inputs, spots, named=inputs != "codes"), ()
     columns, notes = [], []
     for spot, values in zip(spots, recorded, strict=True):

@@ -137,10 +137,10 @@ def check_oracle(
     off = np.flatnonzero(~(np.abs(p - wanted) <= SAME))  # NaN is no answer either
     shown, schema = "", getattr(oracle, "schema", None)
     for i in off[:3]:
-        row = ", ".join(map(repr, rows[i]))
+        cells = map(repr, rows[i])
         if isinstance(schema, Schema):
-            row = ", ".join(f"{name}={value}" for name, value in schema.format(rows[i]).items())
-        shown += f"\n  row {i} ({row:.200}): {p[i]:.6g} here, {wanted[i]:.6g} expected"
+            cells = map("=".join, schema.format(rows[i]).items())
+        shown += f"\n  row {i} ({', '.join(cells):.200}): {p[i]:.6g} here, {wanted[i]:.6g} expected"
     if len(off):
         raise OracleError(
             f"{oracle.name} answers {len(off)} of {len(rows)} rows differently than expected:"
