@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import rows, schemas
+from waysout.bench.irreducible import irreducible
 from waysout.domain import metrics
 from waysout.domain.distance import Distance, Matrix
 from waysout.domain.key import Key
-from waysout.domain.metrics import irreducible, run_metrics, set_metrics
+from waysout.domain.metrics import run_metrics, set_metrics
 from waysout.domain.oracle import Answers, Goal
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Implies, Linked, OneHot, Rule, RuleSet

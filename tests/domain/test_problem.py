@@ -127,13 +127,10 @@ def test_an_ordinary_rejection_is_left_to_the_search() -> None:
     assert settle(Problem.from_card(CARD, Ramp()), QUERY) is None
 
 
-def test_fit_bins_come_from_training_rows() -> None:
+def test_scales_come_from_training_rows() -> None:
     training: list[Row] = [(float(i), "no", i % 3) for i in range(100)]
-    problem = Problem.from_card(CARD, Ramp(), training=training, binning="fit")
-    assert len(problem.key.bins["score"]) == 9
+    problem = Problem.from_card(CARD, Ramp(), training=training)
     assert problem.distance.scales["score"] == 25.0
-    with pytest.raises(InputError, match="training rows"):
-        Problem.from_card(CARD, Ramp(), binning="fit")
 
 
 @pytest.mark.parametrize(

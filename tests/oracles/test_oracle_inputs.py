@@ -13,15 +13,7 @@ import pytest
 
 from waysout.domain.schema import MISSING_TOKENS, Feature, Row, Schema
 from waysout.errors import OracleError
-from waysout.oracles.inputs import (
-    build,
-    codes_of,
-    index_column,
-    match,
-    places,
-    plain_layout,
-    spelled_column,
-)
+from waysout.oracles.inputs import InputColumn, InputLayout, codes_of, match, places
 
 SCHEMA = Schema(
     (
@@ -43,7 +35,7 @@ GAPS: Row = (None, None, "clerk", None, False, None)
 
 
 def filled(kind: Any, *rows: Row, named: bool = True) -> Any:
-    return build(plain_layout(kind, places(SCHEMA), named=named), rows)
+    return InputLayout.plain(kind, places(SCHEMA), named=named).build(rows)
 
 
 def test_raw_frame_is_what_read_csv_gives() -> None:
@@ -62,8 +54,8 @@ def test_missing_values_are_nan_and_integers_become_floats() -> None:
 
 def test_text_column_without_values_stays_text() -> None:
     schema = Schema((Feature("job", "category", levels=("a", "b"), missing="keep"),))
-    layout = plain_layout("raw", places(schema))
-    assert build(layout, [(None,)])["job"].dtype == build(layout, [("a",)])["job"].dtype
+    layout = InputLayout.plain("raw", places(schema))
+    assert layout.build([(None,)])["job"].dtype == layout.build([("a",)])["job"].dtype
 
 
 def test_codes() -> None:
@@ -165,7 +157,7 @@ def test_categories_that_fit_in_no_way_or_in_two(feature: Feature, categories: A
 
 def test_a_missing_value_in_the_spelling_the_model_saw() -> None:
     place = places(Schema((QUESTION,)))[0]
-    for make, expected in ((spelled_column, ["?", "b"]), (index_column, [0.0, 2.0])):
+    for make, expected in ((InputColumn.spelled, ["?", "b"]), (InputColumn.positions, [0.0, 2.0])):
         assert make(place, ["?", "a", "b"]).cells([(None,), ("b",)]) == expected
 
 
@@ -173,7 +165,7 @@ def test_the_code_of_a_missing_value() -> None:
     feature = Feature("x", "category", levels=("a",), codes={"a": 3}, missing="keep")
     for code, expected in ((None, math.nan), (-1, -1.0)):
         schema = Schema((replace(feature, missing_code=code),))
-        matrix = build(plain_layout("codes", places(schema), named=False), [(None,), ("a",)])
+        matrix = InputLayout.plain("codes", places(schema), named=False).build([(None,), ("a",)])
         np.testing.assert_array_equal(matrix, [[expected], [3.0]])
 
 

@@ -28,7 +28,7 @@ from waysout.domain.card import Card, label_text
 from waysout.domain.schema import Row, Schema
 from waysout.errors import InputError, MissingExtra
 from waysout.files import sha256
-from waysout.oracles.inputs import build, places, plain_layout
+from waysout.oracles.inputs import InputLayout, places
 from waysout.oracles.lightgbm import import_lightgbm
 
 TRIALS = 30
@@ -148,9 +148,10 @@ def train_oracle(
     return manifest
 
 
-def model_matrix(schema: Schema, rows: Sequence[Row]) -> NDArray[np.float64]:
+def model_matrix(schema: Schema, rows: Sequence[Row]) -> Matrix:
     """Return one line of numbers a row: level codes, numbers, NaN where a value is missing."""
-    matrix: NDArray[np.float64] = build(plain_layout("codes", places(schema), named=False), rows)
+    layout = InputLayout.plain("codes", places(schema), named=False)
+    matrix: Matrix = layout.build(rows)
     return matrix
 
 

@@ -11,7 +11,6 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -31,16 +30,6 @@ class Key:
     schema: Schema
     bins: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
-    @classmethod
-    def fit(cls, schema: Schema, rows: Sequence[Row], most_bins: int = MOST_BINS) -> Key:
-        """Return a key whose bins are the rounded quantiles of some rows ("fit" binning)."""
-        bins: dict[str, tuple[float, ...]] = {}
-        for i, feature in enumerate(schema):
-            if feature.is_numeric:
-                edges = bin_edges([row[i] for row in rows], most_bins)
-                bins |= {feature.name: edges} if edges else {}
-        return cls(schema, bins)
-
     def __call__(self, row: Row) -> str:
         """Return the key of a row."""
         parts: dict[str, Value] = {}
@@ -56,10 +45,6 @@ class Key:
         # Unicode stays as it is: ASCII escapes would change the key's length, and with it the
         # grain of what compressing it gains.
         return json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-    def of(self, raw: Mapping[str, Any]) -> str:
-        """Return the key of a row given as a mapping of raw values, in any order."""
-        return self(self.schema.parse(raw))
 
 
 def rounded(value: float, digits: int) -> float:

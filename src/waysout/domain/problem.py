@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from waysout.domain.card import Card
 from waysout.domain.distance import Distance, proximity
@@ -14,8 +14,6 @@ from waysout.domain.result import Option, Outcome, OutcomeKind
 from waysout.domain.rules import Rule, RuleSet, Violation
 from waysout.domain.schema import Row, Schema, Value
 from waysout.errors import InputError, shown
-
-Binning = Literal["fixed", "fit"]
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,8 @@ class Problem:
         rule_set: str | None = None,
         rules: Sequence[Rule] = (),
         goal: Goal | None = None,
-        binning: Binning = "fixed",
     ) -> Problem:
-        """Bind a card to a model. ``training`` rows give scales (and bins, when ``"fit"``)."""
-        if binning == "fit" and not training:
-            raise InputError("binning 'fit' takes its bins from training rows; give some")
+        """Bind a card to a model. ``training`` rows give the scales of the distance."""
         if not callable(getattr(oracle, "ask", None)):
             raise InputError(f"{shown(oracle)} is no oracle: make one of it with waysout.as_oracle")
         goal = goal or Goal()
@@ -55,11 +50,10 @@ class Problem:
             raise InputError(
                 f"the goal asks for a probability, but {oracle.name} gives labels only"
             )
-        fixed = Key(card.schema, card.bins)
         return cls(
             schema=card.schema,
             rules=card.rules(rule_set).extended(rules),
-            key=Key.fit(card.schema, training) if binning == "fit" else fixed,
+            key=Key(card.schema, card.bins),
             distance=Distance.fit(card.schema, training, card.scales),
             oracle=oracle,
             goal=goal,

@@ -20,15 +20,7 @@ from waysout.domain.schema import Row, Scalar, Schema
 from waysout.errors import OracleError, WaysoutError, unknown
 from waysout.oracles.adapter import Adapter, classes_of
 from waysout.oracles.answers import Reader, WantedClass, choose_class, raised
-from waysout.oracles.inputs import (
-    InputKind,
-    InputLayout,
-    Inputs,
-    build,
-    check_rows,
-    places,
-    plain_layout,
-)
+from waysout.oracles.inputs import InputKind, InputLayout, Inputs, check_rows, places
 
 if TYPE_CHECKING:
     from waysout.oracles.layout_trial import LayoutTrial
@@ -106,7 +98,7 @@ class ModelOracle:
         return self._ask(self._layout, rows)
 
     def _ask(self, layout: InputLayout, rows: Sequence[Row]) -> Answers:
-        batch = build(layout, rows)
+        batch = layout.build(rows)
         try:
             returned = self._adapter.ask(batch)
         except WaysoutError:
@@ -179,7 +171,7 @@ def _adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
         # the chance of approval; a bound method such as model.predict_proba brings its owner's
         # classes along.
         form: InputKind = "raw" if inputs == "auto" else inputs
-        layout = plain_layout(form, places(schema), named=form != "codes")
+        layout = InputLayout.plain(form, places(schema), named=form != "codes")
         classes = classes_of(getattr(model, "__self__", None))
         return Adapter(model, (layout,), gives="either", classes=classes)
     raise OracleError(

@@ -17,16 +17,7 @@ import numpy as np
 
 from waysout.domain.schema import Feature, Value
 from waysout.errors import OracleError
-from waysout.oracles.inputs import (
-    InputLayout,
-    Inputs,
-    Place,
-    code_column,
-    index_column,
-    match,
-    never_seen,
-    plain_layout,
-)
+from waysout.oracles.inputs import InputColumn, InputLayout, Inputs, Place, match, never_seen
 
 Gives = Literal["scores", "labels", "either"]
 
@@ -91,11 +82,14 @@ def recorded_layout(
             "was trained on as codes into the card and pass inputs='codes'"
         )
     if inputs != "auto" and inputs != "category":
-        return plain_layout(inputs, spots, named=inputs != "codes"), ()
+        return InputLayout.plain(inputs, spots, named=inputs != "codes"), ()
     columns, notes = [], []
     for spot, values in zip(spots, recorded, strict=True):
-        columns.append(code_column(spot) if values is None else index_column(spot, values))
-        if values is not None and (note := never_seen(spot.feature, match(spot.feature, values))):
+        if values is None:
+            columns.append(InputColumn.codes(spot))
+            continue
+        columns.append(InputColumn.positions(spot, values))
+        if note := never_seen(spot.feature, match(spot.feature, values)):
             notes.append(f"{note}, and is given it as missing")
     return InputLayout("category" if known else "codes", tuple(columns), "matrix"), tuple(notes)
 

@@ -9,17 +9,7 @@ from typing import Any
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapter import Adapter, classes_of, no_classes
-from waysout.oracles.inputs import (
-    InputColumn,
-    InputLayout,
-    Inputs,
-    Place,
-    code_column,
-    codes_of,
-    places,
-    plain_layout,
-    raw_column,
-)
+from waysout.oracles.inputs import InputColumn, InputLayout, Inputs, Place, codes_of, places
 
 
 def read_model(file: Path) -> Any:
@@ -42,7 +32,7 @@ def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     categorical = set(model.get_cat_feature_indices())
     layouts, refused, kinds = [], [], list[str]()
     if inputs in ("category", "dicts"):
-        layouts.append(plain_layout(inputs, spots))
+        layouts.append(InputLayout.plain(inputs, spots))
     else:
         kinds += ["raw", "codes"] if inputs == "auto" else [inputs]
         if any(_is_bool(spots[i].feature) for i in categorical) and inputs != "codes":
@@ -50,7 +40,7 @@ def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     for kind in kinds:
         try:
             columns = tuple(
-                _category(spot, kind) if i in categorical else code_column(spot)
+                _category(spot, kind) if i in categorical else InputColumn.codes(spot)
                 for i, spot in enumerate(spots)
             )
             layouts.append(InputLayout("codes" if kind == "codes" else "raw", columns, "frame"))
@@ -68,7 +58,7 @@ def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
 
 
 def _category(place: Place, kind: str) -> InputColumn:
-    feature, column = place.feature, raw_column(place)
+    feature, column = place.feature, InputColumn.raw(place)
     if kind == "codes" and not feature.is_numeric:
         table = {value: int(code) for value, code in codes_of(feature).items()}
         missing = None if feature.missing_code is None else int(feature.missing_code)

@@ -19,9 +19,6 @@ from waysout.oracles.inputs import (
     match,
     never_seen,
     places,
-    plain_layout,
-    spelled_column,
-    text_category_layout,
 )
 
 # These decide at a threshold of their own, which "the likelier class wins" would overrule.
@@ -99,13 +96,13 @@ def _candidates(
         kinds = ("raw",)
     for kind in kinds:
         try:
-            layouts.append(_with_evidence(plain_layout(kind, spots, named=named), evidence))
+            layouts.append(_with_evidence(InputLayout.plain(kind, spots, named=named), evidence))
         except OracleError as error:
             if len(kinds) == 1:
                 raise
             refused.append(f"as {kind!r}: {error}")
     if inputs == "category" or (named and len(kinds) > 1):
-        layouts.append(_with_evidence(text_category_layout(spots), evidence))
+        layouts.append(_with_evidence(InputLayout.text_categories(spots), evidence))
     distinct: list[InputLayout] = []
     for layout in layouts:
         if all(layout.columns != other.columns for other in distinct):
@@ -146,7 +143,7 @@ def _with_evidence(layout: InputLayout, evidence: Mapping[str, Sequence[Any]]) -
         place = column.place
         if place.feature.is_numeric or place.name not in evidence:
             return column
-        spelled = spelled_column(place, evidence[place.name])
+        spelled = InputColumn.spelled(place, evidence[place.name])
         if column.holds != "categories":
             return spelled
         cells = [*(spelled.table or {}).values(), spelled.missing]

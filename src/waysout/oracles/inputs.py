@@ -3,7 +3,7 @@
 An `InputLayout` says which columns a model wants, in its own order and under its own names, and
 what stands for each level of a category: the table's own value as `pd.read_csv` would give it
 ("raw"), a pandas category ("category"), a number ("codes"), or a plain dict of raw values
-("dicts"). `build` fills it with rows.
+("dicts"). `InputLayout.build` fills it with rows.
 """
 
 from __future__ import annotations
@@ -52,6 +52,48 @@ class InputColumn:
     categories: tuple[object, ...] = ()
     missing: object = None
 
+    @classmethod
+    def raw(cls, place: Place) -> InputColumn:
+        """Return the column as the user's table holds it."""
+        feature = place.feature
+        if feature.is_numeric:
+            return cls(place, "numbers" if feature.kind == "number" else "values")
+        text = all(isinstance(level, str) for level in feature.levels)
+        table: dict[Value, object] = {value: feature.raw(value) for value in feature.values()}
+        return cls(place, "text" if text else "values", table)
+
+    @classmethod
+    def codes(cls, place: Place) -> InputColumn:
+        """Return the column as numbers."""
+        feature = place.feature
+        table = None if feature.is_numeric else codes_of(feature)
+        return cls(place, "numbers", table, missing=feature.missing_code)
+
+    @classmethod
+    def category(cls, place: Place) -> InputColumn:
+        """Return the column as a pandas category of the card's levels; a number stays a number."""
+        raw, levels = cls.raw(place), tuple(place.feature.levels)
+        return raw if place.feature.is_numeric else cls(place, "categories", raw.table, levels)
+
+    @classmethod
+    def positions(cls, place: Place, categories: Sequence[object]) -> InputColumn:
+        """Return the column as positions in the categories the model recorded."""
+        found = match(place.feature, categories)
+        missing = float(found[None]) if None in found else None
+        return cls(place, "numbers", {v: float(i) for v, i in found.items()}, missing=missing)
+
+    @classmethod
+    def spelled(cls, place: Place, categories: Sequence[object]) -> InputColumn:
+        """Return the column in the spelling the model recorded; a level it never saw stays raw."""
+        found = match(place.feature, categories)
+        table = {
+            value: categories[found[value]] if value in found else place.feature.raw(value)
+            for value in place.feature.values()
+        }
+        text = all(isinstance(cell, str) for cell in table.values())
+        missing = categories[found[None]] if None in found else None
+        return cls(place, "text" if text else "values", table, missing=missing)
+
     def cells(self, rows: Sequence[Row]) -> list[object]:
         """Return the column's cells, NaN where the model never saw the level."""
         values = [row[self.place.position] for row in rows]
@@ -69,6 +111,49 @@ class InputLayout:
     kind: InputKind
     columns: tuple[InputColumn, ...]
     container: Container
+
+    @classmethod
+    def plain(cls, kind: InputKind, spots: Sequence[Place], *, named: bool = True) -> InputLayout:
+        """Return a layout that needs to know nothing but the schema."""
+        container: Container = "dicts" if kind == "dicts" else "frame" if named else "matrix"
+        if kind == "category":
+            container = "frame"  # A matrix has no categories.
+        of_kind = {"codes": InputColumn.codes, "category": InputColumn.category}
+        make = of_kind.get(kind, InputColumn.raw)
+        return cls(kind, tuple(make(spot) for spot in spots), container)
+
+    @classmethod
+    def text_categories(cls, spots: Sequence[Place]) -> InputLayout:
+        """Return a layout of pandas categories for text, and of numbers for number levels."""
+
+        def column(spot: Place) -> InputColumn:
+            text = any(isinstance(level, str) for level in spot.feature.levels)
+            return InputColumn.category(spot) if text else InputColumn.raw(spot)
+
+        return cls("category", tuple(map(column, spots)), "frame")
+
+    def build(self, rows: Sequence[Row]) -> Any:
+        """Fill the layout with rows: a DataFrame, a matrix or a list of dicts."""
+        if self.container == "dicts":
+            spots = [column.place for column in self.columns]
+            return [{s.name: s.feature.raw(row[s.position]) for s in spots} for row in rows]
+        if self.container == "matrix":
+            text = any(column.holds == "text" for column in self.columns)
+            matrix = np.empty((len(rows), len(self.columns)), dtype=object if text else np.float64)
+            for i, column in enumerate(self.columns):
+                matrix[:, i] = column.cells(rows)
+            return matrix
+        import pandas as pd
+
+        # As read_csv would: a column of NaN alone must not become one of numbers.
+        dtypes = {"numbers": "float64", "text": pd.Series([""]).dtype, "objects": object}
+        frame: dict[str, Any] = {}
+        for column in self.columns:
+            cells: Any = column.cells(rows)
+            if column.holds == "categories":
+                cells = pd.Categorical(cells, categories=list(column.categories))
+            frame[column.place.name] = pd.Series(cells, dtype=dtypes.get(column.holds))
+        return pd.DataFrame(frame)
 
 
 def check_rows(schema: Schema, rows: Sequence[Row]) -> None:
@@ -256,96 +341,3 @@ def never_seen(feature: Feature, found: Mapping[Value, int]) -> str | None:
     values = () if feature.is_numeric else feature.values()
     lacking = [feature.format(value) for value in values if value not in found]
     return f"column {feature.name!r}: the model never saw {_shown(lacking)}" if lacking else None
-
-
-def raw_column(place: Place) -> InputColumn:
-    """Return the column as the user's table holds it."""
-    feature = place.feature
-    if feature.kind == "number":
-        return InputColumn(place, "numbers")
-    if feature.kind == "integer":
-        return InputColumn(place, "values")
-    text = all(isinstance(level, str) for level in feature.levels)
-    table: dict[Value, object] = {value: feature.raw(value) for value in feature.values()}
-    return InputColumn(place, "text" if text else "values", table)
-
-
-def code_column(place: Place) -> InputColumn:
-    """Return the column as numbers."""
-    feature = place.feature
-    table = None if feature.is_numeric else codes_of(feature)
-    return InputColumn(place, "numbers", table, missing=feature.missing_code)
-
-
-def category_column(place: Place) -> InputColumn:
-    """Return the column as a pandas category of the card's levels; a number stays a number."""
-    raw = raw_column(place)
-    if place.feature.is_numeric:
-        return raw
-    return InputColumn(place, "categories", raw.table, tuple(place.feature.levels))
-
-
-def index_column(place: Place, categories: Sequence[object]) -> InputColumn:
-    """Return the column as positions in the categories the model recorded."""
-    found = match(place.feature, categories)
-    missing = float(found[None]) if None in found else None
-    return InputColumn(place, "numbers", {v: float(i) for v, i in found.items()}, missing=missing)
-
-
-def spelled_column(place: Place, categories: Sequence[object]) -> InputColumn:
-    """Return the column in the spelling the model recorded; a level it never saw stays raw."""
-    found = match(place.feature, categories)
-    table = {
-        value: categories[found[value]] if value in found else place.feature.raw(value)
-        for value in place.feature.values()
-    }
-    text = all(isinstance(cell, str) for cell in table.values())
-    missing = categories[found[None]] if None in found else None
-    return InputColumn(place, "text" if text else "values", table, missing=missing)
-
-
-_COLUMNS = {
-    "raw": raw_column, "codes": code_column, "category": category_column, "dicts": raw_column,
-}  # fmt: skip
-
-
-def plain_layout(kind: InputKind, spots: Sequence[Place], *, named: bool = True) -> InputLayout:
-    """Return a layout that needs to know nothing but the schema."""
-    container: Container = "dicts" if kind == "dicts" else "frame" if named else "matrix"
-    if kind == "category":
-        container = "frame"  # A matrix has no categories.
-    return InputLayout(kind, tuple(_COLUMNS[kind](spot) for spot in spots), container)
-
-
-def text_category_layout(spots: Sequence[Place]) -> InputLayout:
-    """Return a layout of pandas categories for text, and of numbers for levels that are numbers."""
-
-    def column(spot: Place) -> InputColumn:
-        text = any(isinstance(level, str) for level in spot.feature.levels)
-        return category_column(spot) if text else raw_column(spot)
-
-    return InputLayout("category", tuple(map(column, spots)), "frame")
-
-
-def build(layout: InputLayout, rows: Sequence[Row]) -> Any:
-    """Fill a layout with rows: a DataFrame, a matrix or a list of dicts."""
-    if layout.container == "dicts":
-        spots = [column.place for column in layout.columns]
-        return [{s.name: s.feature.raw(row[s.position]) for s in spots} for row in rows]
-    if layout.container == "matrix":
-        text = any(column.holds == "text" for column in layout.columns)
-        matrix = np.empty((len(rows), len(layout.columns)), dtype=object if text else np.float64)
-        for i, column in enumerate(layout.columns):
-            matrix[:, i] = column.cells(rows)
-        return matrix
-    import pandas as pd
-
-    # As read_csv would: a column of NaN alone must not become one of numbers.
-    dtypes = {"numbers": "float64", "text": pd.Series([""]).dtype, "objects": object}
-    frame: dict[str, Any] = {}
-    for column in layout.columns:
-        cells: Any = column.cells(rows)
-        if column.holds == "categories":
-            cells = pd.Categorical(cells, categories=list(column.categories))
-        frame[column.place.name] = pd.Series(cells, dtype=dtypes.get(column.holds))
-    return pd.DataFrame(frame)

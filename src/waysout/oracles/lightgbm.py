@@ -25,12 +25,11 @@ from waysout.oracles.adapter import (
     recorded_layout,
 )
 from waysout.oracles.inputs import (
+    InputColumn,
     Inputs,
     Place,
-    code_column,
     codes_if_any,
     codes_of,
-    index_column,
     match,
     places,
 )
@@ -181,7 +180,8 @@ def _categories(
     pairs = [(spot, v) for v, fit in zip(lists, fits, strict=True) for spot in compress(spots, fit)]
     with contextlib.suppress(OracleError):
         # Nor does it matter whose they are where positions and codes are the same numbers.
-        only = only or all(index_column(spot, v) == code_column(spot) for spot, v in pairs)
+        column = InputColumn
+        only = only or all(column.positions(s, v) == column.codes(s) for s, v in pairs)
     if not only or len(left) != len(lists):
         raise OracleError(
             f"cannot tell which columns the model's {len(lists)} lists of categories belong "

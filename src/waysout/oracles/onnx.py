@@ -14,14 +14,7 @@ from numpy.typing import NDArray
 from waysout.domain.schema import Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapter import Adapter, Output
-from waysout.oracles.inputs import (
-    InputLayout,
-    Inputs,
-    code_column,
-    places,
-    plain_layout,
-    raw_column,
-)
+from waysout.oracles.inputs import InputColumn, InputLayout, Inputs, places
 
 _DTYPES = {
     "tensor(float)": np.float32,
@@ -133,18 +126,18 @@ def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
             )
         width = nodes[0].shape[-1] if isinstance(nodes[0].shape[-1], int) else None
         kind = "codes" if inputs == "auto" else inputs
-        layout = plain_layout(kind, places(schema, None, width), named=False)
+        layout = InputLayout.plain(kind, places(schema, None, width), named=False)
     else:
         spots = places(schema, [node.name for node in nodes])
         # Text goes in raw, numbers as they are and categories among the numbers as codes.
         columns = tuple(
-            raw_column(spot)
+            InputColumn.raw(spot)
             if _dtype(node) is np.object_ or spot.feature.kind == "integer"
-            else code_column(spot)
+            else InputColumn.codes(spot)
             for node, spot in zip(nodes, spots, strict=True)
         )
         layout = InputLayout("raw", columns, "frame")
         if inputs != "auto":
-            layout = plain_layout(inputs, spots)
+            layout = InputLayout.plain(inputs, spots)
     scores = any("float" in n.type or "double" in n.type for n in model.session.get_outputs())
     return Adapter(ask, (layout,), gives="scores" if scores else "labels")

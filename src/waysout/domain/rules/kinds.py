@@ -42,37 +42,45 @@ from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import RuleError, shown, unknown
 
 
-def _bound(feature: Feature, check: Check, narrow: Narrow) -> Bound:
-    return Bound((feature.name,), check, narrow, (feature.name,))
-
-
 def _moved(feature: Feature, before: Value, after: Value) -> str:
     ends = ["missing" if v is None else feature.format(v) for v in (before, after)]
     return f"{feature.name} goes from {ends[0]} to {ends[1]}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Immutable(Rule):
+class FeatureRule(Rule):
+    """A rule about one feature, or about several one by one."""
+
+    def part(self, i: int, feature: Feature) -> tuple[Check, Narrow]:
+        """Return how the rule judges and narrows the feature at this position."""
+        raise NotImplementedError
+
+    def bind(self, context: Context) -> tuple[Bound, ...]:
+        one = getattr(self, "feature", None)
+        several = getattr(self, "features", None)
+        found = find_features(context.schema, [one] if several is None else several)
+        parts = ((f.name, *self.part(i, f)) for i, f in found)
+        return tuple(Bound((name,), check, narrow, (name,)) for name, check, narrow in parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Immutable(FeatureRule):
     """The value does not change."""
 
     kind: ClassVar[str] = "immutable"
     features: Sequence[str]
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
-        def fix(i: int, feature: Feature) -> Bound:
-            def check(query: Row, candidate: Row) -> str | None:
-                if query[i] == candidate[i]:
-                    return None
-                return f"{_moved(feature, query[i], candidate[i])} but is fixed"
+    def part(self, i: int, feature: Feature) -> tuple[Check, Narrow]:
+        def check(query: Row, candidate: Row) -> str | None:
+            if query[i] == candidate[i]:
+                return None
+            return f"{_moved(feature, query[i], candidate[i])} but is fixed"
 
-            reason = self.why or "may not change"
-            return _bound(feature, check, lambda lever: lever.block(self.label, reason))
-
-        return tuple(fix(i, f) for i, f in find_features(context.schema, self.features))
+        return check, lambda lever: lever.block(self.label, self.why or "may not change")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Range(Rule):
+class Range(FeatureRule):
     """The value lies within limits, whether it changed or not.
 
     A feature's own ``range`` bounds what may be proposed; this one is a demand on results.
@@ -83,8 +91,7 @@ class Range(Rule):
     min: float | None = None
     max: float | None = None
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
-        i, feature = find_feature(context.schema, self.feature)
+    def part(self, i: int, feature: Feature) -> tuple[Check, Narrow]:
         low, high = read_limits(feature, self.min, self.max)
         if feature.range and (feature.range[0] > high or feature.range[1] < low):
             raise RuleError(
@@ -95,13 +102,14 @@ class Range(Rule):
             value = candidate[i]
             if value is None or (at_most(low, float(value)) and at_most(float(value), high)):
                 return None
-            return f"{feature.name} is {feature.format(value)}, must be {interval_words(low, high)}"
+            limits = interval_words(low, high)
+            return f"{feature.name} is {feature.format(value)}, must be {limits}"
 
-        return (_bound(feature, check, lambda lever: lever.within(low, high)),)
+        return check, lambda lever: lever.within(low, high)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step(Rule):
+class Step(FeatureRule):
     """A changed value lies on a grid."""
 
     kind: ClassVar[str] = "step"
@@ -109,13 +117,14 @@ class Step(Rule):
     step: float
     start: float = 0.0
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
-        i, feature = find_feature(context.schema, self.feature)
+    def part(self, i: int, feature: Feature) -> tuple[Check, Narrow]:
         step, start = read_number("step", self.step), read_number("start", self.start)
         if not feature.is_numeric:
             raise RuleError(f"feature {feature.name!r} is a {feature.kind}; a step needs a number")
         if step <= 0:
-            raise RuleError(f"feature {feature.name!r}: step must be above 0, not {shown(step)}")
+            raise RuleError(
+                f"feature {feature.name!r}: step must be above 0, not {shown(self.step)}"
+            )
         if feature.kind == "integer" and not (step.is_integer() and start.is_integer()):
             raise RuleError(f"feature {feature.name!r} is an integer; its step and start are too")
 
@@ -125,19 +134,18 @@ class Step(Rule):
                 return None
             return f"{feature.name} is {feature.format(value)}, not on the grid of {self.step}"
 
-        return (_bound(feature, check, lambda lever: lever.on(step, start)),)
+        return check, lambda lever: lever.on(step, start)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allowed(Rule):
+class Allowed(FeatureRule):
     """The value is one of a list, whether it changed or not."""
 
     kind: ClassVar[str] = "allowed"
     feature: str
     values: Sequence[Value]
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
-        i, feature = find_feature(context.schema, self.feature)
+    def part(self, i: int, feature: Feature) -> tuple[Check, Narrow]:
         values = dict.fromkeys(read_values(feature, self.values))
 
         def check(query: Row, candidate: Row) -> str | None:
@@ -145,11 +153,11 @@ class Allowed(Rule):
                 return None
             return f"{feature.name} is {feature.format(candidate[i])}, which is not allowed"
 
-        return (_bound(feature, check, lambda lever: lever.only(values)),)
+        return check, lambda lever: lever.only(values)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Never(Rule):
+class Never(FeatureRule):
     """A changed value is none of a list: codes such as "not applicable" may stay, but are no goal.
 
     (`Allowed` would also forbid them to stay.)
@@ -159,22 +167,19 @@ class Never(Rule):
     features: Sequence[str]
     values: Sequence[Value]
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
-        def bar(i: int, feature: Feature) -> Bound:
-            values = frozenset(read_values(feature, self.values))
+    def part(self, i: int, feature: Feature) -> tuple[Check, Narrow]:
+        values = frozenset(read_values(feature, self.values))
 
-            def check(query: Row, candidate: Row) -> str | None:
-                if candidate[i] == query[i] or candidate[i] not in values:
-                    return None
-                return f"{feature.name} is set to {feature.format(candidate[i])}"
+        def check(query: Row, candidate: Row) -> str | None:
+            if candidate[i] == query[i] or candidate[i] not in values:
+                return None
+            return f"{feature.name} is set to {feature.format(candidate[i])}"
 
-            return _bound(feature, check, lambda lever: lever.without(values))
-
-        return tuple(bar(i, f) for i, f in find_features(context.schema, self.features))
+        return check, lambda lever: lever.without(values)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Direction(Rule):
+class Direction(FeatureRule):
     """A changed value has moved up, or down."""
 
     kind: ClassVar[str] = "direction"
@@ -185,52 +190,47 @@ class Direction(Rule):
     def text(self) -> str:
         return f"{self.subject} only {self.direction}"
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
+    def part(self, i: int, feature: Feature) -> tuple[Check, Narrow]:
         if self.direction not in ("up", "down"):
             raise RuleError(unknown("direction", self.direction, ["up", "down"]))
+        if feature.kind == "category" and not feature.ordered:
+            raise RuleError(
+                f"feature {feature.name!r} has no order: list its levels from low to high and "
+                "set ordered = true"
+            )
         sign = 1.0 if self.direction == "up" else -1.0
 
-        def steer(i: int, feature: Feature) -> Bound:
-            if feature.kind == "category" and not feature.ordered:
-                raise RuleError(
-                    f"feature {feature.name!r} has no order: list its levels from low to high and "
-                    "set ordered = true"
-                )
+        def follows(before: Value, after: Value) -> bool:
+            if before is None or after is None:
+                return True
+            return sign * (feature.encode(after) - feature.encode(before)) >= 0
 
-            def follows(before: Value, after: Value) -> bool:
-                if before is None or after is None:
-                    return True
-                return sign * (feature.encode(after) - feature.encode(before)) >= 0
+        def check(query: Row, candidate: Row) -> str | None:
+            if candidate[i] == query[i] or follows(query[i], candidate[i]):
+                return None
+            move = _moved(feature, query[i], candidate[i])
+            return f"{move}; it may only go {self.direction}"
 
-            def check(query: Row, candidate: Row) -> str | None:
-                if candidate[i] == query[i] or follows(query[i], candidate[i]):
-                    return None
-                move = _moved(feature, query[i], candidate[i])
-                return f"{move}; it may only go {self.direction}"
+        def narrow(lever: Lever) -> Lever:
+            if lever.now is None:
+                return lever
+            if not feature.is_numeric:
+                return lever.only([v for v in feature.values() if follows(lever.now, v)])
+            now = float(lever.now)
+            return lever.within(low=now) if sign > 0 else lever.within(high=now)
 
-            def narrow(lever: Lever) -> Lever:
-                if lever.now is None:
-                    return lever
-                if not feature.is_numeric:
-                    return lever.only([v for v in feature.values() if follows(lever.now, v)])
-                now = float(lever.now)
-                return lever.within(low=now) if sign > 0 else lever.within(high=now)
-
-            return _bound(feature, check, narrow)
-
-        return tuple(steer(i, f) for i, f in find_features(context.schema, self.features))
+        return check, narrow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transitions(Rule):
+class Transitions(FeatureRule):
     """Some moves from one value to another are forbidden."""
 
     kind: ClassVar[str] = "transitions"
     feature: str
     forbid: Mapping[str, Sequence[Value]]
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
-        i, feature = find_feature(context.schema, self.feature)
+    def part(self, i: int, feature: Feature) -> tuple[Check, Narrow]:
         if not isinstance(self.forbid, Mapping) or not self.forbid:
             raise RuleError(
                 f"forbid is a table such as {{ from = ['to'] }}, not {shown(self.forbid)}"
@@ -251,7 +251,7 @@ class Transitions(Rule):
                 return None
             return f"{_moved(feature, query[i], candidate[i])}, which is forbidden"
 
-        return (_bound(feature, check, lambda lever: lever.without(closed(lever.now))),)
+        return check, lambda lever: lever.without(closed(lever.now))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,27 @@
+"""Whether options need every change they make: a check of finished searches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from waysout.domain.problem import Problem
+from waysout.domain.schema import Row
+
+
+def irreducible(problem: Problem, query: Row, rows: Sequence[Row]) -> list[bool]:
+    """Return for each option whether it needs every lever it moves.
+
+    It does unless one of them can be put back, with all that followed it, and what is left is still
+    approved and breaks no rule. This judges a finished search and is no part of one: the rows go to
+    the oracle in one batch, together with the query, and stand in no ledger.
+    """
+    shorter: list[list[Row]] = []
+    for row in rows:
+        levers = sorted(problem.rules.moved(query, row))
+        without = [problem.rules.put_back(query, row, lever) for lever in levers]
+        kept = [r for r in without if r != query and not problem.violations(query, r)]
+        shorter.append(kept)
+    answers = problem.oracle.ask([query, *(row for found in shorter for row in found)])
+    met = iter(problem.goal.for_query(float(answers.probability[0])).met(answers)[1:].tolist())
+    return [not any(list(islice(met, len(found)))) for found in shorter]
