@@ -35,8 +35,7 @@ from waysout.bench.methods.learned.training import (
     training_table,
 )
 from waysout.bench.methods.learned.vae import Vae, VaeRecipe
-from waysout.datasets.load import Dataset, load_dataset
-from waysout.datasets.split import split
+from waysout.datasets.load import Dataset, load_dataset, split
 from waysout.domain.distance import Distance
 from waysout.domain.schema import Feature, Row
 

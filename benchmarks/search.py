@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 
 from timing import DATASETS
 
-from waysout.datasets.load import load_dataset
+from waysout.datasets.load import load_dataset, training_rows
 from waysout.datasets.manifest import load_oracle
 from waysout.datasets.queries import queries
-from waysout.datasets.split import training_rows
 from waysout.domain.budget import Budget
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem

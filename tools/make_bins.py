@@ -5,7 +5,7 @@
 The lines are pasted into src/waysout/datasets/cards/. They were written once, before any search was
 run, and are never tuned: bins decide which options count as different, so a bin moved afterwards
 would move every result. They look only at the rows the oracle is trained on (80 %, stratified by
-whether the outcome is a yes, seed 42: the split of waysout.datasets.split).
+whether the outcome is a yes, seed 42: the split of waysout.datasets.load).
 
 - range: lowest and highest value, rounded outwards to two significant digits;
 - bins: for a column of more than 10 distinct values, its deciles (10 % to 90 %, each an observed

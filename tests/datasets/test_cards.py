@@ -9,8 +9,7 @@ import pytest
 
 from waysout.datasets import registry
 from waysout.datasets.infer import outer_range
-from waysout.datasets.load import Dataset, labelled
-from waysout.datasets.split import training_rows
+from waysout.datasets.load import Dataset, labelled, training_rows
 from waysout.datasets.table import read_table
 from waysout.domain.card import Card
 from waysout.domain.distance import scale_of

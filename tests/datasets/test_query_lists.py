@@ -4,9 +4,8 @@ import pytest
 from dataset_helpers import REAL, real_table
 
 from waysout.datasets import registry
-from waysout.datasets.load import load_dataset
+from waysout.datasets.load import load_dataset, split
 from waysout.datasets.queries import QUERIES, queries, query_list
-from waysout.datasets.split import split
 from waysout.errors import InputError
 
 NAMES = ("synthetic", *REAL)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from waysout.datasets import registry, synthetic
-from waysout.datasets.load import Dataset, load_dataset
-from waysout.datasets.split import training_rows
+from waysout.datasets.load import Dataset, load_dataset, training_rows
 from waysout.domain.distance import Distance
 from waysout.domain.key import bin_edges
 

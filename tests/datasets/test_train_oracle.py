@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from dataset_helpers import REAL, real_table
 
-from waysout.datasets.load import Dataset, load_dataset
+from waysout.bench.choose_queries import choose_queries
+from waysout.datasets.load import Dataset, indices_sha256, load_dataset, split, training_rows
 from waysout.datasets.manifest import (
     MANIFEST_FILE,
     MODEL_FILE,
@@ -20,8 +21,7 @@ from waysout.datasets.manifest import (
     load_oracle_model,
     oracle_dir,
 )
-from waysout.datasets.queries import choose_queries, query_list
-from waysout.datasets.split import indices_sha256, split, training_rows
+from waysout.datasets.queries import query_list
 from waysout.datasets.train import model_matrix, train_oracle
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import InputError, IntegrityError, OracleError, TableError, UnavailableError

@@ -17,9 +17,8 @@ from waysout.bench.cell import Cell
 from waysout.bench.kinds import KINDS, Finished
 from waysout.bench.replies import ReplyTally
 from waysout.bench.results import Failure, now
-from waysout.datasets.load import Dataset, load_dataset
+from waysout.datasets.load import Dataset, load_dataset, training_rows
 from waysout.datasets.manifest import load_oracle, load_oracle_model
-from waysout.datasets.split import training_rows
 from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind, plain

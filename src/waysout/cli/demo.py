@@ -106,9 +106,8 @@ def _fetch(name: str, quiet: bool) -> None:
 
 def demo_problem(quiet: bool) -> tuple[Problem, Dataset]:
     """Return the demo's problem and table; its model is trained where there is none yet."""
-    from waysout.datasets.load import load_dataset
+    from waysout.datasets.load import load_dataset, training_rows
     from waysout.datasets.manifest import load_oracle
-    from waysout.datasets.split import training_rows
     from waysout.domain.problem import Problem
 
     dataset = load_dataset("synthetic")

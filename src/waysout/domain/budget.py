@@ -204,12 +204,7 @@ class Reservation:
     most_money: float = 0.0
 
     def settle(
-        self,
-        *,
-        tokens_in: int = 0,
-        tokens_out: int = 0,
-        cached_tokens: int = 0,
-        money: float = 0.0,
+        self, *, tokens_in: int = 0, tokens_out: int = 0, cached_tokens: int = 0, money: float = 0.0
     ) -> None:
         """Charge the call: its reply came back, however bad it is."""
         paid = {"llm_calls": 1, "tokens_in": tokens_in, "tokens_out": tokens_out,

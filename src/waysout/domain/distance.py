@@ -65,12 +65,8 @@ class Distance:
         return cls(schema, found, notes=tuple(notes))
 
     @cached_property
-    def _numeric(self) -> NDArray[np.intp]:
-        return np.array([i for i, f in enumerate(self.schema) if f.is_numeric], dtype=np.intp)
-
-    @cached_property
-    def _other(self) -> NDArray[np.intp]:
-        return np.array([i for i, f in enumerate(self.schema) if not f.is_numeric], dtype=np.intp)
+    def _numeric(self) -> NDArray[np.bool_]:
+        return np.array([f.is_numeric for f in self.schema], dtype=np.bool_)
 
     @cached_property
     def _divisors(self) -> Matrix:
@@ -103,7 +99,7 @@ class Distance:
     def _split(self, rows: Matrix) -> tuple[Matrix, Matrix]:
         """Return the scaled numbers of encoded rows (or of one), and the rest."""
         with np.errstate(over="ignore"):
-            return rows[..., self._numeric] / self._divisors, rows[..., self._other]
+            return rows[..., self._numeric] / self._divisors, rows[..., ~self._numeric]
 
     def _gaps(self, here: Matrix, numbers: Matrix) -> Matrix:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -119,11 +115,11 @@ class Distance:
     ) -> tuple[Matrix, Matrix]:
         (here, there), (numbers, others) = row, rows
         squares, shares = np.zeros(len(numbers)), np.zeros(len(numbers))
-        if len(self._numeric):
+        if numbers.shape[1]:
             gaps = self._gaps(here, numbers)
             with np.errstate(over="ignore", invalid="ignore"):
                 squares = np.einsum("ij,ij->i", gaps, gaps) / gaps.shape[1]
-        if len(self._other):
+        if others.shape[1]:
             differ = (others != there) & ~(np.isnan(others) & np.isnan(there))
             shares = np.mean(differ, axis=1)
         return squares, shares

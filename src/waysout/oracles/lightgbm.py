@@ -24,15 +24,7 @@ from waysout.oracles.adapter import (
     no_classes,
     recorded_layout,
 )
-from waysout.oracles.inputs import (
-    InputColumn,
-    Inputs,
-    Place,
-    codes_if_any,
-    codes_of,
-    match,
-    places,
-)
+from waysout.oracles.inputs import InputColumn, Inputs, Place, codes_if_any, codes_of, match, places
 
 SMALL_BATCH = 1000
 

@@ -41,11 +41,7 @@ class ProbeReport:
 
 
 def probe(
-    oracle: Oracle,
-    rows: Sequence[Row],
-    *,
-    labels: Sequence[bool] | None = None,
-    max_rows: int = 64,
+    oracle: Oracle, rows: Sequence[Row], *, labels: Sequence[bool] | None = None, max_rows: int = 64
 ) -> ProbeReport:
     """Ask some rows twice, the second time shuffled and in two batches, and say what is odd.
 

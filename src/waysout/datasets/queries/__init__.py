@@ -1,7 +1,8 @@
 """The query rows of each data set: 30 held-out rows that its oracle rejects.
 
 The lists are stored beside this file, so that every experiment starts from the same people; they
-hold row numbers, never data. `choose_queries` made them.
+hold row numbers, never data, so that another version of LightGBM, which trains a slightly
+different model, changes nothing. `waysout.bench.choose_queries` made them.
 """
 
 from __future__ import annotations
@@ -9,15 +10,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from importlib import resources
-from pathlib import Path
-
-import numpy as np
 
 from waysout.datasets import registry
-from waysout.datasets.load import Dataset
-from waysout.datasets.manifest import load_oracle, load_oracle_model
-from waysout.datasets.split import SEED, split
-from waysout.errors import InputError, IntegrityError
 
 QUERIES = 30
 
@@ -50,27 +44,3 @@ def query_list(name: str) -> QueryList:
 def queries(name: str) -> list[int]:
     """Return the row numbers of a data set's queries, counted from 0, in the order drawn."""
     return list(query_list(name).rows)
-
-
-def choose_queries(
-    dataset: Dataset, oracle: str | Path, *, n: int = QUERIES, seed: int = SEED
-) -> QueryList:
-    """Draw queries from the held-out rows that a trained oracle rejects."""
-    model, manifest = load_oracle_model(oracle)
-    if manifest.data_sha256 != dataset.sha256:
-        raise IntegrityError(f"the oracle in {model.parent} was trained on another table")
-    _, held_out = split(dataset, manifest.seed)
-    answers = load_oracle(dataset.card, oracle).ask([dataset.rows[i] for i in held_out])
-    rejected = held_out[~answers.decision]
-    if len(rejected) < n:
-        raise InputError(f"the oracle rejects {len(rejected)} held-out rows, fewer than {n}")
-    rows = np.random.default_rng(seed).choice(rejected, size=n, replace=False)
-    return QueryList(
-        name=dataset.name,
-        seed=seed,
-        n=n,
-        rows=tuple(int(row) for row in rows),
-        oracle_sha256=manifest.model_sha256,
-        accuracy=manifest.accuracy,
-        lightgbm=manifest.versions["lightgbm"],
-    )
