@@ -160,7 +160,7 @@ def test_rule_sets_that_include_each_other_are_refused() -> None:
 
 def test_custom_rules_need_the_users_word(tmp_path: Path) -> None:
     text = CARD + '\n[[rules.realistic]]\nkind = "custom"\ncall = "operator:ne"\n'
-    assert "--trust-code" in problems(text)[0][1]
+    assert "trust_code=True" in problems(text)[0][1]
     card = Card.parse(text, trust_code=True)
     assert len(card.rules().rules) == 3
 

@@ -412,7 +412,7 @@ def test_a_lever_with_no_value_left_is_closed(now: int, rule: Rule, is_open: boo
         ({"kind": "implies", "when": {}, "then": {"age": 3}}, "when is a table"),
         ({"kind": "implies", "when": {"age": {"mn": 3}}, "then": {"age": 3}}, "condition 'mn'"),
         ({"kind": "implies", "when": {"agee": 3}, "then": {"age": 3}}, "'agee'"),
-        ({"kind": "custom", "call": "os:system"}, "--trust-code"),
+        ({"kind": "custom", "call": "os:system"}, "trust_code=True"),
         ({"kind": "max-changes", "at_most": 0}, "at least 1"),
         ({"kind": "max-changes", "at_most": True}, "at least 1"),
     ],

@@ -282,7 +282,7 @@ def test_multiclass_takes_the_column_of_the_wanted_class(make: Any, table: Any) 
     np.testing.assert_allclose(answers.probability, own[:, column], rtol=0, atol=1e-9)
     assert answers.decision.tolist() == (own.argmax(axis=1) == column).tolist()
     assert answers.decision.any()
-    with pytest.raises(OracleError, match=r"'high', 'low', 'mid'.*--positive-class"):
+    with pytest.raises(OracleError, match=r"'high', 'low', 'mid'.*positive_class="):
         as_oracle(model, SCHEMA, positive="Approved")
 
 

@@ -63,7 +63,7 @@ def test_three_columns_of_a_function_are_numbered() -> None:
     assert answers.probability.tolist() == [0.45, 0.3, 0.0]
     assert answers.decision.tolist() == [True, False, False]  # a plurality is enough
     for positive in ("mid", 1):
-        with pytest.raises(OracleError, match=r"3 columns without names.*--positive-class"):
+        with pytest.raises(OracleError, match=r"3 columns without names.*positive_class="):
             as_oracle(returning(table), SCHEMA, positive=positive).ask(ROWS)
 
 
@@ -74,7 +74,7 @@ def test_named_columns_are_the_classes() -> None:
     assert not oracle.assumed_class
     labels = pd.DataFrame({1: CHANCE, 2: 1 - CHANCE})
     assert as_oracle(returning(labels), SCHEMA, positive=1).ask(ROWS).decision.tolist() == YES
-    with pytest.raises(OracleError, match=r"'yes', 'no'.*--positive-class"):
+    with pytest.raises(OracleError, match=r"'yes', 'no'.*positive_class="):
         as_oracle(returning(table), SCHEMA, positive="Approved").ask(ROWS)
 
 
@@ -174,7 +174,7 @@ def test_which_class_is_approval(
     ],
 )
 def test_class_that_must_be_named(classes: Any, positive: Any, positive_class: Any) -> None:
-    with pytest.raises(OracleError, match="--positive-class"):
+    with pytest.raises(OracleError, match="positive_class="):
         choose_class(classes, WantedClass(positive, positive_class))
 
 

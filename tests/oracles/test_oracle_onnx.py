@@ -89,7 +89,7 @@ def test_bare_columns_of_a_named_model_are_not_guessed(tmp_path: Path) -> None:
     _, own = matrix_model("text", tmp_path / "m.onnx", zipmap=False)
     rows, keep = whole_rows()
     loaded = load_model(tmp_path / "m.onnx")
-    with pytest.raises(OracleError, match="--positive-class"):
+    with pytest.raises(OracleError, match="positive_class="):
         as_oracle(loaded, data.SCHEMA, positive="Approved").ask(rows)
     named = as_oracle(loaded, data.SCHEMA, positive="Approved", positive_class=0)
     np.testing.assert_allclose(named.ask(rows).probability, own[keep][:, 0], rtol=0, atol=1e-5)

@@ -54,7 +54,7 @@ def test_a_good_oracle() -> None:
 
 def test_swapped_classes_raise() -> None:
     turned = oracle(lambda frame: 1 - chance(frame))
-    with pytest.raises(OracleError, match=r"bank .*swapped.*--positive-class"):
+    with pytest.raises(OracleError, match=r"bank .*swapped.*positive_class="):
         probe(turned, ROWS, labels=LABELS)
     assert probe(turned, ROWS[40:59], labels=LABELS[40:59]).agreement == pytest.approx(0, abs=0.2)
 

@@ -109,13 +109,27 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except WaysoutError as error:
-        _fail(error, error.exit_code, str(error))
+        _fail(error, error.exit_code, with_flags(str(error)))
     except SystemExit as left:
         if left.code == USAGE:
             _tell_script("UsageError", "wrong usage; stderr says how", USAGE)
         raise
     except Exception as error:
         _fail(error, 1, f"unexpected {type(error).__name__}: {error} (WAYSOUT_DEBUG=1 shows where)")
+
+
+# The library's errors name keywords of Python.
+_FLAGS = {
+    "trust_pickle=True": "--trust-pickle", "trusted_types=[…]": "--trust-types",
+    "trust_code=True": "--trust-code", "positive_class=…": "--positive-class", "data=…": "--data",
+}  # fmt: skip
+
+
+def with_flags(message: str) -> str:
+    """Return an error of the library with the flags of the command line in place of keywords."""
+    for keyword, flag in _FLAGS.items():
+        message = message.replace(keyword, flag)
+    return message
 
 
 def _fail(error: Exception, code: int, message: str) -> None:

@@ -74,10 +74,7 @@ def approved(known: Known, schema: Schema) -> Approved:
 def need_known(known: Known | None, who: str) -> Known:
     """Return the known rows, or say that there must be some."""
     if known is None:
-        raise InputError(
-            f"{who} needs rows whose outcome is known: give it your data (data=…, --data on the "
-            "command line)"
-        )
+        raise InputError(f"{who} needs rows whose outcome is known: give it your data (data=…)")
     return known
 
 

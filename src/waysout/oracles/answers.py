@@ -68,8 +68,7 @@ def choose_class(
         return next(i for i, c in enumerate(classes) if same(c, 1) or same(c, True)), True
     raise OracleError(
         f"none of the model's classes ({', '.join(repr(_plain(c)) for c in classes[:20])}) is "
-        f"known to be {named!r}: name the one that means approval with --positive-class "
-        "(positive_class=…)"
+        f"known to be {named!r}: name the one that means approval with positive_class=…"
     )
 
 
@@ -89,8 +88,8 @@ def _choose_column(width: int, wanted: WantedClass, *, numbered: bool) -> tuple[
         return 1, True
     raise OracleError(
         f"the model returned {width} columns without names, so which of them is "
-        f"{wanted.positive!r} is not known: name its number with --positive-class "
-        "(positive_class=…), or return a DataFrame whose columns are named by class"
+        f"{wanted.positive!r} is not known: name its number with positive_class=…, or return a "
+        "DataFrame whose columns are named by class"
     )
 
 

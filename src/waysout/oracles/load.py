@@ -58,13 +58,13 @@ def load_model(
     if suffix in PICKLES and not trust_pickle:
         raise OracleError(
             f"{file} is a pickle: reading it runs whatever code it holds. If you trust whoever "
-            "made it, pass --trust-pickle (trust_pickle=True). Safer: save the model as .skops or "
-            ".onnx, or in its library's own format (.txt, .json, .ubj, .cbm)"
+            "made it, pass trust_pickle=True. Safer: save the model as .skops or .onnx, or in its "
+            "library's own format (.txt, .json, .ubj, .cbm)"
         )
     if suffix not in PICKLES and head[:1] == b"\x80":
         raise OracleError(
             f"{file} is a pickle under the suffix {suffix}. It was not read: rename it and pass "
-            "--trust-pickle (trust_pickle=True) if you trust whoever made it"
+            "trust_pickle=True if you trust whoever made it"
         )
     try:
         # Code that a pickle runs may print, and stdout may be a JSON document.
@@ -95,8 +95,7 @@ def _read(file: Path, suffix: str, trusted: frozenset[str]) -> Any:
         if asked - trusted:
             raise OracleError(
                 f"the file wants to create types that skops does not know: "
-                f"{', '.join(sorted(asked - trusted))}. If you trust them, name them with "
-                "--trust-types (trusted_types=[…])"
+                f"{', '.join(sorted(asked - trusted))}. If you trust them, pass trusted_types=[…]"
             )
         return io.load(file, trusted=sorted(asked))
     # joblib reads plain pickles too, and people call its files .pkl.

@@ -180,5 +180,5 @@ def _refuse_swapped(chance: NDArray[np.float64], labels: NDArray[np.bool_], orac
         raise OracleError(
             f"{oracle.name} disagrees with the labels more than chance would (it ranks a positive "
             f"row above a negative one {above:.0%} of the time, on {n} rows): its classes look "
-            "swapped. Name the one that means approval with --positive-class (positive_class=…)"
+            "swapped. Name the one that means approval with positive_class=…"
         )

@@ -448,8 +448,8 @@ class Custom(Rule):
     def bind(self, context: Context) -> tuple[Bound, ...]:
         if isinstance(self.call, str) or not callable(self.call):
             raise RuleError(
-                f"custom rule {self.call!r} runs code: load the card with --trust-code "
-                "(trust_code=True in Python) if you trust it"
+                f"custom rule {self.call!r} runs code: load the card with trust_code=True if you "
+                "trust it"
             )
         call, as_dict = self.call, context.schema.as_dict
 
