@@ -28,11 +28,10 @@ from waysout.batch.shared_edits import (
     sharing,
 )
 from waysout.domain.budget import Spent
-from waysout.domain.edit import Edit
 from waysout.domain.key import Key
 from waysout.domain.memory import Past
 from waysout.domain.rules import Immutable, Lever, Range, RuleSet
-from waysout.domain.schema import Row
+from waysout.domain.schema import Edit, Row
 from waysout.errors import InputError, IntegrityError, LLMFailure, LLMUnreachable, RuleError
 from waysout.llm.base import Request
 from waysout.run.options import Options

@@ -10,13 +10,13 @@ from bench_world import HEAD, LIBRARY, in_bench, plan, trained_cache  # noqa: F4
 from run_world import Watched
 
 from waysout.bench.cell import Cell
+from waysout.bench.irreducible import irreducible
 from waysout.bench.measure import environment
 from waysout.bench.plan import ExperimentPlan, load_plan
 from waysout.bench.results import Results
 from waysout.bench.runner import run_plan
 from waysout.bench.tables import build
 from waysout.datasets.queries import queries
-from waysout.domain.metrics import irreducible
 from waysout.errors import InputError
 from waysout.run.find import find
 

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from waysout.domain.distance import Distance
-from waysout.domain.edit import Edit
 from waysout.domain.key import Key
 from waysout.domain.memory import Memory, Past
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.rules import RuleSet
-from waysout.domain.schema import Feature, Row, Schema
+from waysout.domain.schema import Edit, Feature, Row, Schema
 from waysout.errors import InputError
 
 SCHEMA = Schema(

@@ -119,7 +119,7 @@ def test_bare_session_and_missing_values(tmp_path: Path) -> None:
     oracle = as_oracle(session, data.SCHEMA, positive="Approved")
     assert len(oracle.ask(data.rows()[:4])) == 4
     gap = data.SCHEMA.replace(data.rows()[0], {"job": None})
-    with pytest.raises(OracleError, match="'job' has a missing value"):
+    with pytest.raises(OracleError, match=r"'job' holds nan.*no missing values"):
         oracle.ask([gap])
 
 
@@ -142,7 +142,7 @@ class FakeSession:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"income": "tensor(int64)", "job": "tensor(string)"}, "'income' holds a fraction"),
+        ({"income": "tensor(int64)", "job": "tensor(string)"}, "'income' holds .*whole numbers"),
         (
             {"income": "tensor(float16)", "job": "tensor(string)"},
             r"'income' is a tensor\(float16\)",

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import pytest
 from reply_samples import BLOCK, JSON, MARKDOWN, QUERY, RULES, SCHEMA, SPELLING
 
-from waysout.domain.edit import Edit
 from waysout.domain.rules import (
     Allowed,
     Custom,
@@ -19,7 +18,7 @@ from waysout.domain.rules import (
     RuleSet,
     Violation,
 )
-from waysout.domain.schema import Feature, Row, Schema, Value
+from waysout.domain.schema import Edit, Feature, Row, Schema, Value
 from waysout.errors import RuleError
 from waysout.prompts.accept import Cause, Proposal, read_reply
 from waysout.prompts.spelling import Spelling

@@ -18,9 +18,8 @@ from reply_samples import QUERY, RULES, SPELLING, mutated
 from strategies import rows, schemas
 from waysout.datasets.load import load_dataset
 from waysout.datasets.registry import card
-from waysout.domain.edit import Edit
 from waysout.domain.rules import Direction, OneHot, Range, RuleSet
-from waysout.domain.schema import Feature, Row, Schema, Value
+from waysout.domain.schema import Edit, Feature, Row, Schema, Value
 from waysout.prompts.accept import Cause, knows, read_reply
 from waysout.prompts.grammar import block_grammar
 from waysout.prompts.menu import menu

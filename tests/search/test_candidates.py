@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recombine_world import deciles, library_of, make_problem, numbers
 
-from waysout.domain.edit import Edit
+from waysout.domain.schema import Edit
 from waysout.search.candidates import fingerprints, make_pool
 from waysout.search.library import Combo, EditLibrary
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from small_world import QUERY
 
-from waysout.domain.edit import Edit
+from waysout.domain.schema import Edit
 from waysout.search.compress import History, compressor
 from waysout.search.prune.base import EditCandidate, Scope, in_scope
 from waysout.search.prune.compression import CompressionPruner

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from strategies import rows, schemas
 from waysout.domain.distance import Distance
-from waysout.domain.edit import Edit
 from waysout.domain.key import Key
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Linked, OneHot, Rule, RuleSet
-from waysout.domain.schema import Feature, Row, Schema, Value
+from waysout.domain.schema import Edit, Feature, Row, Schema, Value
 from waysout.embed import encoder
 from waysout.search.prune.base import EditCandidate, Scope, Siblings
 from waysout.search.prune.embedding import (

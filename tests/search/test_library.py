@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from recombine_world import Says, deciles, library_of, make_problem, numbers
 
 from strategies import rows, schemas
-from waysout.domain.edit import Edit
 from waysout.domain.rules import Immutable, Linked, OneHot
-from waysout.domain.schema import Feature, Row, Schema, Value
+from waysout.domain.schema import Edit, Feature, Row, Schema, Value
 from waysout.search.library import MOST_CHOICES, MOST_LEVERS, EditLibrary
 
 SCHEMA = Schema(

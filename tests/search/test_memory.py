@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from small_world import QUERY, SCHEMA
 
-from waysout.domain.edit import Edit
+from waysout.domain.schema import Edit
 from waysout.prompts.render import Tag
 from waysout.search.memory import edited_on_path, recall, recently_edited, records
 from waysout.search.tree import Tree

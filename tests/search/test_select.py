@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_world import QUERY
 
-from waysout.domain.edit import Edit
+from waysout.domain.schema import Edit
 from waysout.search.tree import Node, Tree, deepest_on_path, leaf, uct
 
 

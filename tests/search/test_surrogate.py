@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from recombine_world import deciles, library_of, make_problem, numbers
 
-from waysout.domain.edit import Edit
+from waysout.domain.schema import Edit
 from waysout.search.library import Combos, EditLibrary, Matrix
 from waysout.search.surrogate import Kind, surrogate
 

@@ -25,12 +25,11 @@ import numpy as np
 from waysout.batch.job import BatchTally
 from waysout.domain.budget import Spent
 from waysout.domain.distance import Matrix
-from waysout.domain.edit import Edit
 from waysout.domain.memory import Memory, Past, read_again
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
-from waysout.domain.schema import Row
+from waysout.domain.schema import Edit, Row
 from waysout.errors import (
     InputError,
     IntegrityError,

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from waysout.bench.arms import FIND, Arm, digest
-from waysout.domain.edit import Edit
 from waysout.domain.memory import Memory, Past
 from waysout.domain.problem import Problem
-from waysout.domain.schema import Row
+from waysout.domain.schema import Edit, Row
 
 if TYPE_CHECKING:
     from waysout.batch.shared_edits import SharedLibrary
@@ -98,8 +97,9 @@ def checked(run: Finished) -> Measures:
 
 def each_option(run: Finished) -> Measures:
     """Count irreducible options, and measure each option alone and each length of the shortlist."""
+    from waysout.bench.irreducible import irreducible
     from waysout.domain.known import approved
-    from waysout.domain.metrics import irreducible, set_metrics
+    from waysout.domain.metrics import set_metrics
 
     problem, query, result = run.problem, run.query, run.result
     options = [option for option in result.options if option.key in run.found]
@@ -156,7 +156,7 @@ def limits(run: Finished) -> Measures:
     Up to ``levers`` edits are combined, fewer where that is more than `MOST_COMBINATIONS`. The
     search may combine more levers, so what it finds is also counted as a whole.
     """
-    from waysout.domain.metrics import irreducible
+    from waysout.bench.irreducible import irreducible
 
     problem, query = run.problem, run.query
     levers = int(run.arm.kind_settings["levers"])

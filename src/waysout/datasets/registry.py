@@ -210,18 +210,14 @@ def status() -> list[dict[str, Any]]:
             path, problem = find(known.name), None
         except IntegrityError as error:
             path, problem = None, str(error)
+        about = {key: getattr(known, key) for key in ("name", "title", "rows", "positives")}
         found.append({
-            "name": known.name,
-            "title": known.title,
-            "rows": known.rows,
-            "positives": known.positives,
+            **about,
             "features": known.features,
             "here": path is not None or known.make is not None,
             "where": None if path is None else str(path),
             "problem": problem,
-            "licence": known.licence,
-            "origin": known.origin,
-            "how_to_get": known.how_to_get,
+            **{key: getattr(known, key) for key in ("licence", "origin", "how_to_get")},
         })  # fmt: skip
     return found
 

@@ -31,24 +31,21 @@ def make_csv() -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    columns = _columns(np.random.Generator(np.random.PCG64(SEED)))
-    writer.writerows(zip(*(columns[name].tolist() for name in COLUMNS), strict=True))
-    return text.getvalue().encode()
-
-
-def _columns(rng: np.random.Generator) -> dict[str, NDArray[np.generic]]:
+    rng = np.random.Generator(np.random.PCG64(SEED))
     person = _people(rng)
     money = _money(rng, person)
     loan = _loans(rng, person | money)
     approved = _approved(rng, person | money | loan)
     whole = {name: values.astype(np.int64) for name, values in (person | money | loan).items()}
-    return whole | {
+    columns: dict[str, NDArray[np.generic]] = whole | {
         "card_use": money["card_use"],
         "education": np.array(EDUCATION)[whole["education"]],
         "employment": np.array(EMPLOYMENT)[whole["employment"]],
         "co_signer": np.where(loan["co_signer"] > 0, "yes", "no"),
         "decision": np.where(approved, "approved", "refused"),
     }
+    writer.writerows(zip(*(columns[name].tolist() for name in COLUMNS), strict=True))
+    return text.getvalue().encode()
 
 
 def _bell(rng: np.random.Generator) -> Floats:

@@ -10,8 +10,6 @@ import csv
 import gzip
 import io
 import random
-import shutil
-import tempfile
 import unicodedata
 import zlib
 from collections import Counter
@@ -178,7 +176,10 @@ def _lines(opener: Opener, source: str) -> Iterator[Sequence[object]]:
         opener = partial(_unzipped, opener, source)
     start = _beginning(opener)
     if start.startswith(_PARQUET):
-        return _parquet_lines(partial(_unpacked, opener) if zipped else opener, source)
+        if zipped:  # pyarrow seeks, which a gzip file cannot do within reason
+            with opener() as file:
+                opener = partial(io.BytesIO, file.read())
+        return _parquet_lines(opener, source)
     if start.startswith(_ZIP):
         raise TableError(f"{source} is a spreadsheet or a zip archive: save it as CSV or Parquet")
     return _csv_lines(opener, source)
@@ -200,25 +201,13 @@ def _unzipped(opener: Opener, source: str) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _unpacked(opener: Opener) -> Iterator[IO[bytes]]:
-    """Open a copy that can be read from any place, which a gzip file cannot within reason."""
-    with tempfile.TemporaryFile() as copy:
-        with opener() as file:
-            shutil.copyfileobj(file, copy)
-        copy.seek(0)
-        yield copy
-
-
-@contextmanager
 def _text(opener: Opener, source: str) -> Iterator[Iterable[str]]:
     """Open lines of text: UTF-8 without a NUL, or an error that tells the line."""
 
     def checked(lines: Iterable[str]) -> Iterator[str]:
         for number, line in enumerate(lines, 1):
             if "\0" in line:
-                raise TableError(
-                    f"{source}, line {number} holds a NUL byte: this is not a text file"
-                )
+                raise TableError(f"{source}, line {number} holds a NUL byte: this is not text")
             yield line
 
     with opener() as file:

@@ -31,15 +31,11 @@ class Budget:
     setup_rows: int = SETUP_ROWS
 
     def __post_init__(self) -> None:
-        for name in ("llm_calls", "oracle_rows", "tokens", "setup_rows"):
-            value = getattr(self, name)
-            if value is not None and not _is_count(value):
-                raise InputError(f"budget: {name} is a whole number of 0 or more, not {value!r}")
-        for name in ("money", "seconds"):
-            value = getattr(self, name)
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if value is not None and not (number and value >= 0):
-                raise InputError(f"budget: {name} is a number of 0 or more, not {value!r}")
+        for name, value in asdict(self).items():
+            number = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+            whole = "" if name in ("money", "seconds") else "whole "
+            if value is not None and not (_is_count(value) if whole else number):
+                raise InputError(f"budget: {name} is a {whole}number of 0 or more, not {value!r}")
 
 
 def _is_count(value: object) -> bool:

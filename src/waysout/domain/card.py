@@ -171,9 +171,7 @@ class _Reader:
         default = self.table.get("rule_set")
         with self._noting("rule_set"):
             if default is None and len(known) > 1:
-                raise InputError(
-                    "there are several rule sets: say which is usual, rule_set = 'NAME'"
-                )
+                raise InputError("there are several rule sets: name the usual, rule_set = 'NAME'")
             if default is None:
                 default = known[0] if known else ""
             elif not isinstance(default, str) or default not in known:
@@ -317,24 +315,21 @@ class _Reader:
         scales: dict[str, float] = {}
         for written, table in self.table["features"].items():
             f = schema[written]
+            where = f"feature {f.name!r}"
             with self._noting("features", written, "bins"):
                 if "bins" in table:
                     edges = tuple(_number(edge, "bins") for edge in _list(table["bins"], "bins"))
                     if not f.is_numeric:
-                        raise InputError(f"feature {f.name!r} is a {f.kind}; bins need a number")
+                        raise InputError(f"{where} is a {f.kind}; bins need a number")
                     if not edges or any(a >= b for a, b in pairwise(edges)):
-                        raise InputError(
-                            f"feature {f.name!r}: bins are edges in rising order, not "
-                            f"{table['bins']!r}"
-                        )
+                        given = table["bins"]
+                        raise InputError(f"{where}: bins are edges in rising order, not {given!r}")
                     bins[f.name] = edges
             with self._noting("features", written, "scale"):
                 if "scale" in table:
                     scales[f.name] = _number(table["scale"], "scale")
                     if not f.is_numeric or scales[f.name] <= 0:
-                        raise InputError(
-                            f"feature {f.name!r}: scale is a number above 0 for a numeric one"
-                        )
+                        raise InputError(f"{where}: scale is a number above 0 for a numeric one")
         return bins, scales
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from waysout.domain.edit import Edit
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
-from waysout.domain.schema import Feature, Row, Schema, Value
+from waysout.domain.schema import Edit, Feature, Row, Schema, Value
 from waysout.errors import InputError
 
 Said = tuple[float, bool]

@@ -450,3 +450,12 @@ class Schema:
         """
         columns = [f.decode(matrix[:, j]) for j, f in enumerate(self.features)]
         return list(zip(*columns, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One feature set to one new value, and why its proposer thought so (text, never obeyed)."""
+
+    feature: str
+    value: Value
+    reason: str = ""

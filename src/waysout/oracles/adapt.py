@@ -38,7 +38,8 @@ class ModelOracle:
 
     Where the model does not tell the form of its input, batches are asked in several until the
     answers do. ``model`` is the model itself, for checks that read it; no search does.
-    ``labels_only`` of a function is known once it has answered.
+    ``labels_only`` of a function is known once it has answered; ``layout``, how the model gets its
+    rows column by column, where it is on trial, after the first batch.
     """
 
     def __init__(
@@ -49,12 +50,12 @@ class ModelOracle:
         self._adapter, self._wanted = adapter, wanted
         self._assumed_class = False
         self._lock = threading.Lock()
-        self._layout: InputLayout | None = adapter.layouts[0] if adapter.layouts else None
+        self.layout: InputLayout | None = adapter.layouts[0] if adapter.layouts else None
         self._trial: LayoutTrial | None = None
         if len(adapter.layouts) != 1 or adapter.refused:
             from waysout.oracles.layout_trial import LayoutTrial
 
-            self._layout = None
+            self.layout = None
             self._trial = LayoutTrial(adapter.layouts, adapter.refused)
 
     @property
@@ -67,17 +68,12 @@ class ModelOracle:
     @property
     def inputs(self) -> InputKind | None:
         """The form in which the model gets its rows; None until the first batch."""
-        return self._layout.kind if self._layout else None
-
-    @property
-    def layout(self) -> InputLayout | None:
-        """How the model gets its rows, column by column; None until the first batch."""
-        return self._layout
+        return self.layout.kind if self.layout else None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know about how model and card fit together."""
-        if self._trial is None or self._trial.reacted or self._layout is None:
+        if self._trial is None or self._trial.reacted or self.layout is None:
             return self._adapter.notes
         return (
             *self._adapter.notes,
@@ -92,10 +88,10 @@ class ModelOracle:
         with self._lock:
             if self._trial is not None and not self._trial.proven:
                 answers = self._trial.ask(self._ask, rows)
-                self._layout = self._trial.layouts[0]
+                self.layout = self._trial.layouts[0]
                 return answers
-        assert self._layout is not None
-        return self._ask(self._layout, rows)
+        assert self.layout is not None
+        return self._ask(self.layout, rows)
 
     def _ask(self, layout: InputLayout, rows: Sequence[Row]) -> Answers:
         batch = layout.build(rows)

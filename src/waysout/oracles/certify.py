@@ -48,8 +48,7 @@ from waysout.oracles.moves import (
     differing,
     import_treecf,
     not_trees,
-    opened,
-    splits_of,
+    open_trees,
 )
 
 Kind = Literal["infeasible", "optimal", "best found", "unknown"]
@@ -153,11 +152,6 @@ class _Space:
                 row[column] = chosen[column]
         return tuple(row)
 
-    def points(self, rng: np.random.Generator, count: int) -> Matrix:
-        """Return points drawn at random."""
-        picks = [moves.at[rng.integers(len(moves.rows), size=count)] for moves in self.moves]
-        return np.stack(picks, axis=1)
-
 
 @dataclass(frozen=True)
 class _Found:
@@ -174,8 +168,8 @@ class _Proof:
     def __init__(self, problem: Problem, query: Row, goal: Goal, deadline: float) -> None:
         self.problem, self.query, self.goal, self.deadline = problem, query, goal, deadline
         _refuse_entangled(problem, query)
-        trees, layout = opened(problem.oracle)
-        moves = all_moves(problem, query, splits_of(trees, layout))
+        trees, layout, splits = open_trees(problem.oracle)
+        moves = all_moves(problem, query, splits)
         self.space = _Space(trees, layout, query, moves)
         self.held: set[int] = set()
         self.few = 0.0
@@ -267,8 +261,9 @@ class _Proof:
         """Ask the oracle for moves drawn at random; return whether a yes is a high score."""
         from treecf.ir.evaluate import apply_link, raw_score_batch
 
-        space = self.space
-        points = space.points(np.random.default_rng(0), TRIED_ROWS)
+        space, rng = self.space, np.random.default_rng(0)
+        drawn = (moves.at[rng.integers(len(moves.rows), size=TRIED_ROWS)] for moves in space.moves)
+        points = np.stack(list(drawn), axis=1)
         scores = raw_score_batch(space.ensemble, points)
         told = np.array([apply_link(space.ensemble.link, score) for score in scores])
         asked = self.problem.oracle.ask([space.row(point) for point in points]).probability

@@ -83,7 +83,7 @@ class LayoutTrial:
         if not differ.any() and self._batches & (self._batches - 1):
             return 0  # The batch is safe, and varying rows for each of thousands would cost.
         # Columns that the layouts do not write alike, and that have not changed an answer yet.
-        in_question = []
+        in_question: list[InputColumn] = []
         for first, *others in zip(*(layout.columns for layout in layouts), strict=True):
             written = (first.table, first.holds == "categories")
             differs = any((c.table, c.holds == "categories") != written for c in others)
@@ -129,11 +129,7 @@ class _Varied:
 
 
 def _vary(
-    layouts: Sequence[InputLayout],
-    columns: Sequence[InputColumn],
-    ask: Ask,
-    base: list[Row],
-    most: int,
+    layouts: Sequence[InputLayout], columns: list[InputColumn], ask: Ask, base: list[Row], most: int
 ) -> list[_Varied]:
     """Set the columns in question to each of their levels in each row, and ask in each layout."""
     share = max(1, most // max(1, len(columns)))

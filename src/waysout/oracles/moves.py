@@ -184,9 +184,13 @@ def import_treecf() -> Any:
     return treecf
 
 
-def opened(oracle: Oracle) -> tuple[Any, InputLayout]:
-    """Return the trees behind an oracle, and how they get their rows."""
+def open_trees(oracle: Oracle) -> tuple[Any, InputLayout, dict[int, list[Split]]]:
+    """Return the trees behind an oracle, how they get their rows, and their splits.
+
+    The splits are those of the numbers at each position of a row.
+    """
     treecf = import_treecf()
+    from treecf.ir.model import SplitOp
     from treecf.ir.parsers import parse_model
 
     while isinstance(oracle, CachedOracle):
@@ -200,26 +204,18 @@ def opened(oracle: Oracle) -> tuple[Any, InputLayout]:
         raise not_trees(oracle.name, str(error)) from None
     if trees.n_features != len(layout.columns):
         raise not_trees(oracle.name, f"its trees see {trees.n_features} columns")
-    return trees, layout
+    found: dict[int, set[Split]] = {}
+    for node in (node for tree in trees.trees for node in tree.nodes):
+        # An infinite one parts missing values from all others, and no two numbers.
+        if node.threshold is not None and math.isfinite(node.threshold):
+            position = layout.columns[node.feature].place.position
+            found.setdefault(position, set()).add((node.threshold, node.op is SplitOp.LE))
+    return trees, layout, {position: sorted(at) for position, at in found.items()}
 
 
 def not_trees(name: str, reason: str) -> InputError:
     """Say why a model cannot be opened, and which can."""
     return InputError(f"a proof needs a model of trees ({MODELS}), and {name} is none: {reason}")
-
-
-def splits_of(trees: Any, layout: InputLayout) -> dict[int, list[Split]]:
-    """Return where the model splits the numbers of each column of a row."""
-    from treecf.ir.model import SplitOp
-
-    found: dict[int, set[Split]] = {}
-    for tree in trees.trees:
-        for node in tree.nodes:
-            # An infinite one parts missing values from all others, and no two numbers.
-            if node.threshold is not None and math.isfinite(node.threshold):
-                position = layout.columns[node.feature].place.position
-                found.setdefault(position, set()).add((node.threshold, node.op is SplitOp.LE))
-    return {position: sorted(at) for position, at in found.items()}
 
 
 @dataclass
@@ -258,7 +254,8 @@ class RebuiltTrees:
         if node.feature is None:
             made.append(replace(node, node_id=number))
             return number
-        owner, left = self._owners.get(self._position(node.feature)), self._goes_left(node)
+        owner = self._owners.get(self.layout.columns[node.feature].place.position)
+        left = self._goes_left(node)
         if owner is None:
             return self._grow(nodes, node.left if left[0] else node.right, open_, made)
         still = open_.get(owner, np.arange(len(left)))
@@ -308,9 +305,6 @@ class RebuiltTrees:
                 left = numbers < at if node.op is SplitOp.LT else numbers <= at
             self._known[key] = np.where(np.isnan(numbers), bool(node.missing_left), left)
         return self._known[key]
-
-    def _position(self, column: int) -> int:
-        return self.layout.columns[column].place.position
 
     @cached_property
     def _owners(self) -> dict[int, int]:

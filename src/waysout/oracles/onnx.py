@@ -39,9 +39,10 @@ class OnnxModel:
         """
         nodes = self.session.get_inputs()
         if isinstance(batch, np.ndarray):
-            feeds = {nodes[0].name: _matrix(nodes[0], batch, columns)}
+            feeds = {nodes[0].name: _tensor(nodes[0], batch, columns)}
         else:
-            feeds = {node.name: _tensor(node, batch[node.name]) for node in nodes}
+            cells = {n.name: batch[n.name].to_numpy(dtype=object).reshape(-1, 1) for n in nodes}
+            feeds = {node.name: _tensor(node, cells[node.name], (node.name,)) for node in nodes}
         nodes = self.session.get_outputs()
         names = [node.name for node in nodes]
         results = dict(zip(names, self.session.run(None, feeds), strict=True))
@@ -82,36 +83,23 @@ def _dtype(node: Any) -> Any:
     return _DTYPES[node.type]
 
 
-def _matrix(node: Any, batch: NDArray[Any], columns: Sequence[str]) -> NDArray[Any]:
+def _tensor(node: Any, values: NDArray[Any], columns: Sequence[str]) -> NDArray[Any]:
     dtype = _dtype(node)
-    if dtype not in (np.float32, np.float64):
-        # A cast would turn a missing value into a huge number, and cut fractions off.
-        wrong = np.argwhere(batch % 1 != 0)
-        if len(wrong):
-            row, column = map(int, wrong[0])
-            name = columns[column] if columns else column
-            raise OracleError(
-                f"column {name!r} holds {batch[row, column]!s}, and the ONNX input of type "
-                f"{node.type} takes whole numbers only: describe it as an integer and refuse "
-                "missing values in the card, or wrap the session in a function"
-            )
-    return batch.astype(dtype)
-
-
-def _tensor(node: Any, column: Any) -> NDArray[Any]:
-    dtype = _dtype(node)
-    if dtype not in (np.float32, np.float64) and column.isna().any():
+    if dtype in (np.float32, np.float64):
+        return values.astype(dtype)
+    # A cast would turn a missing value into a huge number, and cut fractions off.
+    wrong = np.asarray(values != values, dtype=np.bool_)
+    if dtype is not np.object_ and not wrong.any():
+        wrong = np.asarray(values % 1 != 0, dtype=np.bool_)
+    if wrong.any():
+        row, column = map(int, np.argwhere(wrong)[0])
+        name = columns[column] if columns else column
         raise OracleError(
-            f"column {node.name!r} has a missing value, which the ONNX input of type {node.type} "
-            "cannot hold: refuse missing values in the card, or wrap the session in a function"
+            f"column {name!r} holds {values[row, column]!s}, and the ONNX input of type "
+            f"{node.type} takes whole numbers or text, and no missing values: describe it so in "
+            "the card, or wrap the session in a function"
         )
-    if dtype in (np.int64, np.int32) and (column % 1 != 0).any():
-        raise OracleError(
-            f"column {node.name!r} holds a fraction, and the ONNX input takes whole numbers: "
-            "describe it as an integer in the card"
-        )
-    values = column.astype(str) if dtype is np.object_ else column
-    return np.asarray(values.to_numpy(dtype=dtype)).reshape(-1, 1)
+    return (values.astype(str) if dtype is np.object_ else values).astype(dtype)
 
 
 def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
@@ -121,9 +109,7 @@ def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     ask = partial(model.predict, columns=schema.names if len(nodes) == 1 else ())
     if len(nodes) == 1:
         if _dtype(nodes[0]) is np.object_:
-            raise OracleError(
-                "an ONNX model that takes one tensor of text needs a function around it"
-            )
+            raise OracleError("an ONNX model of one tensor of text needs a function around it")
         width = nodes[0].shape[-1] if isinstance(nodes[0].shape[-1], int) else None
         kind = "codes" if inputs == "auto" else inputs
         layout = InputLayout.plain(kind, places(schema, None, width), named=False)

@@ -16,9 +16,8 @@ from enum import StrEnum
 from functools import cached_property, partial
 from typing import TypeVar
 
-from waysout.domain.edit import Edit
 from waysout.domain.rules import DOMAIN, RuleSet, Violation
-from waysout.domain.schema import Feature, Row, Value, text_of
+from waysout.domain.schema import Edit, Feature, Row, Value, text_of
 from waysout.errors import RowError
 from waysout.prompts.numerals import NumeralMeasure, before_comment, last_of_a_move, read_number
 from waysout.prompts.parse import Raw, candidates, unwrap

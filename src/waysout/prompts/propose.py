@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from waysout.domain.edit import Edit
-from waysout.domain.schema import Row
+from waysout.domain.schema import Edit, Row
 from waysout.llm.base import Constraint, Editable, Form, Message, Reply, Request
 from waysout.prompts.accept import Proposal, read_reply
 from waysout.prompts.menu import menu

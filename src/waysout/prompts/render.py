@@ -21,10 +21,9 @@ from importlib import resources
 from typing import Literal
 
 from waysout.domain.card import Card
-from waysout.domain.edit import Edit
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Lever, RuleSet
-from waysout.domain.schema import Feature, Row, Value, format_number
+from waysout.domain.schema import Edit, Feature, Row, Value, format_number
 from waysout.llm.base import Editable
 from waysout.prompts.spelling import LONGEST_SENTENCE, Spelling, neutral
 

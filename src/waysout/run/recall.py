@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from waysout.domain.budget import Spent
-from waysout.domain.edit import Edit
 from waysout.domain.memory import Memory, Past, read_again
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.result import Option
-from waysout.domain.schema import Row
+from waysout.domain.schema import Edit, Row
 from waysout.errors import InputError
 from waysout.llm.base import Reply
 from waysout.llm.call import Price

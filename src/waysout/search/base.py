@@ -16,13 +16,12 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, 
 import numpy as np
 
 from waysout.domain.budget import Budget
-from waysout.domain.edit import Edit
 from waysout.domain.known import Known
 from waysout.domain.memory import Past
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
-from waysout.domain.schema import Row
+from waysout.domain.schema import Edit, Row
 from waysout.errors import InputError, shown, unknown
 from waysout.llm.base import Reply, Request
 from waysout.prompts.propose import Proposer

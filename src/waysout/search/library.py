@@ -15,10 +15,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.domain.edit import Edit
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Lever
-from waysout.domain.schema import LARGEST, Row, Value
+from waysout.domain.schema import LARGEST, Edit, Row, Value
 
 Matrix = NDArray[np.float64]
 Combos = NDArray[np.int64]

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from waysout.domain.edit import Edit
 from waysout.domain.memory import Past
 from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind
-from waysout.domain.schema import Row
+from waysout.domain.schema import Edit, Row
 from waysout.llm.base import Reply
 from waysout.search.base import Case, Method, Search, least, within
 from waysout.search.candidates import DECIMALS, LeanOptions, Ranking, fingerprint, make_pool

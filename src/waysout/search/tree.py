@@ -11,8 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from waysout.domain.edit import Edit
-from waysout.domain.schema import Row
+from waysout.domain.schema import Edit, Row
 from waysout.prompts.render import Tag
 
 ROOT = 0

@@ -9,12 +9,15 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
 from waysout.domain.schema import LARGEST, Feature, Row, Schema, Value, format_number
 from waysout.errors import RowError, RuleError, SchemaError, shown, unknown
+
+if TYPE_CHECKING:
+    from waysout.domain.rules import RuleSet
 
 # Comparisons allow for the last bits of a float and no more: 0.1 + 0.2 keeps a limit of 0.3, and
 # ten billion and nine breaks one of ten billion.
@@ -239,19 +242,6 @@ def interval_words(low: float, high: float) -> str:
     return f"up to {upper}" if low <= -LARGEST else f"{format_number(low)} to {upper}"
 
 
-class Context(Protocol):
-    """What a rule may look at when it is bound to a table."""
-
-    @property
-    def schema(self) -> Schema:
-        """The features."""
-        ...
-
-    def count_changes(self, query: Row, candidate: Row) -> int:
-        """Count the changes a person would count."""
-        ...
-
-
 Check = Callable[[Row, Row], str | None]
 Narrow = Callable[[Lever], Lever]
 
@@ -299,7 +289,7 @@ class Rule:
         """What the rule demands, in a line; a rule whose text does not tell says its label."""
         return self.label
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
+    def bind(self, rules: RuleSet) -> tuple[Bound, ...]:
         """Return the rule's parts for one table; raise `RuleError` where it cannot hold there."""
         raise NotImplementedError
 

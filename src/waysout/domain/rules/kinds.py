@@ -13,14 +13,13 @@ import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from waysout.domain.rules.base import (
     COMPARISONS,
     ROUNDING,
     Bound,
     Check,
-    Context,
     Lever,
     Narrow,
     Rule,
@@ -41,6 +40,9 @@ from waysout.domain.rules.base import (
 from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import RuleError, shown, unknown
 
+if TYPE_CHECKING:
+    from waysout.domain.rules import RuleSet
+
 
 def _moved(feature: Feature, before: Value, after: Value) -> str:
     ends = ["missing" if v is None else feature.format(v) for v in (before, after)]
@@ -55,10 +57,10 @@ class FeatureRule(Rule):
         """Return how the rule judges and narrows the feature at this position."""
         raise NotImplementedError
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
+    def bind(self, rules: RuleSet) -> tuple[Bound, ...]:
         one = getattr(self, "feature", None)
         several = getattr(self, "features", None)
-        found = find_features(context.schema, [one] if several is None else several)
+        found = find_features(rules.schema, [one] if several is None else several)
         parts = ((f.name, *self.part(i, f)) for i, f in found)
         return tuple(Bound((name,), check, narrow, (name,)) for name, check, narrow in parts)
 
@@ -289,10 +291,10 @@ class Linked(Rule):
                 raise RuleError(f"map sets {target.name!r} to {due}, outside its range")
         return table
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
-        table = self.table(context.schema)
-        i, source = find_feature(context.schema, self.feature)
-        j, target = find_feature(context.schema, self.sets)
+    def bind(self, rules: RuleSet) -> tuple[Bound, ...]:
+        table = self.table(rules.schema)
+        i, source = find_feature(rules.schema, self.feature)
+        j, target = find_feature(rules.schema, self.sets)
 
         def check(query: Row, candidate: Row) -> str | None:
             due = table.get(candidate[i], query[j])
@@ -317,8 +319,8 @@ class OneHot(Rule):
     kind: ClassVar[str] = "one-hot"
     features: Sequence[str]
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
-        where = find_features(context.schema, self.features)
+    def bind(self, rules: RuleSet) -> tuple[Bound, ...]:
+        where = find_features(rules.schema, self.features)
         if len(where) < 2:
             raise RuleError("a one-hot group needs at least two features")
         for _, feature in where:
@@ -352,12 +354,12 @@ class Linear(Stated):
     def text(self) -> str:
         return str(self.that)
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
+    def bind(self, rules: RuleSet) -> tuple[Bound, ...]:
         parsed = parse_comparison(self.that)
         terms = []
         for name, coefficient in parsed.terms:
             try:
-                i, feature = find_feature(context.schema, name)
+                i, feature = find_feature(rules.schema, name)
             except RuleError as error:
                 hint = " (a name such as capital-gain stands in `backticks`)"
                 raise RuleError(f"{self.that!r}: {error}{hint}") from None
@@ -393,9 +395,9 @@ class Implies(Stated):
     def text(self) -> str:
         return f"{condition_words(self.when)} implies {condition_words(self.then)}"
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
-        when = read_conditions(context.schema, "when", self.when)
-        then = read_conditions(context.schema, "then", self.then)
+    def bind(self, rules: RuleSet) -> tuple[Bound, ...]:
+        when = read_conditions(rules.schema, "when", self.when)
+        then = read_conditions(rules.schema, "then", self.then)
 
         def check(query: Row, candidate: Row) -> str | None:
             if not all(candidate[i] is not None and test(candidate[i]) for i, _, test in when):
@@ -420,8 +422,8 @@ class Exclude(Stated):
     def text(self) -> str:
         return f"never {condition_words(self.values)}"
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
-        conditions = read_conditions(context.schema, "values", self.values)
+    def bind(self, rules: RuleSet) -> tuple[Bound, ...]:
+        conditions = read_conditions(rules.schema, "values", self.values)
 
         def check(query: Row, candidate: Row) -> str | None:
             met = all(candidate[i] is not None and test(candidate[i]) for i, _, test in conditions)
@@ -445,13 +447,13 @@ class Custom(Rule):
     def text(self) -> str:
         return getattr(self.call, "__name__", str(self.call))
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
+    def bind(self, rules: RuleSet) -> tuple[Bound, ...]:
         if isinstance(self.call, str) or not callable(self.call):
             raise RuleError(
                 f"custom rule {self.call!r} runs code: load the card with trust_code=True if you "
                 "trust it"
             )
-        call, as_dict = self.call, context.schema.as_dict
+        call, as_dict = self.call, rules.schema.as_dict
 
         def check(query: Row, candidate: Row) -> str | None:
             try:
@@ -487,12 +489,12 @@ class MaxChanges(Stated):
     def text(self) -> str:
         return f"at most {self.at_most} changes"
 
-    def bind(self, context: Context) -> tuple[Bound, ...]:
+    def bind(self, rules: RuleSet) -> tuple[Bound, ...]:
         if isinstance(self.at_most, bool) or not isinstance(self.at_most, int) or self.at_most < 1:
             raise RuleError(f"at_most is a whole number of at least 1, not {shown(self.at_most)}")
 
         def check(query: Row, candidate: Row) -> str | None:
-            count = context.count_changes(query, candidate)
+            count = rules.count_changes(query, candidate)
             return None if count <= self.at_most else f"{count} features change"
 
         return (Bound((), check),)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from waysout.domain.edit import Edit
-from waysout.domain.schema import Row
+from waysout.domain.schema import Edit, Row
 from waysout.search.tree import Node, Tree
 
 Scope = Literal["global", "path", "window"]
