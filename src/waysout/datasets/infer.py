@@ -163,7 +163,7 @@ def _rule_lines(rule: Mapping[str, object]) -> list[str]:
 
 
 def _examples(features: Sequence[Described], taken: Sequence[str]) -> list[dict[str, object]]:
-    """Return rules about the table's own features, for a person to take over or throw away."""
+    """Return rules about the table's own features, for a person to adopt or delete."""
     free = [f for f in features if f.name not in taken] or list(features)
     found: list[dict[str, object]] = [{"kind": "immutable", "features": [free[0].name]}]
     # Whatever has many values makes the better example; a lone number stands in for both.

@@ -65,9 +65,7 @@ def toml(value: object) -> str:
     """
     if isinstance(value, str):
         if any(unicodedata.category(c) == "Cs" for c in value):
-            raise TableError(
-                f"{value[:60]!r} holds half a character (a lone surrogate); mend the text"
-            )
+            raise TableError(f"{value[:60]!r} holds half a character (a lone surrogate)")
         return _visible(json.dumps(value, ensure_ascii=False))
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{toml_key(k)} = {toml(v)}' for k, v in value.items())} }}"
@@ -159,7 +157,7 @@ class ColumnCells:
         return rounded(scale_of(values).value, 3) if values.min() < values.max() else None
 
     def reason_to_ignore(self) -> str:
-        """Return why the column says nothing about a person, or nothing where it may."""
+        """Return why the column says nothing about a person, or an empty text if it may."""
         if not self.levels:
             return "is empty in every row"
         if max(map(len, self.levels)) > LONGEST_TEXT:

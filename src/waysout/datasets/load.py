@@ -87,9 +87,8 @@ def labelled(card: Card, table: Table) -> Dataset:
         raise TableError(f"{source}: {target} is {positive!r} in every row, so no row was refused")
     if not any(labels):
         seen = sorted({str(record[target]) for record in table.records})
-        raise TableError(
-            f"{source}, column {target!r}: {unknown('positive value', positive, seen)}"
-        )
+        reason = unknown("positive value", positive, seen)
+        raise TableError(f"{source}, column {target!r}: {reason}")
     rows = card.schema.parse_many(table.records)
     return Dataset(card, tuple(rows), tuple(labels), source, table.sha256)
 

@@ -124,7 +124,7 @@ DATASETS: Mapping[str, DatasetInfo] = {info.name: info for info in _sources()}
 
 
 def info(name: str) -> DatasetInfo:
-    """Return what is known of a data set, or say which there are."""
+    """Return a data set's entry, or raise `InputError` with the known names."""
     if name not in DATASETS:
         raise InputError(unknown("data set", name, DATASETS))
     return DATASETS[name]
@@ -187,7 +187,7 @@ def get(name: str) -> Path:
 
 
 def add(name: str, file: str | Path) -> Path:
-    """Take the user's copy of a data set into the cache, if it is the original."""
+    """Copy the user's file of a data set into the cache, if it is the original."""
     known = info(name)
     try:
         raw = Path(file).read_bytes()
@@ -203,7 +203,7 @@ def add(name: str, file: str | Path) -> Path:
 
 
 def status() -> list[dict[str, Any]]:
-    """Say of every data set what it is, whether it is here, its licence and how to get it."""
+    """Describe every data set: what it is, whether it is here, its licence, how to get it."""
     found = []
     for known in DATASETS.values():
         try:
@@ -248,7 +248,7 @@ def _where_it_is_not(known: DatasetInfo) -> str:
 
 
 def _difference(known: DatasetInfo, data: bytes) -> str:
-    """Say in words how a table differs from the original, as far as that is cheap to tell."""
+    """Describe how a table differs from the original, as far as that is cheap to tell."""
     described = card(known.name)
     target = described.outcome.target
     header, *lines = read_cells(data, known.name)

@@ -139,7 +139,7 @@ class Survey:
 def survey(
     stream: RowStream, *, most: int = 20_000, tell: Callable[[int], None] | None = None
 ) -> Survey:
-    """Read a file once from end to end: what is wrong with it is known before anything is spent.
+    """Read a file once from end to end, so that errors show before any budget is spent.
 
     The sample is uniform, without replacement and always the same for the same file; it is all of
     the records where there are no more than ``most``. ``tell`` is called now and then with the

@@ -157,8 +157,8 @@ def model_matrix(schema: Schema, rows: Sequence[Row]) -> Matrix:
 def positive_class(card: Card) -> int:
     """Return the class that means yes: 1, or 0 where the table itself writes its yes as 0.
 
-    So a model file says the same as the table's own labels, and whoever loads it with the card
-    finds the right class without being told.
+    So a model file says the same as the table's own labels, and loading it with the card finds
+    the right class.
     """
     return 0 if label_text(card.outcome.positive) == "0" else 1
 

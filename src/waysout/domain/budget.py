@@ -44,7 +44,7 @@ def _is_count(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What was spent, as it stands in results."""
+    """What was spent, as results report it."""
 
     llm_calls: int = 0
     attempts: int = 0
@@ -57,7 +57,7 @@ class Spent:
     seconds: float = 0.0
 
     def __add__(self, other: Spent) -> Spent:
-        """Return both together.
+        """Return the sum of both.
 
         >>> Spent(llm_calls=1, seconds=2.0) + Spent(llm_calls=2)
         Spent(llm_calls=3, attempts=0, tokens_in=0, tokens_out=0, cached_tokens=0, oracle_rows=0, \
@@ -98,7 +98,7 @@ class Ledger:
 
     @property
     def seconds(self) -> float:
-        """Time since the search began, earlier sittings included."""
+        """Time since the search began, earlier sessions included."""
         return self.before.seconds + self.clock() - self._started
 
     @property
@@ -193,7 +193,7 @@ class Ledger:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reservation:
-    """One call set aside. It ends once: settled when a reply came, else released."""
+    """One call set aside. It ends once: settled when a reply arrives, otherwise released."""
 
     ledger: Ledger
     most_tokens: int = 0

@@ -32,7 +32,7 @@ TomlPath = tuple[str | int, ...]
 
 _HEADER = re.compile(r"(\[\[?)(.+?)\]\]?$")
 _KEY = re.compile(r"((?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^=\"'])+?)\s*=")
-# Long strings before short ones, and strings before comments: a mark inside another counts not.
+# Long strings before short ones, and strings before comments: a mark inside another does not count.
 _TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"""|' + r"'''.*?'''" + r'|"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'"
     r"|\#[^\n]*|[\[{]|[\]}]|\n|[^\"'#\[\]{}\n]+|.",
@@ -53,7 +53,7 @@ class CardOutcome:
 
 @dataclass(frozen=True)
 class Card:
-    """A table, described: features, outcome, rule sets, bins for the key, scales."""
+    """The description of a table: features, outcome, rule sets, bins for the key, scales."""
 
     name: str
     schema: Schema
@@ -98,7 +98,7 @@ class Card:
         return label_text(raw) == label_text(self.outcome.positive)
 
     def advice(self) -> list[str]:
-        """Return what is not wrong but worth a second look."""
+        """Return warnings: what is valid but worth a second look."""
         found: dict[str, list[str]] = {}
         for f in self.schema:
             text = any(isinstance(level, str) for level in f.levels)

@@ -43,7 +43,7 @@ class Distance:
         A scale is the median absolute deviation. Where that is 0 (a column that is mostly one
         value) it is the standard deviation; where that is 0 too, 1. Without any rows it is the
         card's own ``scale``; else a quarter of the feature's range, which is the MAD of numbers
-        spread evenly over it; else 1. What was fallen back on stands in ``notes``.
+        spread evenly over it; else 1. Fallbacks are listed in ``notes``.
         """
         given = scales or {}
         found: dict[str, float] = {}
@@ -156,7 +156,7 @@ class Neighbours:
 
 
 class Scale(NamedTuple):
-    """What a number's difference is divided by, and what was fallen back on to find it."""
+    """What a number's difference is divided by, and which fallback gave it."""
 
     value: float
     note: str = ""

@@ -56,7 +56,7 @@ class PerData(Generic[T]):
         made = self._make(known, schema)
         try:
             weakref.finalize(known, self._made.pop, id(known), None)
-        except TypeError:  # it cannot tell when it goes, and another may get its id
+        except TypeError:  # no weak references, so its id may be reused unnoticed
             return made
         self._made[id(known)] = schema, made
         return made
@@ -72,7 +72,7 @@ def approved(known: Known, schema: Schema) -> Approved:
 
 
 def need_known(known: Known | None, who: str) -> Known:
-    """Return the known rows, or say that there must be some."""
+    """Return the known rows, or raise `InputError` where there are none."""
     if known is None:
         raise InputError(f"{who} needs rows whose outcome is known: give it your data (data=…)")
     return known

@@ -1,4 +1,4 @@
-"""What earlier searches brought, so that the next one of the same person need not ask it again."""
+"""What earlier searches found, so that the next one for the same person need not ask again."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Past:
     """What is known of one person: rows the model answered, and edits that an LLM named.
 
     ``again`` is what the model said when it was asked a second time. ``reasons`` are those given
-    for rows that were ways out; ``calls`` counts the LLM's replies, so that the next question is
-    another draw.
+    for rows that were ways out; ``calls`` counts the LLM's replies, so that the next request is
+    a new draw.
     """
 
     answered: dict[Row, Said] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Past:
         self.answered.update(zip(rows, _said(answers), strict=True))
 
     def add_second_answers(self, rows: Iterable[Row], answers: Answers) -> None:
-        """Remember what the model said when it was asked once more."""
+        """Remember what the model said the second time."""
         self.again.update(zip(rows, _said(answers), strict=True))
 
     def answers(self, rows: Sequence[Row]) -> Answers:
@@ -48,11 +48,11 @@ class Past:
         return _answers([self.answered[row] for row in rows])
 
     def second_answers(self, rows: Sequence[Row]) -> Answers:
-        """Return what the model said of some rows that it was asked twice."""
+        """Return what the model said of some rows the second time."""
         return _answers([self.again[row] for row in rows])
 
     def add(self, other: Past) -> None:
-        """Take in all that another past knows."""
+        """Merge another past into this one."""
         self.answered |= other.answered
         self.again |= other.again
         self.reasons |= other.reasons
@@ -60,7 +60,7 @@ class Past:
         self.calls += other.calls
 
     def copy(self) -> Past:
-        """Return the past as it is now, whatever comes later."""
+        """Return a copy."""
         return Past(
             dict(self.answered), dict(self.again), dict(self.reasons), list(self.edits), self.calls
         )
@@ -103,7 +103,7 @@ def _read_said(schema: Schema, table: Iterable[Sequence[Any]]) -> dict[Row, Said
 
 
 def read_again(schema: Schema, values: Iterable[Any]) -> Row:
-    """Return a row that went through JSON, which does not tell 1 from 1.0; the schema does."""
+    """Read a row back from JSON, which does not tell 1 from 1.0; the schema does."""
     return tuple(_typed(feature, value) for feature, value in zip(schema, values, strict=True))
 
 
@@ -112,22 +112,22 @@ def _typed(feature: Feature, value: Any) -> Value:
 
 
 class Memory:
-    """What searches with one model have brought, person by person.
+    """What searches with one model have found, for each person.
 
     Given to one search after the other (``memory=``), it saves what was paid for: options that
     still keep the rules are there from the start, edits that an LLM named are combined anew, and no
-    row is asked again but by tree searches, which grow a new tree. So a person may lock a feature
-    and go on.
+    row is asked again, except by tree searches, which grow a new tree. So a person may lock a
+    feature and continue.
     """
 
     def __init__(self) -> None:
         self.steady: bool | None = None
-        """Whether the model says the same each time; unknown before it was tried."""
+        """Whether the model is deterministic; None before it was checked."""
         self._people: dict[Row, Past] = {}
         self._of: tuple[str, Schema] | None = None
 
     def of(self, problem: Problem, query: Row) -> Past:
-        """Return what is known of a person, to be read and added to."""
+        """Return what is known of a person; the caller may add to it."""
         source = (problem.oracle.name, problem.schema)
         if self._of is not None and self._of != source:
             raise InputError(

@@ -83,7 +83,7 @@ class Goal:
         return Goal(at_least=min(1.0, probability + self.rise))
 
     def threshold(self, usual: float) -> float:
-        """Return the worth from which on it is a yes, where the goal names one."""
+        """Return the least worth that is a yes: ``usual``, unless the goal names one."""
         if self.at_least is None:
             return usual if self.at_most is None else 1.0 - self.at_most
         return self.at_least

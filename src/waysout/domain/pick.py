@@ -24,8 +24,8 @@ def pick(result: ResultData, n: int = 5) -> tuple[Option, ...]:
     product of that and its novelty, 1 − 1/(1 + distance to the nearest one picked). Both are
     bounded, so an outlier, far from everything, does not win by its distance. Three rules go before
     the score: unstable options come last; so do those that only add to another option without
-    making a yes likelier; and a set of changed features comes again only when each other set has
-    come as often or has no option left. Ties go to the option found first.
+    making a yes likelier; and a set of changed features is repeated only when each other set
+    was picked as often or has no option left. Ties go to the option found first.
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise InputError(f"pick: n is a whole number of 1 or more, not {shown(n)}")
@@ -37,8 +37,8 @@ def pick(result: ResultData, n: int = 5) -> tuple[Option, ...]:
     quality = np.array([o.proximity * simplicity(o.sparsity) for o in options])
     needed = ~np.array(_padded(options))
     levers = _codes([frozenset(o.changes) for o in options])
-    used = np.zeros(len(options))  # how often an option's set of features has come
-    nearest = np.full(len(options), np.inf)  # how far the nearest one picked is
+    used = np.zeros(len(options))  # how often an option's set of features was picked
+    nearest = np.full(len(options), np.inf)  # distance to the nearest one picked
     left = np.arange(len(options))
     picked: list[Option] = []
     while len(left) and len(picked) < n:
@@ -54,7 +54,7 @@ def pick(result: ResultData, n: int = 5) -> tuple[Option, ...]:
 
 
 def _padded(options: Sequence[Option]) -> list[bool]:
-    """Return which options do all that another one does, and more, for no better chance."""
+    """Return which options make all changes of another one, and more, for no better chance."""
     sets = [frozenset((name, new) for name, (_, new) in o.changes.items()) for o in options]
     chance = {found: o.probability for found, o in zip(sets, options, strict=True)}
     return [

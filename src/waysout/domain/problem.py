@@ -1,4 +1,4 @@
-"""The problem of one table: what rows are, what may change, who decides, how options compare."""
+"""The problem of one table: what rows are, what may change, what decides, how options compare."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Problem:
         )
 
     def settled(self, query: Row, answers: Answers) -> Outcome | None:
-        """Return the outcome where it is known before any search.
+        """Return the outcome if it is known without a search.
 
         ``answers`` is what the oracle says of the query alone: a batch of queries is asked once.
         """

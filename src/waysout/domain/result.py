@@ -96,9 +96,9 @@ class Option:
 
 @dataclass(frozen=True)
 class ResultData:
-    """All that a search has to tell about one query.
+    """The result of a search for one query.
 
-    ``index`` is the query's place among those asked together. ``rejections`` counts what was
+    ``index`` is the query's position in its batch. ``rejections`` counts what was
     proposed and never became a candidate, by cause.
     """
 

@@ -112,7 +112,7 @@ class Feature:
     _folded: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse descriptions that cannot be."""
+        """Reject invalid descriptions."""
         object.__setattr__(self, "name", check_name(self.name))
         for field_name, what, known in (
             ("kind", "kind", KINDS),
@@ -177,7 +177,7 @@ class Feature:
 
     @property
     def level_texts(self) -> tuple[str, ...]:
-        """The levels as they stand in rows."""
+        """The levels as rows hold them."""
         return tuple(self._index)
 
     def values(self) -> tuple[Value, ...]:

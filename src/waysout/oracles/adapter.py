@@ -60,7 +60,7 @@ def classes_of(model: Any) -> tuple[Any, ...] | None:
 
 
 def no_classes(library: str, objective: str) -> OracleError:
-    """Say that a model was not trained to classify."""
+    """Return the error for a model that was not trained to classify."""
     return OracleError(
         f"this {library} model was trained with the objective {objective!r}, which gives numbers "
         "and no class probabilities: wrap it in a function that returns the chance of approval"
@@ -138,7 +138,7 @@ class Splits:
 
 
 def check_codes(feature: Feature, codes: Mapping[Value, float], seen: Seen | Splits | None) -> None:
-    """Raise where other numbers than the card's codes fit what the model saw, and the codes not.
+    """Raise if other numbers than the card's codes fit what the model saw, and the codes do not.
 
     Integer levels and label codes look alike: 0 to 3 may be positions, 1 to 4 the levels
     themselves, and -1 a missing value.

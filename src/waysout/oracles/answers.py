@@ -227,7 +227,7 @@ def raised(error: Exception, schema: Schema) -> OracleError:
 
 
 def ask_checked(oracle: Oracle, rows: Sequence[Row]) -> Answers:
-    """Ask an oracle of any make and check that its answers are well formed."""
+    """Ask any oracle and check that its answers are well formed."""
     try:
         answers = oracle.ask(rows)
     except WaysoutError:

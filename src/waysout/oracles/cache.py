@@ -18,7 +18,7 @@ class CachedOracle:
 
     ``asked`` counts the rows that went to the model, ``batches`` the calls, ``hits`` the rows that
     did not need one. One lock is held while the model works, so that two threads never pay for the
-    same row. Beyond ``max_rows`` the row that was not used for longest is forgotten.
+    same row. Beyond ``max_rows`` the least recently used row is dropped.
     """
 
     def __init__(self, oracle: Oracle, *, max_rows: int = 1_000_000) -> None:

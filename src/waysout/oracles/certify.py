@@ -4,7 +4,7 @@ A search tells what it found. This check opens the model (with the package treec
 branch-and-bound search over an ensemble's splits) and tells what there is: that no yes can be
 reached under the rules, or the cheapest way out, or the best one found in time and a bound below
 which there is none. It is a yardstick for methods, not a method: it reads the model, and the rows
-it asks count for nobody.
+it asks are charged to no budget.
 
 The solver adds up a cost for each feature, and the distance's root of a mean square is no sum. So
 what is minimised is the distance with the mean of the gaps in its place::
@@ -134,7 +134,7 @@ class _Space:
 
     @property
     def tolls(self) -> float:
-        """What is due in any case."""
+        """The cost that is due in any case."""
         return sum(moves.toll for moves in self.moves)
 
     def within(self, cost: float) -> _Space:
@@ -163,7 +163,7 @@ class _Found:
 
 
 class _Proof:
-    """One query's proof: what may move, what the trees say of it, and who has the last word."""
+    """One query's proof: what may move, what the trees say of it, and what the oracle confirms."""
 
     def __init__(self, problem: Problem, query: Row, goal: Goal, deadline: float) -> None:
         self.problem, self.query, self.goal, self.deadline = problem, query, goal, deadline
@@ -302,7 +302,7 @@ class _Proof:
             normalizers=np.ones(len(names)),
         )
         with warnings.catch_warnings():
-            # What they say is in the answer.
+            # The answer says the same.
             warnings.simplefilter("ignore", treecf.TreecfWarning)
             answer = explainer.explain(
                 np.zeros(len(names)),
@@ -340,10 +340,8 @@ def _refuse_entangled(problem: Problem, query: Row) -> None:
             ties.append((rule, {rule.feature, rule.sets}))
     for (one, tied), (other, also) in combinations(ties, 2):
         if tied & also and (isinstance(one, OneHot) or isinstance(other, OneHot)):
-            shared = min(tied & also)
-            raise InputError(
-                f"no proof: the rules {one.label!r} and {other.label!r} share {shared!r}"
-            )
+            rules = f"{one.label!r} and {other.label!r}"
+            raise InputError(f"no proof: the rules {rules} share {min(tied & also)!r}")
 
 
 def _logit(p: float) -> float:

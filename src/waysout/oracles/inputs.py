@@ -31,7 +31,7 @@ _GENERIC = ("Column_{}", "f{}", "{}")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A column the model wants: what the model calls it and where it stands in a row."""
+    """A column the model wants: what the model calls it, and its position in a row."""
 
     name: str
     position: int

@@ -74,7 +74,7 @@ def _lend_openmp() -> bool:
 
 
 def read_model(file: Path) -> Any:
-    """Read a text model, once every tree is known to stand where the header says, whole.
+    """Read a text model, after checking that every tree is complete and where the header says.
 
     LightGBM calls abort() from a worker thread when a tree is cut short, which cannot be caught.
     """

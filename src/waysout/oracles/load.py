@@ -57,14 +57,14 @@ def load_model(
         raise OracleError(f"{file} is empty: save the model again")
     if suffix in PICKLES and not trust_pickle:
         raise OracleError(
-            f"{file} is a pickle: reading it runs whatever code it holds. If you trust whoever "
-            "made it, pass trust_pickle=True. Safer: save the model as .skops or .onnx, or in its "
+            f"{file} is a pickle: reading it runs whatever code it holds. If you trust its "
+            "author, pass trust_pickle=True. Safer: save the model as .skops or .onnx, or in its "
             "library's own format (.txt, .json, .ubj, .cbm)"
         )
     if suffix not in PICKLES and head[:1] == b"\x80":
         raise OracleError(
             f"{file} is a pickle under the suffix {suffix}. It was not read: rename it and pass "
-            "trust_pickle=True if you trust whoever made it"
+            "trust_pickle=True if you trust its author"
         )
     try:
         # Code that a pickle runs may print, and stdout may be a JSON document.

@@ -214,7 +214,7 @@ def open_trees(oracle: Oracle) -> tuple[Any, InputLayout, dict[int, list[Split]]
 
 
 def not_trees(name: str, reason: str) -> InputError:
-    """Say why a model cannot be opened, and which can."""
+    """Return the error for a model that cannot be opened, naming those that can."""
     return InputError(f"a proof needs a model of trees ({MODELS}), and {name} is none: {reason}")
 
 

@@ -1,4 +1,4 @@
-"""Trying an oracle before anything is spent on it: `probe`, and `check_oracle` for its makers."""
+"""Checks before any budget is spent: `probe`, and `check_oracle` for authors of oracles."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ProbeReport:
 def probe(
     oracle: Oracle, rows: Sequence[Row], *, labels: Sequence[bool] | None = None, max_rows: int = 64
 ) -> ProbeReport:
-    """Ask some rows twice, the second time shuffled and in two batches, and say what is odd.
+    """Ask some rows twice, the second time shuffled and in two batches, and report what is odd.
 
     ``labels`` tell which rows are labelled positive: as many of either kind are asked as there are,
     and probabilities clearly worse than chance against them mean that the classes are swapped,

@@ -69,7 +69,7 @@ def rule_from_table(table: Mapping[str, Any]) -> Rule:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Rules over one schema. A rule that cannot hold there is refused when the set is made."""
+    """Rules over one schema. A rule that does not fit the schema is rejected on construction."""
 
     schema: Schema
     rules: tuple[Rule, ...] = ()
@@ -212,7 +212,7 @@ class RuleSet:
         return names & (moved | groups)
 
     def levers(self, query: Row) -> Mapping[str, Lever]:
-        """Return for each feature what it may be set to, as far as rules about it alone tell."""
+        """Return for each feature what it may be set to, by the rules about it alone."""
         found = self._recent.get(query)
         if found is None:
             if len(self._recent) >= _QUERIES_REMEMBERED:

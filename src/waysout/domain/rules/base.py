@@ -41,7 +41,7 @@ class Violation:
 
 
 def at_most(value: float, limit: float) -> bool:
-    """Whether a value is no more than a limit, but for rounding.
+    """Whether a value is no more than a limit, up to rounding.
 
     >>> at_most(0.1 + 0.2, 0.3), at_most(0.31, 0.3)
     (True, False)
@@ -50,7 +50,7 @@ def at_most(value: float, limit: float) -> bool:
 
 
 def on_grid(start: float, step: float, value: float) -> bool:
-    """Whether a value lies on a grid, but for rounding.
+    """Whether a value lies on a grid, up to rounding.
 
     >>> on_grid(0, 0.1, 0.3), on_grid(0, 5, 10**10 + 3)
     (True, False)
@@ -90,7 +90,7 @@ class Lever:
         return cls(feature, now, low=low, high=high, blocked=blocked)
 
     def block(self, rule: str, reason: str) -> Lever:
-        """Return the lever held fast by a rule (the first one stays)."""
+        """Return the lever blocked by a rule; the first rule to block it stays."""
         return self if self.blocked else replace(self, blocked=reason, blocked_by=rule)
 
     def within(self, low: float = -LARGEST, high: float = LARGEST) -> Lever:
@@ -205,7 +205,7 @@ class Lever:
         return self.now if best is None or gaps[best] >= stay else best
 
     def bounds(self) -> tuple[float, float]:
-        """Return a number's interval, where it has no end so far as the present value suggests."""
+        """Return a number's interval; open ends are closed in proportion to the present value."""
         centre = float(self.now) if isinstance(self.now, (int, float)) else 0.0
         reach = max(abs(centre), 10.0, 10 * (self.step or 0.0))
         low = self.low if self.low > -LARGEST else min(centre, self.high) - reach
