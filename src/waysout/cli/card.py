@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from waysout.cli.output import JsonFlag, TrustCode, find_card, print_json, print_table, say
+from waysout.cli.output import (
+    JsonFlag,
+    TrustCode,
+    find_card,
+    print_json,
+    print_table,
+    say,
+    with_flags,
+)
 
 if TYPE_CHECKING:
     from waysout.domain.card import Card
@@ -68,7 +76,7 @@ def check(
     except CardError as error:
         if not json:
             for problem in error.problems:
-                say(f"error: {problem}")
+                say(f"error: {with_flags(str(problem))}")
             raise typer.Exit(error.exit_code) from None
         problems = [{"line": p.line, "reason": p.reason} for p in error.problems]
         print_json({"ok": False, "card": card, "problems": problems})

@@ -27,7 +27,7 @@ from waysout.cli import (
     runs,
     serve,
 )
-from waysout.cli.output import echo_json, say
+from waysout.cli.output import echo_json, say, with_flags
 from waysout.errors import WaysoutError
 
 USAGE = 2
@@ -116,20 +116,6 @@ def main() -> None:
         raise
     except Exception as error:
         _fail(error, 1, f"unexpected {type(error).__name__}: {error} (WAYSOUT_DEBUG=1 shows where)")
-
-
-# The library's errors name keywords of Python.
-_FLAGS = {
-    "trust_pickle=True": "--trust-pickle", "trusted_types=[…]": "--trust-types",
-    "trust_code=True": "--trust-code", "positive_class=…": "--positive-class", "data=…": "--data",
-}  # fmt: skip
-
-
-def with_flags(message: str) -> str:
-    """Return an error of the library with the flags of the command line in place of keywords."""
-    for keyword, flag in _FLAGS.items():
-        message = message.replace(keyword, flag)
-    return message
 
 
 def _fail(error: Exception, code: int, message: str) -> None:

@@ -55,6 +55,20 @@ def say(text: str = "") -> None:
     typer.echo(printable(text), err=True)
 
 
+# The library's errors name keywords of Python.
+FLAGS = {
+    "trust_pickle=True": "--trust-pickle", "trusted_types=[…]": "--trust-types",
+    "trust_code=True": "--trust-code", "positive_class=…": "--positive-class", "data=…": "--data",
+}  # fmt: skip
+
+
+def with_flags(message: str) -> str:
+    """Return an error of the library with the flags of the command line in place of keywords."""
+    for keyword, flag in FLAGS.items():
+        message = message.replace(keyword, flag)
+    return message
+
+
 def tell(text: str) -> None:
     """Print words on stdout, wrapped to the terminal."""
     console().print(printable(text))
