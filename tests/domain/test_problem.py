@@ -133,6 +133,14 @@ def test_scales_come_from_training_rows() -> None:
     assert problem.distance.scales["score"] == 25.0
 
 
+def test_fit_bins_come_from_training_rows() -> None:
+    training: list[Row] = [(float(i), "no", i % 3) for i in range(100)]
+    problem = Problem.from_card(CARD, Ramp(), training=training, binning="fit")
+    assert problem.key.bins == {"score": (9.0, 19.0, 29.0, 39.0, 49.0, 59.0, 69.0, 79.0, 89.0)}
+    with pytest.raises(InputError, match="training rows"):
+        Problem.from_card(CARD, Ramp(), binning="fit")
+
+
 @pytest.mark.parametrize(
     ("goal", "met"),
     [

@@ -30,6 +30,13 @@ class Key:
     schema: Schema
     bins: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
+    @classmethod
+    def fit(cls, schema: Schema, rows: Sequence[Row], most_bins: int = MOST_BINS) -> Key:
+        """Return a key whose bins are the rounded quantiles of some rows (the paper's "fit" bins)."""
+        edges = {f.name: bin_edges([row[i] for row in rows], most_bins)
+                 for i, f in enumerate(schema) if f.is_numeric}  # fmt: skip
+        return cls(schema, {name: found for name, found in edges.items() if found})
+
     def __call__(self, row: Row) -> str:
         """Return the key of a row."""
         parts: dict[str, Value] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from waysout.domain.card import Card
 from waysout.domain.distance import Distance, proximity
@@ -41,8 +41,11 @@ class Problem:
         rule_set: str | None = None,
         rules: Sequence[Rule] = (),
         goal: Goal | None = None,
+        binning: Literal["fixed", "fit"] = "fixed",
     ) -> Problem:
-        """Bind a card to a model. ``training`` rows give the scales of the distance."""
+        """Bind a card to a model. ``training`` rows give scales (and bins, when ``"fit"``)."""
+        if binning == "fit" and not training:
+            raise InputError("binning 'fit' takes its bins from training rows; give some")
         if not callable(getattr(oracle, "ask", None)):
             raise InputError(f"{shown(oracle)} is no oracle: make one of it with waysout.as_oracle")
         goal = goal or Goal()
@@ -53,7 +56,7 @@ class Problem:
         return cls(
             schema=card.schema,
             rules=card.rules(rule_set).extended(rules),
-            key=Key(card.schema, card.bins),
+            key=Key.fit(card.schema, training) if binning == "fit" else Key(card.schema, card.bins),
             distance=Distance.fit(card.schema, training, card.scales),
             oracle=oracle,
             goal=goal,
