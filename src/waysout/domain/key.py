@@ -32,7 +32,7 @@ class Key:
 
     @classmethod
     def fit(cls, schema: Schema, rows: Sequence[Row], most_bins: int = MOST_BINS) -> Key:
-        """Return a key whose bins are the rounded quantiles of some rows (the paper's "fit" bins)."""
+        """Return a key with bins at rounded quantiles of some rows (the paper's "fit")."""
         edges = {f.name: bin_edges([row[i] for row in rows], most_bins)
                  for i, f in enumerate(schema) if f.is_numeric}  # fmt: skip
         return cls(schema, {name: found for name, found in edges.items() if found})
