@@ -39,6 +39,18 @@ def test_starting_is_light_and_writes_nothing(code: str, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_command_loads_no_other_and_looks_for_no_plugin(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['waysout', 'find', '--help']\n"
+        "import importlib.metadata as m; m.entry_points = None\n"
+        "try: import waysout.cli.main as m; m.main()\nexcept SystemExit as left: print(left.code)"
+    )
+    loaded = run(f"{code}\nimport sys; print('|', *sys.modules)", tmp_path)
+    ours = {name for name in loaded.split("|")[-1].split() if name.startswith("waysout.cli.")}
+    assert ours == {f"waysout.cli.{name}" for name in ("main", "find", "arguments", "output")}
+    assert "\n0\n|" in loaded
+
+
 def test_public_names_load_and_others_do_not() -> None:
     for name in waysout.__all__:
         assert getattr(waysout, name) is not None

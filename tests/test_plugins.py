@@ -48,7 +48,13 @@ def test_its_commands_run_and_one_that_is_broken_stops_nothing(with_plugin: Comm
     code, out, err = with_plugin("hello", "--name", "you")
     assert (code, out) == (0, "hello you\n"), err
     assert "the command gone (waysout_plugin:gone) cannot be loaded" in err
-    assert "--where" in with_plugin("find", "--help")[1]  # a name of ours stays ours
+    code, out, err = with_plugin("find", "--help")  # a name of ours stays ours
+    assert (code, "--where" in out, err) == (0, True, "")
+    code, _, err = with_plugin("gone")
+    assert (code, "No such command 'gone'" in err) == (2, True)
+    assert "cannot be loaded" in err
+    code, out, err = with_plugin("--help")
+    assert (code, "hello" in out, "cannot be loaded" in err) == (0, True, True)
 
 
 def test_its_method_searches(with_plugin: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any
 
 from waysout.errors import InputError, UnavailableError, shown, unknown
@@ -26,44 +25,36 @@ class MethodEntry:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+# fmt: off
 METHODS: Mapping[str, MethodEntry] = {
-    "recombine": MethodEntry(
-        "waysout.search.recombine:Recombine",
-        "the LLM names edits; their combinations are searched without it",
-    ),
-    "comp-mcts": MethodEntry(
-        "waysout.search.comp_mcts:CompMCTS",
-        "the paper's tree search with compression-guided pruning",
-    ),
-    "lats": MethodEntry(
-        "waysout.search.lats:Lats", "LATS-style tree search (use k=1 for the original)"
-    ),
-    "lats-high-temp": MethodEntry(
-        "waysout.search.lats:Lats", "the same with a hotter LLM", {"temperature": 1.2}
-    ),
-    "lats-diversity": MethodEntry(
-        "waysout.search.lats:Lats",
-        "the same, told which features were edited already",
-        {"diversity": True},
-    ),
-    "random": MethodEntry(
-        "waysout.search.random:RandomEdits", "random feasible edits: the floor to beat"
-    ),
-    "nearest": MethodEntry(
-        "waysout.search.nearest:NearestRows",
-        "the nearest approved rows of your data, as far as the rules allow",
-    ),
-    "growing-spheres": MethodEntry(
-        "waysout.search.growing_spheres:GrowingSpheres", "ever wider rings around the row"
-    ),
+    "recombine": MethodEntry("waysout.search.recombine:Recombine",
+                             "the LLM names edits; their combinations are searched without it"),
+    "comp-mcts": MethodEntry("waysout.search.comp_mcts:CompMCTS",
+                             "the paper's tree search with compression-guided pruning"),
+    "lats": MethodEntry("waysout.search.lats:Lats",
+                        "LATS-style tree search (use k=1 for the original)"),
+    "lats-high-temp": MethodEntry("waysout.search.lats:Lats",
+                                  "the same with a hotter LLM", {"temperature": 1.2}),
+    "lats-diversity": MethodEntry("waysout.search.lats:Lats",
+                                  "the same, told which features were edited already",
+                                  {"diversity": True}),
+    "random": MethodEntry("waysout.search.random:RandomEdits",
+                          "random feasible edits: the floor to beat"),
+    "nearest": MethodEntry("waysout.search.nearest:NearestRows",
+                           "the nearest approved rows of your data, as far as the rules allow"),
+    "growing-spheres": MethodEntry("waysout.search.growing_spheres:GrowingSpheres",
+                                   "ever wider rings around the row"),
     "certifai": MethodEntry("waysout.search.certifai:Certifai", "a genetic search"),
 }
+# fmt: on
 DEFAULT = "recombine"
 
 
 @cache
 def all_methods() -> Mapping[str, MethodEntry]:
     """Return our methods and those of installed packages, which cannot take a name of ours."""
+    from importlib.metadata import entry_points
+
     others = {
         point.name: MethodEntry(point.value, f"from the package {point.dist.name}")
         for point in entry_points(group="waysout.methods")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from waysout.run import find
+from waysout.domain.problem import Problem
+from waysout.run.find import PreparedRun
 from waysout.run.progress import Progress
 
 CARD = """
@@ -68,22 +70,25 @@ def in_world(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @contextmanager
 def cut_off(after: int = 1) -> Iterator[None]:
     """Stop each search after some answers (0: before it asks), as a signal would."""
-    find_many = find.find_many
+    results = PreparedRun.results
 
-    def cut(*args: Any, **options: Any) -> Any:
+    def cut(run: PreparedRun, problem: Problem, rows: list[Any]) -> Any:
         seen: list[Progress] = []
+        stop = run.options["stop"]
+        assert stop is not None
 
         def count(now: Progress) -> None:
             seen.append(now)
             if len(seen) == after:
-                options["stop"]("cut off")
+                stop("cut off")
 
         if after == 0:
-            options["stop"]("cut off")
-        return find_many(*args, **{**options, "progress": count})
+            stop("cut off")
+        watched = replace(run, options={**run.options, "progress": count})
+        return results(watched, problem, rows)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(find, "find_many", cut)
+        patched.setattr(PreparedRun, "results", cut)
         yield
 
 

@@ -64,4 +64,4 @@ def test_what_cannot_be_proved_is_refused() -> None:
     ],
 )
 def test_what_is_not_proved_is_said(found: Certificate, words: str) -> None:
-    assert words in command._words(found)
+    assert words in command.sentence(found)

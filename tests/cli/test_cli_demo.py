@@ -96,7 +96,7 @@ def test_where_no_llm_can_be_had_a_simulated_one_stands_in(
     pulling(monkeypatch, failing(error))
     code, out, err = waysout("demo")
     assert code == 0
-    assert f"note: no LLM could be had here ({error}); a simulated one stands in" in err
+    assert f"note: no LLM is available here ({error}); using a simulated one" in err
     assert "proposed by a stand-in, not by a language model" in out
     code, out, _ = waysout("demo", "--json")
     assert (code, json.loads(out)["settings"]["llm"]) == (0, "simulated:0")

@@ -15,7 +15,6 @@ from conftest import CommandLine
 from optional_methods import ready
 from waysout.cli import output
 from waysout.cli.arguments import DEFAULT_METHOD
-from waysout.cli.search import _only
 from waysout.datasets.load import load_dataset
 from waysout.datasets.manifest import oracle_dir
 from waysout.datasets.train import train_oracle
@@ -28,6 +27,7 @@ from waysout.llm.simulated import Simulated
 from waysout.methods import DEFAULT, all_methods
 from waysout.oracles.adapt import ModelOracle
 from waysout.report.result import Result
+from waysout.run.find import only_result
 from waysout.store import list_runs, runs_dir
 
 pytestmark = pytest.mark.usefixtures("in_world")
@@ -462,7 +462,11 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (("--money", "1"), 3, "a limit in money needs --price"),
     (("--seed", "99999999999"), 3, "seed is a whole number"),
     (("--polish", "-1"), 2, "--polish"),
-    (("--polish", "150"), 3, "polish sets 150 oracle rows aside, and of 150 that leaves recombine"),
+    (
+        ("--polish", "150"),
+        3,
+        "polish reserves 150 of 150 oracle rows, which leaves none for recombine",
+    ),
     (("--inputs", "guess"), 4, "unknown kind of inputs 'guess'"),
 ]
 
@@ -523,7 +527,7 @@ def test_an_llm_that_does_not_answer_leaves_a_run_to_go_on_with(
     code, out, err = waysout(*FIND, *ROW, "--llm", "openai:m@http://127.0.0.1:9/v1", "--json")
     assert (code, json.loads(out)["error"]["code"]) == (9, 9)
     assert "openai:m@http://127.0.0.1:9/v1 does not answer" in err
-    assert f"go on with: waysout runs resume {list_runs(runs_dir())[0].stem}" in err
+    assert f"resume it with: waysout runs resume {list_runs(runs_dir())[0].stem}" in err
 
 
 def test_an_error_of_the_llm_in_the_middle_leaves_what_was_found(
@@ -543,7 +547,7 @@ def test_an_error_of_the_llm_in_the_middle_leaves_what_was_found(
     assert (code, found["outcome"], found["ledger"]["llm_calls"]) == (8, "interrupted", 3)
     assert found["error"] == {"type": "LLMError", "message": "the key has run out", "code": 8}
     assert found["options"]
-    assert f"go on with: waysout runs resume {list_runs(runs_dir())[0].stem}" in err
+    assert f"resume it with: waysout runs resume {list_runs(runs_dir())[0].stem}" in err
     code, out, err = waysout("runs", "resume")
     assert code == 8
     assert "interrupted: the key has run out" in " ".join(out.split())
@@ -555,7 +559,7 @@ def test_an_error_before_any_answer_is_raised() -> None:
         raise LLMError("no such model")
 
     with pytest.raises(LLMError, match="no such model"):
-        _only(failing())
+        only_result(failing())
 
 
 def test_a_table_without_labels_will_do(waysout: CommandLine, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from conftest import CommandLine
 from waysout import __version__
 from waysout.cli import data
+from waysout.cli.main import COMMANDS
 
 
 def test_help_teaches(waysout: CommandLine) -> None:
@@ -16,6 +17,20 @@ def test_help_teaches(waysout: CommandLine) -> None:
     for command in ("card", "data", "demo", "doctor", "oracle"):
         assert command in out
     assert waysout("card", "infer", "--help")[1].count("Example") == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_line_of_the_help_is_the_first_of_the_command_s_own(
+    waysout: CommandLine, name: str
+) -> None:
+    command = COMMANDS[name][1]
+    assert command in waysout(name, "--help")[1]
+    assert command in waysout("--help")[1]
+
+
+def test_an_unknown_command_is_wrong_usage_and_the_nearest_is_named(waysout: CommandLine) -> None:
+    code, _, err = waysout("fnd")
+    assert (code, "Did you mean 'find'?" in err) == (2, True)
 
 
 def test_version(waysout: CommandLine) -> None:

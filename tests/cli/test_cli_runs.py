@@ -24,7 +24,7 @@ NOWHERE = "openai:m@http://127.0.0.1:9/v1"
 # The simulated LLM, but from its fourth call on it does not come back: {hang} says how.
 HANGING = """
 import asyncio, sys, time
-import waysout.cli.signals
+import waysout.cli.search
 from waysout.cli.main import main
 from waysout.llm.simulated import Simulated
 
@@ -36,7 +36,7 @@ async def complete(self, request, quick=Simulated.complete, calls=[]):
     return await quick(self, request)
 
 Simulated.complete = complete
-waysout.cli.signals.PATIENCE = {patience}
+waysout.cli.search.PATIENCE = {patience}
 main()
 """
 # A model that takes its time to load.
@@ -93,11 +93,11 @@ def test_a_signal_leaves_what_was_found_and_a_run_to_go_on_with(waysout: Command
     assert part["error"]["code"] == 130
     assert part["ledger"]["llm_calls"] == 3
     [run] = list_runs(runs_dir())
-    assert f"go on with: waysout runs resume {run.stem}" in err
+    assert f"resume it with: waysout runs resume {run.stem}" in err
     assert "interrupted" in waysout("runs", "list")[1]
     code, shown, err = waysout("runs", "show")
     assert (code, "The search was interrupted" in shown) == (0, True)
-    assert f"go on with: waysout runs resume {run.stem}" in err
+    assert f"resume it with: waysout runs resume {run.stem}" in err
 
     code, resumed, err = waysout("runs", "resume", "--json")
     assert (code, "3 calls and " in err) == (0, True)
@@ -112,8 +112,8 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(waysout: CommandLine) -> No
     before = asked(run)
     assert before >= 4
     code, out, err = waysout("runs", "show", run.stem)
-    assert (code, "Query 0: under way or cut off" in out) == (0, True)
-    assert f"go on with: waysout runs resume {run.stem}" in err
+    assert (code, "Query 0: running or interrupted" in out) == (0, True)
+    assert f"resume it with: waysout runs resume {run.stem}" in err
     code, out, err = waysout("runs", "export", run.stem)
     assert (code, out, "holds no result yet" in err) == (0, "", True)
 
@@ -130,7 +130,7 @@ def test_a_process_that_cannot_stop_ends_all_the_same(waysout: CommandLine) -> N
     error = {"type": "Interrupted", "message": "stopped by SIGTERM", "code": 143}
     assert (code, json.loads(out)) == (143, {"error": error})
     [run] = list_runs(runs_dir())
-    hint = f"go on with: waysout runs resume {run.stem}\n"
+    hint = f"resume it with: waysout runs resume {run.stem}\n"
     assert err.endswith(f"stopped by SIGTERM\nrun: {run.stem}\n{hint}")
     assert waysout("runs", "resume", "--json")[0] == 0
 
@@ -241,12 +241,12 @@ def test_a_run_from_elsewhere_sends_nothing_to_an_address_that_only_it_names(
     run = tmp_path / "a.db"
     code, _, err = waysout(*FIND, *ROW, "--llm", NOWHERE, "--run", run)
     assert code == 9
-    assert f"go on with: waysout runs resume {run} --llm {NOWHERE}\n" in err
+    assert f"resume it with: waysout runs resume {run} --llm {NOWHERE}\n" in err
     refuse_to_open.allowed = False
     code, _, err = waysout("runs", "resume", run)
-    assert (code, f"if that is right, say so: --llm {NOWHERE}" in err) == (3, True)
+    assert (code, f"to confirm that, add --llm {NOWHERE}" in err) == (3, True)
     code, _, err = waysout("runs", "resume", run, "--llm", "openai:m@http://127.0.0.1:8/v1")
-    assert (code, "a run goes on with its own LLM" in err) == (3, True)
+    assert (code, "a run is resumed with its own LLM" in err) == (3, True)
     refuse_to_open.allowed = True
     assert waysout("runs", "resume", run, "--llm", NOWHERE)[0] == 9
     new_run_path("ours").parent.mkdir(exist_ok=True)
@@ -258,7 +258,7 @@ def test_a_run_without_calls_goes_on_without_its_llm(waysout: CommandLine, tmp_p
     run, given = tmp_path / "a.db", (*FIND, *ROW, "--llm", NOWHERE, "--calls", "0")
     with cut_off():
         code, _, err = waysout(*given, "--run", run)
-    assert (code, err.endswith(f"go on with: waysout runs resume {run}\n")) == (9, True)
+    assert (code, err.endswith(f"resume it with: waysout runs resume {run}\n")) == (9, True)
     code, resumed, err = waysout("runs", "resume", run, "--json")
     assert (code, "LLM: " in err) == (0, False)
     assert timeless(resumed) == timeless(waysout(*given, "--no-run", "--json")[1])
@@ -336,7 +336,7 @@ def test_another_llm_is_refused(waysout: CommandLine) -> None:
         waysout(*FIND, *QUICK)
     code, _, err = waysout("runs", "resume", "--llm", "simulated:2")
     assert code == 3
-    assert "was begun with 'simulated:1', not 'simulated:2'" in err
+    assert "was started with 'simulated:1', not 'simulated:2'" in err
 
 
 def test_a_run_of_another_maker_is_refused_with_what_to_do(
@@ -443,7 +443,7 @@ def test_a_damaged_run_is_told_of_and_repaired(waysout: CommandLine) -> None:
 
     code, out, err = waysout("runs", "repair", run.stem)
     assert (code, "the damaged file: " in out) == (0, True)
-    assert f"go on with: waysout runs resume {run.stem}" in err
+    assert f"resume it with: waysout runs resume {run.stem}" in err
     code, resumed, err = waysout("runs", "resume", run.stem, "--json")
     assert code == 0, err
     again = waysout(*FIND, *QUICK, "--no-run", "--json")[1]

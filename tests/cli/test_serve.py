@@ -296,7 +296,7 @@ def test_without_arguments_it_is_the_demo(
     monkeypatch.setattr(models, "pull", unreachable)
     code, _, err = waysout("serve", "--port", "0")
     assert code == 0, err
-    assert "no LLM could be had here (no registry can be reached)" in err
+    assert "no LLM is available here (no registry can be reached)" in err
     assert "decides: the model synthetic" in err
     assert "proposes: simulated:0 (simulated: a stand-in, not a language model)" in err
 
@@ -348,7 +348,7 @@ class TestRun:
             server.process.wait()
         assert found
         code, _, err = waysout("runs", "resume", "last")
-        assert (code, "go on there, with waysout serve" in err) == (3, True)
+        assert (code, "open it there, with waysout serve" in err) == (3, True)
         code, _, err = waysout("serve", "last", "--port", "0")
         assert code == 0, err
         assert nobody_comes.adopted is not None
@@ -381,7 +381,7 @@ class TestRun:
             waysout(*FIND, *ROW, "--llm", nowhere, "--run", path)
         code, _, err = waysout("serve", str(path), "--port", "0")
         assert code == 3
-        assert f"if that is right, confirm it with --llm {nowhere}" in err
+        assert f"to confirm that, add --llm {nowhere}" in err
         assert nobody_comes.adopted is None
         assert waysout("serve", str(path), "--port", "0", "--llm", "simulated:1")[0] == 0
 

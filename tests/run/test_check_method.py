@@ -137,12 +137,12 @@ def test_one_that_does_no_harm_passes(method: Method) -> None:
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
-        (Stepper("overspends"), "passes its budget: 1 more oracle rows would pass the limit of 0"),
-        (Talker("calls"), "passes its budget: all 0 LLM calls are spent"),
+        (Stepper("overspends"), "exceeds its budget: 1 more oracle rows would pass the limit of 0"),
+        (Talker("calls"), "exceeds its budget: all 0 LLM calls are spent"),
         (Stepper("idles"), "neither asks nor ends"),
-        (Stepper("asks nothing"), "asks the oracle of no rows"),
+        (Stepper("asks nothing"), "asks the oracle about no rows"),
         (Stepper("says nothing"), "does not say why it ended"),
-        (Stepper("counts twice"), "being told twice of work 0 changes it"),
+        (Stepper("counts twice"), "a second answer to work 0 changes it"),
         (Stepper("draws freely"), "gave another search"),
         (Stepper("remembers others"), "gave another search|among others"),
         (Stepper("sees a yes"), "an option is not approved"),

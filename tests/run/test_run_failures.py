@@ -20,8 +20,7 @@ from waysout.domain.schema import Row
 from waysout.errors import IntegrityError, LLMError, LLMFailure, LLMUnreachable, OracleError
 from waysout.llm.base import Request
 from waysout.run import options as options_module
-from waysout.run.batcher import OracleBatcher
-from waysout.run.context import Stop
+from waysout.run.context import OracleBatcher, Stop
 from waysout.run.progress import Progress
 from waysout.store import Store
 
@@ -366,7 +365,7 @@ def test_no_sitting_takes_anything_back(tmp_path: Path) -> None:
 
 
 def test_batches_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waysout.run.batcher.MOST_ROWS", 10)
+    monkeypatch.setattr("waysout.run.context.MOST_ROWS", 10)
     oracle = Adder()
 
     async def ask() -> list[Answers]:

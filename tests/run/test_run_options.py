@@ -48,9 +48,9 @@ class Unshowable:
         ({"polish": "6"}, "polish is a whole number of at least 0, not '6'"),
         (
             {"polish": 9, "oracle_rows": 8},
-            r"polish sets 9 oracle rows aside, and of 8 that leaves recombine none: .*oracle_rows",
+            r"polish reserves 9 of 8 oracle rows, which leaves none for recombine: .*oracle_rows",
         ),
-        ({"polish": 6, "method": "comp-mcts"}, "of 6 that leaves comp-mcts none"),
+        ({"polish": 6, "method": "comp-mcts"}, "of 6 oracle rows, which leaves none for comp-mcts"),
         ({"in_flight": 0}, "in_flight is a whole number of at least 1, not 0"),
         (
             {"data": tuple(PEOPLE)},

@@ -35,7 +35,7 @@ from waysout.llm.connect import connect
 from waysout.llm.openai.pool import pooled
 from waysout.oracles.probe import probe
 from waysout.report.words import counted
-from waysout.run.learn import learn
+from waysout.run.find import learn
 from waysout.run.machine import cores
 from waysout.run.options import Options, make_plan
 from waysout.run.plan import Plan, differences, manifest

@@ -47,8 +47,7 @@ from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
 from waysout.report.result import Result
 from waysout.run.find import find_many
-from waysout.run.many import read_row
-from waysout.run.options import Options, make_plan
+from waysout.run.options import Options, make_plan, read_row
 from waysout.run.plan import Plan, check_whole
 from waysout.search.candidates import DECIMALS
 from waysout.search.recombine import Recombine

@@ -22,8 +22,8 @@ from waysout.llm.openai.pool import pooled
 from waysout.oracles.cache import CachedOracle
 from waysout.report.result import Result
 from waysout.run.context import RunContext
-from waysout.run.many import one, read_row
-from waysout.run.options import make_plan
+from waysout.run.find import search_one
+from waysout.run.options import make_plan, read_row
 from waysout.run.plan import check_same_run, manifest
 from waysout.store import Store
 from waysout.store.lock import is_locked
@@ -166,7 +166,7 @@ class Worker:
                 if part.task.isolated:
                     part.store.event(BEGUN, {}, index)
                 if not self.context.stopped:
-                    result = await one(self.context, index, raw, part.store)
+                    result = await search_one(self.context, index, raw, part.store)
             except Exception as error:  # the store cannot be written, or is of another run
                 self.context.fail(error)
         part.add(raw, result)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from waysout.batch.shared_edits import SharedLibrary
     from waysout.bench.measure import Environment
     from waysout.report.result import Result
-    from waysout.run.find import Options
+    from waysout.run.options import Options
 
 SHORTLIST = 10
 MOST_COMBINATIONS = 300_000

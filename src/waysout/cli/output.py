@@ -1,4 +1,4 @@
-"""What commands share: JSON on stdout, words and progress on stderr, tables that fit a terminal."""
+"""What commands share: JSON on stdout, messages and progress on stderr, tables by Rich."""
 
 from __future__ import annotations
 
@@ -16,20 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-    from waysout.datasets.load import Dataset
-    from waysout.datasets.table import Table
-    from waysout.domain.card import Card
-
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-TrustCode = Annotated[
-    bool, typer.Option("--trust-code", help="Import and run the card's custom rules.")
-]
-TrustPickle = Annotated[
-    bool, typer.Option("--trust-pickle", help="Unpickle the model: this runs its code.")
-]
-TrustTypes = Annotated[
-    list[str] | None, typer.Option(help="A type a skops file may hold; may be repeated.")
-]
 
 
 def print_json(document: Any) -> None:
@@ -40,18 +27,15 @@ def print_json(document: Any) -> None:
 
 
 def echo_json(text: str) -> None:
-    """Print JSON, in ASCII where stdout might turn other characters into what is no JSON."""
-    if not _is_utf8(sys.stdout.encoding):
+    """Print JSON, in ASCII where stdout might turn other characters into invalid JSON."""
+    encoding = sys.stdout.encoding
+    if encoding is None or codecs.lookup(encoding).name != "utf-8":
         text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
     typer.echo(text, nl=False)
 
 
-def _is_utf8(encoding: str | None) -> bool:
-    return encoding is not None and codecs.lookup(encoding).name == "utf-8"
-
-
 def say(text: str = "") -> None:
-    """Tell the person something that a script does not read."""
+    """Print a message for people on stderr, which scripts do not read."""
     typer.echo(printable(text), err=True)
 
 
@@ -70,7 +54,7 @@ def with_flags(message: str) -> str:
 
 
 def tell(text: str) -> None:
-    """Print words on stdout, wrapped to the terminal."""
+    """Print text on stdout, wrapped to the terminal."""
     console().print(printable(text))
 
 
@@ -112,29 +96,3 @@ def progress_bar(quiet: bool = False) -> Iterator[Progress]:
     off = quiet or not shown.is_terminal  # else it leaves a blank line behind
     with Progress(*columns, console=shown, disable=off, transient=True) as progress:
         yield progress
-
-
-def find_card(name_or_path: str, *, trust_code: bool = False) -> Card:
-    """Return the card of a known data set, or read one from a file."""
-    from waysout.datasets import registry
-    from waysout.domain.card import Card
-
-    if name_or_path in registry.DATASETS:
-        return registry.card(name_or_path)
-    return Card.load(name_or_path, trust_code=trust_code)
-
-
-def find_table(name_or_path: str) -> Table:
-    """Return the table of a known data set, or read one from a file."""
-    from waysout.datasets import registry
-    from waysout.datasets.table import read_table
-
-    known = name_or_path in registry.DATASETS
-    return read_table(registry.get(name_or_path) if known else name_or_path)
-
-
-def find_dataset(name_or_path: str, card: Card) -> Dataset:
-    """Return the rows and labels of a known data set, or of a table file, as a card reads them."""
-    from waysout.datasets.load import labelled
-
-    return labelled(card, find_table(name_or_path))

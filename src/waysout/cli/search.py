@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import RLock, Timer
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
@@ -18,24 +21,90 @@ from waysout.cli.output import print_json, print_table, progress_bar, say, tell
 from waysout.cli.places import resume_hint, run_name
 
 if TYPE_CHECKING:
-    from waysout.cli.signals import Signals
     from waysout.datasets.table import Table
     from waysout.domain.problem import Problem
     from waysout.errors import LLMError
     from waysout.report.result import Result
-    from waysout.run.find import Options
-    from waysout.run.plan import Plan
+    from waysout.run.find import PreparedRun
+    from waysout.run.options import Options
     from waysout.run.progress import Progress
     from waysout.run.source import Source, Trust
 
 SHOWN = 5
 INTERRUPTED = 9
 FAILED = 4
+_CODES = {"interrupted": INTERRUPTED, "failed": FAILED}
+# How long a stopped search may take to return what it has, in seconds; a model may be thinking.
+# Then the process ends: every answer is on file.
+PATIENCE = 4.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_STDOUT, _STDERR = 1, 2
+
+
+@dataclass
+class Signals:
+    """Handles Ctrl-C and SIGTERM while it is entered.
+
+    A signal calls ``stop``, so that a search ends with what it has. Without one, or at a second
+    signal, the process ends at once; with ``json`` it still prints one document. ``run`` is the
+    file that has the answers so far, given by ``llm``.
+    """
+
+    json: bool
+    run: Path | None = None
+    llm: str = ""
+    stop: Callable[[str], object] | None = None
+    caught: int = 0
+    _timer: Timer | None = None
+    _over: bool = False
+    _ending: RLock = field(default_factory=RLock)
+    _before: dict[signal.Signals, Any] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._ending:
+            self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self.caught or self.stop is None:
+            self._end_now(number)
+        else:
+            self.caught = number
+            self._timer = Timer(PATIENCE, self._end_now, [number])
+            self._timer.start()
+            self.stop(f"stopped by {signal.Signals(number).name}")
+
+    def _end_now(self, number: int) -> None:
+        """End the process though something in it hangs."""
+        with self._ending:
+            if self._over:  # the result is there, and about to be printed
+                return
+            message, code = f"stopped by {signal.Signals(number).name}", 128 + number
+            if self.json:
+                error = {"type": "Interrupted", "message": message, "code": code}
+                os.write(_STDOUT, f"{json.dumps({'error': error})}\n".encode())
+            show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar hides it
+            lines = [f"{show_cursor}\n{message}", *self.hints()]
+            os.write(_STDERR, "".join(f"{line}\n" for line in lines).encode())
+            os._exit(code)
+
+    def hints(self) -> list[str]:
+        """Say where the run is, and how to resume it."""
+        if self.run is None or not self.run.exists():
+            return []
+        return [f"run: {run_name(self.run)}", resume_hint(self.run, self.llm)]
 
 
 @dataclass(frozen=True)
 class SearchEnd:
-    """A result, and what it was cut short by: a signal, or the LLM."""
+    """A result, and what cut it short: a signal, or the LLM."""
 
     result: Result
     signal: int = 0
@@ -44,28 +113,20 @@ class SearchEnd:
     @property
     def code(self) -> int:
         """The exit code."""
-        from waysout.domain.result import OutcomeKind
-
         if self.signal:
             return 128 + self.signal
         if self.error is not None:
             return self.error.exit_code
-        codes = {OutcomeKind.INTERRUPTED: INTERRUPTED, OutcomeKind.FAILED: FAILED}
-        return codes.get(self.result.outcome.kind, 0)
+        return _CODES.get(self.result.outcome.kind, 0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the document of `--json`: the result, and what went wrong if something did."""
         document = self.result.as_dict()
         if self.code:
-            document["error"] = {"type": self.kind, "message": self.message, "code": self.code}
+            kind = type(self.error).__name__ if self.error else str(self.result.outcome.kind)
+            kind = "Interrupted" if self.signal else kind
+            document["error"] = {"type": kind, "message": self.message, "code": self.code}
         return document
-
-    @property
-    def kind(self) -> str:
-        """What kind of thing went wrong."""
-        if self.signal:
-            return "Interrupted"
-        return type(self.error).__name__ if self.error else str(self.result.outcome.kind)
 
     @property
     def message(self) -> str:
@@ -75,27 +136,24 @@ class SearchEnd:
         return str(self.error) if self.error else self.result.outcome.reason
 
 
-def check_llm(options: Options) -> str:
-    """Refuse an LLM or a price that cannot be, before a large model is loaded.
+def check_llm(prepared: PreparedRun) -> str:
+    """Refuse an unusable LLM before a large model is loaded.
 
     Returns the LLM's name, or an empty one where the method asks none.
     """
-    from waysout.llm.call import Price
     from waysout.llm.connect import connect
-    from waysout.run.find import make_plan
 
-    if "price" in options:
-        Price.parse(str(options["price"]))
-    if not make_plan(options).asks_llm:
+    if not prepared.plan.asks_llm:
         return ""
-    connect(str(options["llm"]))
-    return str(options["llm"])
+    llm = str(prepared.options["llm"])
+    connect(llm)
+    return llm
 
 
 def search_source(
+    prepared: PreparedRun,
     source: Source,
     trust: Trust,
-    options: Options,
     row: Callable[[Table], Mapping[str, Any]],
     signals: Signals,
     on_file: str = "",
@@ -106,32 +164,36 @@ def search_source(
 
     with redirect_stdout(sys.stderr):  # models and custom rules may print
         opened = open_source(source, trust)
-        query = opened.query(row(opened.table))
-        if opened.known is not None:
-            options["data"] = opened.known
-        options["about"] = {
-            **source.as_dict(), "digests": source.digests(), "llm": options["llm"],
-            "price": options.get("price", ""), "row": query,
+        query, given = opened.query(row(opened.table)), prepared.options
+        # A run stores its row and the digests of its files, to refuse others on resume.
+        about = {
+            **source.as_dict(), "digests": source.digests(), "llm": given["llm"],
+            "price": given.get("price", ""), "row": query,
         }  # fmt: skip
-        say(most_cost(opened.problem, query, options) + on_file)
+        more: Options = {**given, "about": about}
+        if opened.known is not None:
+            more["data"] = opened.known
+        prepared = replace(prepared, options=more)
+        say(most_cost(prepared, opened.problem, query) + on_file)
     try:
-        return search(opened.problem, query, options, signals)
+        return search(prepared, opened.problem, query, signals)
     except LLMError:
-        _tell_run(signals.run, signals.llm, resumable=True)
+        for hint in signals.hints():
+            say(hint)
         raise
 
 
-def search(problem: Problem, row: Any, options: Options, signals: Signals) -> SearchEnd:
+def search(prepared: PreparedRun, problem: Problem, row: Any, signals: Signals) -> SearchEnd:
     """Run one search with live progress."""
     from waysout.report.words import counted
     from waysout.run.context import Stop
-    from waysout.run.find import find_many, make_plan
+    from waysout.run.find import only_result
 
-    plan, signals.stop = make_plan(options), Stop()
+    plan, signals.stop = prepared.plan, Stop()
     asks, budget = plan.asks_llm, plan.budget
     total, unit = (budget.llm_calls, "calls") if asks else (budget.oracle_rows, "rows")
     of = "" if total is None else f" of {total}"
-    # Whoever prints meanwhile: stdout is the result's.
+    # Models and methods may print: stdout is the result's.
     with progress_bar(signals.json) as bars, redirect_stdout(sys.stderr):
         bar = bars.add_task(f"{plan.name}: starting", total=total)
 
@@ -147,64 +209,41 @@ def search(problem: Problem, row: Any, options: Options, signals: Signals) -> Se
             bars.update(bar, completed=done, description=f"{done}{of} {unit}, {ways}")
 
         watched: Options = {
-            **options, "learning": learn, "progress": advance, "stop": signals.stop
+            **prepared.options, "learning": learn, "progress": advance, "stop": signals.stop
         }  # fmt: skip
-        result, error = _only(find_many(problem, [row], **watched))
+        results = replace(prepared, options=watched).results(problem, [row])
+        result, error = only_result(results)
     return SearchEnd(result, signals.caught, error)
 
 
-def _only(results: Iterator[Result]) -> tuple[Result, LLMError | None]:
-    """Return the one result and the LLM's error that cut it short.
-
-    Where no call was answered there is nothing to show, and the error is raised.
-    """
-    from waysout.errors import LLMError
-
-    found: list[Result] = []
-    try:
-        found.extend(results)
-    except LLMError as error:
-        if not found or found[0].ledger.llm_calls == 0:
-            raise
-        return found[0], error
-    return found[0], None
-
-
-def most_cost(problem: Problem, row: Any, options: Options) -> str:
+def most_cost(prepared: PreparedRun, problem: Problem, row: Any) -> str:
     """Say what a search may cost at most, before anything is spent."""
+    from waysout.llm.call import Price
+    from waysout.prompts.propose import Proposer
+    from waysout.prompts.render import Topic
     from waysout.report.words import counted
-    from waysout.run.find import make_plan
 
     def limit(most: int | None, one: str) -> str:
         return f"any number of {one}s" if most is None else counted(most, one)
 
-    plan = make_plan(options)
-    budget = plan.budget
+    plan, budget = prepared.plan, prepared.plan.budget
     parts = [limit(budget.oracle_rows, "oracle row")]
     if plan.asks_llm:
         parts.insert(0, limit(budget.llm_calls, "LLM call"))
         parts += [counted(budget.tokens, "token")] if budget.tokens is not None else []
-        parts += _money(problem, row, plan, options.get("price"))
+        price = prepared.options.get("price")
+        if budget.money is not None:
+            parts.append(f"{budget.money:g} in money")
+        elif isinstance(price, str) and budget.llm_calls is not None:
+            # By the first prompt: later ones are about as long.
+            query, k = problem.row(row), plan.method.edits_a_call(plan.k)
+            proposer = Proposer(Topic.of_problem(problem), style=plan.style)
+            first = proposer.request(query, query, k=k)
+            if first is not None:
+                most = budget.llm_calls * Price.parse(price).most(first)
+                parts.append(f"about {most:.2g} in money")
     parts += [f"{budget.seconds:g} seconds"] if budget.seconds is not None else []
     return f"{plan.name} may cost at most " + ", ".join(parts)
-
-
-def _money(problem: Problem, row: Any, plan: Plan, price: object) -> list[str]:
-    """Say what the calls may cost: the limit if there is one, else by the first prompt."""
-    from waysout.llm.call import Price
-    from waysout.prompts.propose import Proposer
-    from waysout.prompts.render import Topic
-
-    if plan.budget.money is not None:
-        return [f"{plan.budget.money:g} in money"]
-    if not isinstance(price, str) or plan.budget.llm_calls is None:
-        return []
-    query = problem.row(row)
-    proposer, k = Proposer(Topic.of_problem(problem), style=plan.style), plan.k
-    first = proposer.request(query, query, k=plan.method.edits_a_call(k))
-    if first is None:
-        return []
-    return [f"about {plan.budget.llm_calls * Price.parse(price).most(first):.2g} in money"]
 
 
 def hand_over(
@@ -218,41 +257,44 @@ def hand_over(
     run: Path | None = None,
     llm: str = "",
 ) -> None:
-    """Print the result, write it to the files that were asked for, and leave with the code."""
-    # Files come first: whoever reads stdout may hang up in the middle (`… | head`).
-    notes, failure = _write_files(ended.result, html, csv, letter)
+    """Print the result, write the files that were asked for, and leave with the exit code."""
+    from waysout.errors import UnavailableError
+
+    result, code, notes = ended.result, ended.code, []
+    today = datetime.now().astimezone().date()
+    # Files come first: the reader of stdout may hang up in the middle (`… | head`).
+    try:
+        if html is not None:
+            result.to_html(html, when=today)
+            notes.append(f"page: {html}")
+        if csv is not None:
+            result.to_csv(csv)
+            notes.append(f"table: {csv}")
+        if letter is not None:
+            result.to_letter(letter, when=today)
+            notes.append(f"letter: {letter}")
+    except OSError as error:
+        notes.append(f"error: cannot write {error.filename}: {error.strerror}")
+        code = code or UnavailableError.exit_code
     if json:
         print_json(ended.as_dict())
     else:
-        show(ended.result, most=most)
+        show(result, most=most)
     if json and ended.code:
         say(f"error: {ended.message}")
-    for note in notes:
+    where = Signals(json, run, llm).hints()
+    for note in [*notes, *(where if ended.result.outcome.kind in _CODES else where[:1])]:
         say(note)
-    _tell_run(run, llm, resumable=ended.result.outcome.kind in ("interrupted", "failed"))
-    _leave(ended.code or failure)
-
-
-def _tell_run(run: Path | None, llm: str, *, resumable: bool) -> None:
-    if run is not None and run.exists():
-        say(f"run: {run_name(run)}")
-        if resumable:
-            say(resume_hint(run, llm))
-
-
-def _leave(code: int) -> None:
-    """Leave with a code. After a signal nothing is waited for: a model may be thinking."""
-    if code == 0:
-        return
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if code > 128:
-        os._exit(code)
-    raise typer.Exit(code)
+    if code:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if code > 128:  # after a signal wait for nothing: a model may be thinking
+            os._exit(code)
+        raise typer.Exit(code)
 
 
 def show(result: Result, *, most: int = SHOWN) -> None:
-    """Print a result for a person."""
+    """Print a result for people."""
     from waysout.report import text
 
     tell(text.sentence(result))
@@ -271,26 +313,3 @@ def show(result: Result, *, most: int = SHOWN) -> None:
     if ending := text.ending(result):
         tell(ending)
     tell(text.spent(result))
-
-
-def _write_files(
-    result: Result, html: Path | None, csv: Path | None, letter: Path | None
-) -> tuple[list[str], int]:
-    """Write the files; returns what to say of it and the exit code, and never fails itself."""
-    from waysout.errors import UnavailableError
-
-    notes, today = [], datetime.now().astimezone().date()
-    try:
-        if html is not None:
-            result.to_html(html, when=today)
-            notes.append(f"page: {html}")
-        if csv is not None:
-            result.to_csv(csv)
-            notes.append(f"table: {csv}")
-        if letter is not None:
-            result.to_letter(letter, when=today)
-            notes.append(f"letter: {letter}")
-    except OSError as error:
-        notes.append(f"error: cannot write {error.filename}: {error.strerror}")
-        return notes, UnavailableError.exit_code
-    return notes, 0

@@ -1,4 +1,4 @@
-"""Where a search comes from: a model, a table, its card, and one row of it."""
+"""What a command reads: a card, a table, a model, and one row of the table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,63 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from waysout.cli.output import find_table, say
+from waysout.cli.output import say
 
 if TYPE_CHECKING:
+    from waysout.datasets.load import Dataset
     from waysout.datasets.table import Table
+    from waysout.domain.card import Card
     from waysout.domain.known import Known
     from waysout.domain.problem import Problem
     from waysout.domain.schema import Row, Value
     from waysout.run.source import Source, Trust
+
+
+def find_card(name_or_path: str, *, trust_code: bool = False) -> Card:
+    """Return the card of a known data set, or read one from a file."""
+    from waysout.datasets import registry
+    from waysout.domain.card import Card
+
+    if name_or_path in registry.DATASETS:
+        return registry.card(name_or_path)
+    return Card.load(name_or_path, trust_code=trust_code)
+
+
+def find_table(name_or_path: str) -> Table:
+    """Return the table of a known data set, or read one from a file."""
+    from waysout.datasets import registry
+    from waysout.datasets.table import read_table
+
+    known = name_or_path in registry.DATASETS
+    return read_table(registry.get(name_or_path) if known else name_or_path)
+
+
+def read_rows(table: Table, card: Card) -> Dataset | Sequence[Row]:
+    """Return a table's rows as the card reads them, with their labels where it has any."""
+    from waysout.datasets.load import labelled
+
+    if card.outcome.target in table.columns:
+        return labelled(card, table)
+    say("note: the table has no labels, so the positive class could not be checked")
+    return card.schema.parse_many(table.records)
+
+
+def check_source(source: Source) -> None:
+    """Refuse options that cannot make a problem, by their names on the command line."""
+    from waysout.datasets.registry import DATASETS
+    from waysout.errors import InputError
+
+    if source.at_least is not None and source.rise is not None:
+        raise InputError("--at-least and --rise contradict each other")
+    if source.data in DATASETS:
+        return
+    if not source.card and Path(source.data).exists():
+        raise InputError(
+            f"the table {source.data} needs its card: --card CARD.toml (waysout card infer makes "
+            "one)"
+        )
+    if source.card and not source.model:
+        raise InputError("name the model that decides: --model FILE")
 
 
 @dataclass(frozen=True)
@@ -37,18 +86,13 @@ class Sourced:
 
 def open_source(source: Source, trust: Trust) -> Sourced:
     """Read the card, the table and the model, and make a problem of them."""
-    from waysout.datasets.load import labelled
+    from waysout.datasets.load import Dataset
     from waysout.run.source import card_of, problem_of
 
     card = card_of(source, trust)
     table = find_table(source.data)
-    known = labelled(card, table) if card.outcome.target in table.columns else None
-    rows: Sequence[Row]
-    if known is None:
-        say("note: the table has no labels, so the positive class could not be checked")
-        rows = card.schema.parse_many(table.records)
-    else:
-        rows = known.rows
+    found = read_rows(table, card)
+    known, rows = (found, found.rows) if isinstance(found, Dataset) else (None, found)
     return Sourced(problem_of(source, trust, card, rows), table, known)
 
 
@@ -66,12 +110,13 @@ def find_row(table: Table, row: int | None, where: str, json_row: Path | None) -
 
     if json_row is not None:
         return _read_json(json_row)
-    index = _matching(table, where) if where else row
-    if index is None or index >= len(table):
+    if where:
+        return _matching(table, where)
+    if row is None or row >= len(table):
         raise InputError(
             f"{table.source} has {len(table)} rows, counted from 0; there is no row {row}"
         )
-    return table.records[index]
+    return table.records[row]
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
@@ -100,30 +145,21 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 _MOST_SHOWN = 5
 
 
-def _matching(table: Table, where: str) -> int:
+def _matching(table: Table, where: str) -> Mapping[str, Any]:
     """Return the one row that meets ``COLUMN == VALUE`` (several joined by ``and``)."""
     from waysout.errors import InputError
 
-    tests = [_condition(table, part) for part in _parts(where)]
-    found = [i for i, record in enumerate(table.records) if all(test(record) for test in tests)]
-    if len(found) == 1:
-        return found[0]
-    some = ", ".join(map(str, found[:_MOST_SHOWN])) + (", …" if len(found) > _MOST_SHOWN else "")
-    which = f" ({some}): add a condition, or take one of them with --row" if found else ""
-    raise InputError(f"{len(found)} rows of {table.source} meet {where!r}{which}")
-
-
-def _parts(where: str) -> list[str]:
-    """Split conditions at each ``and`` that is in no quotes."""
     joints = [found for found in _JOINT.finditer(where) if found["joint"]]
     starts = [0, *(found.end() for found in joints)]
     ends = [*(found.start() for found in joints), len(where)]
-    return [where[start:end] for start, end in zip(starts, ends, strict=True)]
-
-
-def _unquoted(text: str) -> str:
-    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'`"
-    return text[1:-1] if quoted else text
+    parts = [where[start:end] for start, end in zip(starts, ends, strict=True)]
+    tests = [_condition(table, part) for part in parts]
+    found = [i for i, record in enumerate(table.records) if all(test(record) for test in tests)]
+    if len(found) == 1:
+        return table.records[found[0]]
+    some = ", ".join(map(str, found[:_MOST_SHOWN])) + (", …" if len(found) > _MOST_SHOWN else "")
+    which = f" ({some}): add a condition, or take one of them with --row" if found else ""
+    raise InputError(f"{len(found)} rows of {table.source} meet {where!r}{which}")
 
 
 def _condition(table: Table, text: str) -> Callable[[Mapping[str, object]], bool]:
@@ -145,6 +181,11 @@ def _condition(table: Table, text: str) -> Callable[[Mapping[str, object]], bool
         return parts["how"] in ("==", "!=") and compare(cell, value)
 
     return test
+
+
+def _unquoted(text: str) -> str:
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'`"
+    return text[1:-1] if quoted else text
 
 
 def _number(text: str) -> float | None:

@@ -13,9 +13,9 @@ from waysout.domain.budget import Budget, Ledger
 from waysout.domain.distance import Distance
 from waysout.domain.key import Key
 from waysout.domain.known import Known, need_known
-from waysout.domain.oracle import Answers, Oracle
+from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
-from waysout.domain.result import Option, OutcomeKind, ResultData
+from waysout.domain.result import OutcomeKind, ResultData
 from waysout.domain.rules import Direction, Immutable, Linked, MaxChanges, RuleSet
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import BudgetSpent, InputError, shown
@@ -25,11 +25,12 @@ from waysout.methods import as_method
 from waysout.oracles.answers import ask_checked
 from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
-from waysout.run.find import Options, find, find_many
+from waysout.run.find import find, find_many
+from waysout.run.options import Options
 from waysout.run.plan import Plan
 from waysout.run.sync import wait_for
 from waysout.search.base import Method, Search, unheard
-from waysout.search.work import Answer, Evaluate, Propose, Work
+from waysout.search.work import Evaluate, Propose, Work
 
 _CALLS, _ROWS, _K = 4, 14, 3
 _SCARCE = [(calls, rows) for calls in (0, 1, 3) for rows in (0, 1, 7)]
@@ -50,23 +51,34 @@ def check_method(
 ) -> None:
     """Raise `InputError` unless a method keeps the protocol; takes a second or so.
 
-    It must end whatever it is told, never pass a budget, find only rows that the oracle approves
-    and no rule forbids, each key once; ask the same again for the same seed; and be told twice, or
-    nonsense, without harm. It is tried on a small table of our own with a simulated LLM, or on a
-    ``problem`` of yours with rejected ``rows`` (and ``data`` with known outcomes, where the method
-    needs some).
+    Whatever it is told, a method must end, never pass a budget, and find only rows that the oracle
+    approves and no rule forbids, each key once. It must ask the same again for the same seed, and
+    take a repeated or a nonsensical answer without harm. It is tried on a small table of our own
+    with a simulated LLM, or on your ``problem`` with rejected ``rows`` (and ``data`` with known
+    outcomes, where the method needs some).
     """
     world = _world(method, problem, rows, data)
-    world.method.prepare()
-    world.method.learn(world.problem, world.known, unheard)
-    _check_settings(world)
+    method = world.method
+    method.prepare()
+    method.learn(world.problem, world.known, unheard)
+    texts = {name: str(value) for name, value in method.settings().items()}
+    same = type(method)(**texts) == method
+    world.demand(same, f"its settings do not survive as text: {shown(texts, 200)}")
     for calls, most in _SCARCE:
         _check_options(world, _play(world, world.rows[0], Simulated(), calls, most))
     for seed, row in enumerate(world.rows):
         _check_repeats(world, row, seed)
-    if world.method.needs_llm:
-        for text, finish in _BAD_REPLIES:
-            _check_survives(world, text, finish)
+    for text, finish in _BAD_REPLIES if method.needs_llm else ():
+        try:
+            played = _play(world, world.rows[0], _Parrot(text, finish))
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"{method.name!r} breaks the protocol: it raised {error!r} at the reply "
+                f"{shown(text)}"
+            ) from error
+        _check_options(world, played)
     _check_driven(world)
 
 
@@ -104,31 +116,7 @@ class _Points:
         return Answers(chance, chance >= 0.5)
 
 
-def _own_problem() -> Problem:
-    years = {"school": 10, "college": 13, "master": 17}
-    schema = Schema(
-        (
-            Feature("age", "integer", range=(18, 99)),
-            Feature("income", "integer", range=(0, 90)),
-            Feature("savings", "number", range=(0, 50), decimals=1),
-            Feature("education", "category", levels=tuple(years)),
-            Feature("years", "integer", range=(8, 20)),
-            Feature("married", "boolean"),
-        )
-    )
-    rules = (
-        Immutable(features=["age"]),
-        Direction(features=["savings"], direction="up"),
-        Linked(feature="education", sets="years", map=years),
-        MaxChanges(at_most=2),
-    )
-    bins = {"income": tuple(range(10, 90, 10)), "savings": (5.0, 10.0, 20.0)}
-    return Problem(
-        schema, RuleSet(schema, rules), Key(schema, bins), Distance.fit(schema, ()), _Points(),
-        name="check",
-    )  # fmt: skip
-
-
+_YEARS = {"school": 10, "college": 13, "master": 17}
 _OWN_ROWS: tuple[Row, ...] = (
     (30, 20, 5.0, "school", 10, False),
     (45, 15, 0.0, "college", 13, True),
@@ -136,52 +124,52 @@ _OWN_ROWS: tuple[Row, ...] = (
 )
 
 
-def _own_data() -> Known:
-    rows: list[Row] = [
-        (25 + i, income, 2.0 * i, level, years, i % 2 == 0)
-        for i, income in enumerate(range(0, 90, 10))
-        for level, years in (("school", 10), ("college", 13), ("master", 17))
-    ]
-    return _Labelled(rows, _Points().ask(rows).decision.tolist())
-
-
 def _world(
     method: str | Method, problem: Problem | None, rows: Sequence[Row] | None, data: Known | None
 ) -> _World:
+    """Return the user's problem and rows, checked, or a small table of our own."""
     _, made = as_method(method)
-    if problem is None:
-        return _World(made, _own_problem(), rows or _OWN_ROWS, data or _own_data())
-    if not rows:
-        raise InputError("a problem of your own needs rejected rows of its own (rows=…)")
-    if made.needs_known:
-        need_known(data, f"the method {made.name!r}")
-    answers = ask_checked(problem.oracle, rows)
-    for i, row in enumerate(rows):
-        settled = problem.settled(row, _part(answers, i))
-        if settled is not None:
-            raise InputError(f"row {i} leaves nothing to search: {settled.reason}")
-    return _World(made, problem, rows, data)
-
-
-def _part(answers: Answers, i: int) -> Answers:
-    return Answers(answers.probability[i : i + 1], answers.decision[i : i + 1])
+    if problem is not None:
+        if not rows:
+            raise InputError("a problem of your own needs rejected rows of its own (rows=…)")
+        if made.needs_known:
+            need_known(data, f"the method {made.name!r}")
+        answers = ask_checked(problem.oracle, rows)
+        for i, row in enumerate(rows):
+            own = Answers(answers.probability[i : i + 1], answers.decision[i : i + 1])
+            settled = problem.settled(row, own)
+            if settled is not None:
+                raise InputError(f"row {i} leaves nothing to search: {settled.reason}")
+        return _World(made, problem, rows, data)
+    schema = Schema(
+        (
+            Feature("age", "integer", range=(18, 99)),
+            Feature("income", "integer", range=(0, 90)),
+            Feature("savings", "number", range=(0, 50), decimals=1),
+            Feature("education", "category", levels=tuple(_YEARS)),
+            Feature("years", "integer", range=(8, 20)),
+            Feature("married", "boolean"),
+        )
+    )
+    rules = (
+        Immutable(features=["age"]),
+        Direction(features=["savings"], direction="up"),
+        Linked(feature="education", sets="years", map=_YEARS),
+        MaxChanges(at_most=2),
+    )
+    key = Key(schema, {"income": tuple(range(10, 90, 10)), "savings": (5.0, 10.0, 20.0)})
+    distance, oracle = Distance.fit(schema, ()), _Points()
+    problem = Problem(schema, RuleSet(schema, rules), key, distance, oracle, name="check")
+    known: list[Row] = [
+        (25 + i, income, 2.0 * i, level, years, i % 2 == 0)
+        for i, income in enumerate(range(0, 90, 10))
+        for level, years in _YEARS.items()
+    ]
+    labelled = _Labelled(known, oracle.ask(known).decision.tolist())
+    return _World(made, problem, rows or _OWN_ROWS, data or labelled)
 
 
 # Driving it by hand -----------------------------------------------------------------------------
-
-
-class _Counting:
-    """Counts the rows that an oracle was asked."""
-
-    def __init__(self, oracle: Oracle) -> None:
-        self.oracle = oracle
-        self.name = oracle.name
-        self.labels_only = oracle.labels_only
-        self.rows = 0
-
-    def ask(self, rows: Sequence[Row]) -> Answers:
-        self.rows += len(rows)
-        return ask_checked(self.oracle, rows)
 
 
 class _Parrot(Backend):
@@ -201,19 +189,6 @@ class _Played:
     works: list[Work] = field(default_factory=list)
 
 
-def _search(world: _World, row: Row, calls: int, rows: int, seed: int) -> Search:
-    problem, method = world.problem, world.method
-    budget = Budget(llm_calls=calls if method.needs_llm else 0, oracle_rows=rows)
-    chance = float(ask_checked(problem.oracle, [row]).probability[0])
-    return Plan(method.name, method, budget, k=_K, seed=seed).start(
-        problem,
-        row,
-        chance,
-        proposer=Proposer(Topic.of_problem(problem)) if method.needs_llm else None,
-        known=world.known,
-    )
-
-
 def _play(
     world: _World,
     row: Row,
@@ -225,52 +200,50 @@ def _play(
     twice: bool = False,
     newest_first: bool = False,
 ) -> _Played:
-    """Drive a search to its end, every work on a ledger as it is handed out."""
-    search, oracle = _search(world, row, calls, rows, seed), _Counting(world.problem.oracle)
+    """Drive a search to its end, and charge every work to a ledger as it is handed out."""
+    problem, method = world.problem, world.method
+    budget = Budget(llm_calls=calls if method.needs_llm else 0, oracle_rows=rows)
+    search = Plan(method.name, method, budget, k=_K, seed=seed).start(
+        problem,
+        row,
+        float(ask_checked(problem.oracle, [row]).probability[0]),
+        proposer=Proposer(Topic.of_problem(problem)) if method.needs_llm else None,
+        known=world.known,
+    )
     played, ledger = _Played(row, search), Ledger(search.case.budget)
     waiting = list[Work]()
     while True:
         while (work := search.ask()) is not None:
-            _charge(world, ledger, work)
+            # Each work costs a call or a row, so that the budget ends every search.
+            try:
+                if isinstance(work, Propose):
+                    ledger.reserve_call().settle()
+                else:
+                    world.demand(len(work.rows) > 0, "it asks the oracle about no rows")
+                    ledger.take_rows(len(work.rows))
+            except BudgetSpent as error:
+                world.demand(False, f"it exceeds its budget: {error}")
             played.works.append(work)
             waiting.append(work)
         if not waiting:
             break
         work = waiting.pop(-1 if newest_first else 0)
-        _tell(world, search, work, _answer(work, llm, oracle), twice=twice)
+        answer: Answers | Reply
+        if isinstance(work, Evaluate):
+            answer = ask_checked(problem.oracle, work.rows)
+        else:
+            answer = wait_for(llm.complete(work.request))
+        search.tell(work, answer)
+        if twice:
+            before = _state(search)
+            search.tell(work, answer)
+            same = _state(search) == before
+            world.demand(same, f"a second answer to work {work.id} changes it")
     world.demand(search.done, "it neither asks nor ends")
     ending = search.ending
     well = ending is not None and isinstance(ending.kind, OutcomeKind) and bool(ending.reason)
     world.demand(well, f"it does not say why it ended: {shown(ending)}")
-    counts = oracle.rows == ledger.spent.oracle_rows
-    world.demand(counts, f"{oracle.rows} rows were asked, {ledger.spent.oracle_rows} counted")
     return played
-
-
-def _charge(world: _World, ledger: Ledger, work: Work) -> None:
-    # Each work costs a call or a row, so that a budget is also the end of every search.
-    try:
-        if isinstance(work, Propose):
-            ledger.reserve_call().settle()
-        else:
-            world.demand(len(work.rows) > 0, "it asks the oracle of no rows")
-            ledger.take_rows(len(work.rows))
-    except BudgetSpent as error:
-        world.demand(False, f"it passes its budget: {error}")
-
-
-def _answer(work: Work, llm: Backend, oracle: Oracle) -> Answer:
-    if isinstance(work, Evaluate):
-        return oracle.ask(work.rows)
-    return wait_for(llm.complete(work.request))
-
-
-def _tell(world: _World, search: Search, work: Work, answer: Answer, *, twice: bool) -> None:
-    search.tell(work, answer)
-    if twice:
-        before = _state(search)
-        search.tell(work, answer)
-        world.demand(_state(search) == before, f"being told twice of work {work.id} changes it")
 
 
 def _state(search: Search) -> tuple[Any, ...]:
@@ -281,13 +254,6 @@ def _state(search: Search) -> tuple[Any, ...]:
 
 
 # What is demanded -------------------------------------------------------------------------------
-
-
-def _check_settings(world: _World) -> None:
-    method = world.method
-    texts = {name: str(value) for name, value in method.settings().items()}
-    again = type(method)(**texts)
-    world.demand(again == method, f"its settings do not survive as text: {shown(texts, 200)}")
 
 
 def _check_repeats(world: _World, row: Row, seed: int) -> None:
@@ -302,14 +268,13 @@ def _check_repeats(world: _World, row: Row, seed: int) -> None:
 
 
 def _check_options(world: _World, played: _Played) -> None:
-    problem = world.problem
+    problem, goal = world.problem, played.search.case.problem.goal
     options = played.search.archive.options()
     rows = [problem.row(option.row) for option in options]
-    fresh = ask_checked(problem.oracle, rows)
-    for row, option, met in zip(
-        rows, options, played.search.case.problem.goal.met(fresh), strict=True
-    ):
-        world.demand(bool(met), f"an option is not approved: {_words(option)}")
+    approved = goal.met(ask_checked(problem.oracle, rows))
+    for row, option, met in zip(rows, options, approved, strict=True):
+        changes = shown(dict(option.changes), 200)
+        world.demand(bool(met), f"an option is not approved: {changes}")
         broken = problem.violations(played.row, row)
         world.demand(not broken, f"an option breaks the rule {broken and broken[0].rule!r}")
         world.demand(row != played.row, "an option is the query itself")
@@ -317,50 +282,33 @@ def _check_options(world: _World, played: _Played) -> None:
     world.demand(len(keys) == len(rows), f"options share a key: {keys.most_common(1)}")
 
 
-def _words(option: Option) -> str:
-    return shown(dict(option.changes), 200)
-
-
-def _check_survives(world: _World, text: str, finish: Finish) -> None:
-    try:
-        played = _play(world, world.rows[0], _Parrot(text, finish))
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"{world.method.name!r} breaks the protocol: it raised {error!r} at the reply "
-            f"{shown(text)}"
-        ) from error
-    _check_options(world, played)
-
-
 def _check_driven(world: _World) -> None:
-    """People do not touch each other, and who has no way out costs no call."""
-    problem, given = world.problem, _options(world)
+    """Searches do not affect each other, and a person without a way out costs no call."""
+    problem = world.problem
+    given: Options = {
+        "method": world.method, "llm": Simulated(), "calls": _CALLS, "oracle_rows": _ROWS, "k": _K,
+        "data": world.known,
+    }  # fmt: skip
     together = {r.index: r for r in find_many(problem, world.rows, **given)}
     for i, row in enumerate(world.rows):
         alone = find(problem, row, **given)
-        same = i in together and _told(together[i]) == _told(alone)
-        world.demand(same, f"row {i} comes to something else when it is asked among others")
+        same = i in together and _compared(together[i]) == _compared(alone)
+        world.demand(same, f"row {i} gives another result when it is searched among others")
         spent = alone.ledger
         within = spent.llm_calls <= _CALLS and spent.oracle_rows <= _ROWS
-        world.demand(within, f"it passes its budget: {spent}")
+        world.demand(within, f"it exceeds its budget: {spent}")
     held = problem.rules.extended([Immutable(features=problem.schema.names)])
     stuck = find(replace(problem, rules=held), world.rows[0], **given)
-    world.demand(stuck.outcome.kind == OutcomeKind.INFEASIBLE, f"all is held: {stuck.outcome}")
+    world.demand(
+        stuck.outcome.kind == OutcomeKind.INFEASIBLE,
+        f"nothing may change, but it says {stuck.outcome}",
+    )
     free = (stuck.ledger.llm_calls, stuck.ledger.oracle_rows) == (0, 0)
-    world.demand(free, f"who has no way out costs something: {stuck.ledger}")
+    world.demand(free, f"a person without a way out costs something: {stuck.ledger}")
 
 
-def _options(world: _World) -> Options:
-    made: Options = {
-        "method": world.method, "llm": Simulated(), "calls": _CALLS, "oracle_rows": _ROWS, "k": _K,
-    }  # fmt: skip
-    return {**made, "data": world.known} if world.known is not None else made
-
-
-def _told(result: ResultData) -> tuple[Any, ...]:
-    """Return what a result tells, less when it was found and the last digits of probabilities."""
+def _compared(result: ResultData) -> tuple[Any, ...]:
+    """Return what two results must share: not times, nor the last digits of probabilities."""
     spent = replace(result.ledger, seconds=0.0, setup_rows=0)
     keys = [option.key for option in result.options]
     return result.outcome.kind, keys, result.metrics, result.rejections, spent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from waysout.domain.budget import Ledger
 from waysout.domain.known import Known, approved
 from waysout.domain.memory import Memory
+from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.errors import InputError, WaysoutError
@@ -24,13 +25,14 @@ from waysout.oracles.cache import CachedOracle
 from waysout.oracles.probe import probe
 from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
-from waysout.run.batcher import OracleBatcher
 from waysout.run.plan import Plan, describe, wording
 from waysout.run.progress import OnProgress
 from waysout.store import Store
 
-# Rows come back within one search and among people who are alike; more would fill the memory.
+# Rows repeat within one search and among people who are alike; more would fill the memory.
 REMEMBERED_ROWS = 100_000
+MOST_ROWS = 10_000
+"""The size of a batch for the oracle, unless a single search asks for more."""
 PROBED = "probed"
 
 
@@ -51,11 +53,11 @@ class RunContext:
         steady: bool | None = None,
         isolate: bool = False,
     ) -> None:
-        """Store what is given.
+        """Store the parts.
 
-        ``steady`` is what trying the oracle has shown, where somebody has tried it already. With
-        ``isolate``, a search that ends in an error nobody foresaw, or whose request the LLM
-        refuses, is that person's failure; else it ends the run.
+        ``steady`` is what an earlier probe of the oracle has shown. With ``isolate``, as in a
+        batch over night, an unexpected error or a request that the LLM refuses fails one search;
+        otherwise it ends the run.
         """
         self.problem = problem
         self.plan = plan
@@ -65,27 +67,26 @@ class RunContext:
         self.store = store
         self.progress = progress
         self.isolate = isolate
-        parallel = caller.backend.parallel if caller else 1
-        self.most_in_flight = in_flight or parallel
+        self.most_in_flight = in_flight or (caller.backend.parallel if caller else 1)
         self.in_flight = asyncio.Semaphore(self.most_in_flight)
         self.thinking = asyncio.Lock()
         oracle = problem.oracle
         cached = oracle if isinstance(oracle, CachedOracle) else None
-        remembering = cached or CachedOracle(oracle, max_rows=REMEMBERED_ROWS)
+        cached = cached or CachedOracle(oracle, max_rows=REMEMBERED_ROWS)
         lock = asyncio.Lock()
-        self.batcher = OracleBatcher(remembering.ask, lock)
-        self.past_memory = OracleBatcher(partial(ask_checked, remembering.oracle), lock)
-        """Where the model itself is asked, past what is remembered."""
+        self.batcher = OracleBatcher(cached.ask, lock)
+        self.uncached = OracleBatcher(partial(ask_checked, cached.oracle), lock)
+        """Asks the model itself, past the cache."""
         self.stopped = ""
         self.failure: Exception | None = None
-        """What ended the run, where it was neither its end nor somebody's wish."""
+        """The error that ended the run, if one did."""
         on_file = [e for e in store.events() if e.kind == PROBED] if store else []
         self.steady = all(event.detail.get("stable", True) for event in on_file)
-        """Whether the oracle says the same of a row each time, as far as was tried."""
+        """Whether the oracle gives the same answer to a row each time, as far as was tried."""
         self._probed = bool(on_file)
         if steady is None and memory is not None:
             steady = memory.steady
-        if steady is not None:  # the model was tried then
+        if steady is not None:  # the model was probed then
             self._probed, self.steady = True, self.steady and steady
         self._probing = asyncio.Lock()
         self._refusal: Exception | None = None
@@ -98,7 +99,7 @@ class RunContext:
 
     @cached_property
     def proposer(self) -> Proposer | None:
-        """What puts the questions, where the method asks an LLM."""
+        """Writes the prompts and reads the replies, where the method asks an LLM."""
         if self.caller is None:
             return None
         return Proposer(Topic.of_problem(self.problem), self.caller.backend.form, self.plan.style)
@@ -114,13 +115,13 @@ class RunContext:
 
     @cached_property
     def approved(self) -> NDArray[np.float64] | None:
-        """The rows known to be approved, encoded, to tell how plausible options are."""
+        """The rows known to be approved, encoded, to measure how plausible options are."""
         return None if self.known is None else approved(self.known, self.problem.schema).matrix
 
     async def probe(self, query: Row) -> int:
-        """Try the oracle before anything is spent on it; returns the rows that took.
+        """Try the oracle before anything is spent on it; return the number of rows that took.
 
-        The first who comes waits for it, and pays. An oracle that is refused is so for everybody.
+        The first search waits for it, and pays. If the oracle is refused, all searches fail.
         """
         async with self._probing:
             if self._refusal is not None:
@@ -140,29 +141,30 @@ class RunContext:
             return report.rows_asked
 
     async def call(self, request: Request, ledger: Ledger) -> Reply:
-        """Ask the LLM."""
+        """Ask the LLM, within the limit of requests in flight."""
         if self.caller is None:
             raise InputError(f"{self.plan.name} asked an LLM, and was given none")
-        return await self.caller.call(request, ledger)
+        async with self.in_flight:
+            return await self.caller.call(request, ledger)
 
     def running(self, task: asyncio.Task[Any] | None) -> None:
-        """Know of a search that has begun, so that it can be stopped.
+        """Register a search that has begun, so that it can be stopped.
 
-        One that has not would end without a result; it looks for itself whether it may begin.
+        One cancelled before that would end without a result; it checks for a stop by itself.
         """
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def fail(self, error: Exception) -> None:
-        """End every search for an error, which is raised when all have ended."""
+        """End every search because of an error, which is raised when all have ended."""
         if not self.stopped:
             self.failure = error
         named = isinstance(error, WaysoutError)
         self.stop(str(error) if named else f"{type(error).__name__}: {error}")
 
     def stop(self, reason: str) -> None:
-        """End every search, with what it has found so far; once, so that they can hand it over."""
+        """End every search with what it has found; only once, so that they can return it."""
         if self.stopped:
             return
         self.stopped = reason
@@ -178,7 +180,7 @@ class Stop:
         self._end: Callable[[], object] | None = None
 
     def attach(self, context: RunContext) -> None:
-        """Belong to a run; called within its event loop."""
+        """Bind to a run; called within its event loop."""
         loop = asyncio.get_running_loop()
         self._end = lambda: loop.call_soon_threadsafe(context.stop, self.reason)
         if self.reason:
@@ -190,3 +192,63 @@ class Stop:
         if self._end is not None:
             with suppress(RuntimeError):  # the run is over, and its loop is closed
                 self._end()
+
+
+class OracleBatcher:
+    """Puts the waiting rows of all searches to the oracle in one batch, in a thread.
+
+    No search waits for a batch to fill: while the model works on one, the next one gathers.
+    Batchers of the same model share a lock: not every model can be asked twice at once.
+
+    When a batch fails, each of its parts is asked again alone, to find which one is to blame, so
+    that the error concerns only that search. No ledger counts this: such a model may be asked more
+    rows than the ledgers say.
+    """
+
+    def __init__(self, ask: Callable[[Sequence[Row]], Answers], lock: asyncio.Lock) -> None:
+        self._ask = ask
+        self._lock = lock
+        self._waiting: list[tuple[Sequence[Row], asyncio.Future[Answers]]] = []
+        self._working: asyncio.Task[None] | None = None
+
+    async def ask(self, rows: Sequence[Row]) -> Answers:
+        """Return the answers to some rows."""
+        future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        self._waiting.append((rows, future))
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
+        return await future
+
+    async def _work(self) -> None:
+        while self._waiting:
+            taken, rows = 0, 0
+            for asked, _ in self._waiting:
+                rows += len(asked)
+                if taken and rows > MOST_ROWS:
+                    break
+                taken += 1
+            batch, self._waiting = self._waiting[:taken], self._waiting[taken:]
+            error = await self._answer(batch)
+            for part in batch if error is not None else ():
+                if len(batch) > 1:
+                    error = await self._answer([part])
+                if error is not None and not part[1].done():
+                    part[1].set_exception(error)
+
+    async def _answer(
+        self, batch: list[tuple[Sequence[Row], asyncio.Future[Answers]]]
+    ) -> Exception | None:
+        """Ask the oracle for a batch and hand out the answers; return the error if that fails."""
+        try:
+            async with self._lock:
+                rows = [row for asked, _ in batch for row in asked]
+                answers = await asyncio.to_thread(self._ask, rows)
+        except Exception as error:
+            return error
+        start = 0
+        for asked, future in batch:
+            part = slice(start, start + len(asked))
+            start = part.stop
+            if not future.done():
+                future.set_result(Answers(answers.probability[part], answers.decision[part]))
+        return None

@@ -34,11 +34,17 @@ from waysout.search.base import Ending, Search
 from waysout.search.work import Answer, Evaluate, Propose, Work
 from waysout.store import Store, check_same
 
+# `failed` is not final: the answers on file are good, and a model that was away may be back.
 _UNFINISHED = (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
 
 
 class SearchDriver:
-    """Drives one search. What was recorded before a kill is told again, never asked again."""
+    """Drives one search. What was recorded before a kill is replayed, never asked again.
+
+    An answer is on file before the search gets it, and the spending of a resumed run is what the
+    answers on file cost. After a kill the same result is promised for one request in flight per
+    tree; with more, an exact ledger and nothing asked twice.
+    """
 
     def __init__(
         self,
@@ -50,9 +56,9 @@ class SearchDriver:
         scored: Answers | None = None,
         probe_rows: int = 0,
     ) -> None:
-        """Begin, from where time counts.
+        """Start the clock.
 
-        ``store`` records this person; ``scored`` is what is on file of the query itself.
+        ``store`` records this search; ``scored`` is the oracle's answer to the query, if on file.
         """
         self.context = context
         self.store = store
@@ -68,31 +74,50 @@ class SearchDriver:
         self._memory = memory.of(context.problem, query) if memory is not None else None
         self.search: Search | None = None
         self.settings = dict(context.settings)
-        self._filed = self._told = 0  # options on file, options told
-        self._kept = self._named = 0  # options and edits remembered
+        self._stored = self._reported = 0  # options in the store, options reported as progress
+        self._kept = self._named = 0  # options and edits in the memory
         self._refused: BudgetSpent | None = None
-        self._went_without = False  # a call, which the limits did not allow
+        self._went_without = False  # whether the search went on without a call it asked for
 
     async def result(self) -> Result:
-        """Return the result, whatever becomes of the search."""
+        """Run the search and return its result, however it ends."""
         try:
-            settled = await self._settle()
+            answers = await self._score()
+            chance = float(answers.probability[0])
+            self.settings |= {
+                "query_probability": chance,
+                "query_approved": bool(answers.decision[0]),
+            }
+            settled = self.context.problem.settled(self.query, answers)
             if settled is not None:
                 return await self._close(settled)
-            assert self.search is not None
+            self.search = self.context.plan.start(
+                self.context.problem,
+                self.query,
+                chance,
+                proposer=self.context.proposer,
+                known=self.context.known,
+                past=self._past(),
+            )
             ending = await self._drive(self.search)
         except (Exception, asyncio.CancelledError) as error:
             ending = self._ended_by(error)
-        options = self.search.archive.options() if self.search else []
+        if self.search is None:
+            return await self._close(Outcome(ending.kind, ending.reason))
+        archive = self.search.archive
+        options = archive.options()
         if options and ending.kind not in _UNFINISHED:
             try:
                 options = await self._ask_again(options)
             except asyncio.CancelledError as error:
                 ending = self._ended_by(error)
-        return await self._close(self._outcome(ending), options)
+        found = len(archive) and ending.kind not in _UNFINISHED
+        kind = OutcomeKind.FOUND if found else ending.kind
+        outcome = Outcome(kind, ending.reason, best_probability=archive.best_probability)
+        return await self._close(outcome, options)
 
     def _ended_by(self, error: BaseException) -> Ending:
-        """Return how an error ends this search; what is no end of a search is raised again."""
+        """Return how an error ends this search; an error that is no way to end is raised again."""
         context, stopped = self.context, isinstance(error, asyncio.CancelledError)
         if isinstance(error, BudgetSpent):
             return Ending(OutcomeKind.BUDGET_SPENT, str(error))
@@ -100,77 +125,58 @@ class SearchDriver:
             return Ending(OutcomeKind.FAILED, str(error))
         if isinstance(error, LLMFailure):
             return Ending(OutcomeKind.INTERRUPTED, str(error))
-        if context.isolate and isinstance(error, Exception) and _concerns_one(error):
-            return Ending(OutcomeKind.FAILED, _told(error))
-        if isinstance(error, Exception) and _concerns_all(error):
+        unexpected = isinstance(error, Exception) and not isinstance(error, WaysoutError)
+        if context.isolate and (unexpected or isinstance(error, LLMRefused)):
+            said = f"unexpected {type(error).__name__}: {error}" if unexpected else str(error)
+            return Ending(OutcomeKind.FAILED, said)
+        # All searches would meet an LLM that is gone or set up wrongly, or a bug. Our other errors
+        # mean that the run on file is another one or cannot be written: nothing may be added to it.
+        if isinstance(error, Exception) and (unexpected or isinstance(error, LLMError)):
             context.fail(error)
         elif not (stopped and context.stopped):
             if self.search is not None:
-                self._report(self.search)  # no result will tell what was spent
+                self._report(self.search)  # no result will say what was spent
             raise error
         return Ending(OutcomeKind.INTERRUPTED, context.stopped)
 
     # Set-up ------------------------------------------------------------------------------------
 
-    async def _settle(self) -> Outcome | None:
-        """Return the outcome where it is known before any search, or begin one."""
-        answers = await self._score()
-        chance = float(answers.probability[0])
-        self.settings |= {
-            "query_probability": chance,
-            "query_approved": bool(answers.decision[0]),
-        }
-        settled = self.context.problem.settled(self.query, answers)
-        if settled is None:
-            self.search = self._start(chance)
-        return settled
-
     async def _score(self) -> Answers:
-        """Ask the oracle of the query itself."""
+        """Ask the oracle for the query itself."""
+        context = self.context
         if self._scored is not None:
             await self._check_model(self._scored)
             return self._scored
         self._check_stopped()
         self.ledger.take_setup_rows(1)
         async with self._in_time():
-            answers = await self.context.batcher.ask([self.query])
+            answers = await context.batcher.ask([self.query])
         if self.store:
             self.store.record_setup(self.index, "query", [self.query], answers, self.ledger.spent)
             if self._probe_rows:
-                probed = {"rows": self._probe_rows, "stable": self.context.steady}
-                self.store.event(PROBED, probed, self.index)
+                detail = {"rows": self._probe_rows, "stable": context.steady}
+                self.store.event(PROBED, detail, self.index)
         return answers
 
     async def _check_model(self, on_file: Answers) -> None:
-        """Ask once more what was asked in an earlier sitting: is it still the same model?"""
+        """Ask once more what an earlier session asked: is it still the same model?"""
         context = self.context
         if context.stopped or not context.steady or self.ledger.setup_rows_left < 1:
             return
         self.ledger.take_setup_rows(1)
         async with self._in_time():
-            now = await context.past_memory.ask([self.query])
+            now = await context.uncached.ask([self.query])
         near = abs(float(now.probability[0]) - float(on_file.probability[0])) <= SAME
         if not near or bool(now.decision[0]) != bool(on_file.decision[0]):
             raise IntegrityError(
-                f"{context.problem.oracle.name} is another model than that of the run on file: it "
-                f"says {now.probability[0]:.6g} of query {self.index}, where that said "
+                f"{context.problem.oracle.name} is not the model of the run on file: for query "
+                f"{self.index} it gives {now.probability[0]:.6g}, not "
                 f"{on_file.probability[0]:.6g}. Resume with the model of the run, or start a new "
                 "run"
             )
 
-    def _start(self, probability: float) -> Search:
-        context = self.context
-        return context.plan.start(
-            context.problem,
-            self.query,
-            probability,
-            proposer=context.proposer,
-            known=context.known,
-            past=self._past(),
-        )
-
     def _past(self) -> Past | None:
-        """Return what was known when the search began: by the run on file, else by memory."""
+        """Return what was known when the search began: from the run on file, else from memory."""
         context = self.context
         if self.store and self._scored is not None:
             before = known_before(self.store, context.problem, self.index)
@@ -178,23 +184,24 @@ class SearchDriver:
                 self._memory.add(before)
             return before
         past = self._memory.copy() if self._memory else None
-        if self.store and past:
+        if self.store and past:  # or a resume would be another search
             self.store.event(REMEMBERED, past.as_dict(), self.index)
         return past
 
     # The loop ----------------------------------------------------------------------------------
 
     async def _drive(self, search: Search) -> Ending:
+        """Ask the search for work, have it answered, and tell it the answers, until it ends."""
         tasks: dict[asyncio.Task[Answer], Work] = {}
         try:
             for work in await self._replay(search):
-                tasks[self._begin(work)] = work
+                tasks[asyncio.create_task(self._answer(work))] = work
             if len(search.archive):
                 self._report(search)
             while not search.done:
                 self._check_stopped()
-                while (next_work := await self._ask(search)) is not None:
-                    tasks[self._begin(next_work)] = next_work
+                while (asked := await self._next(search)) is not None:
+                    tasks[asyncio.create_task(self._answer(asked))] = asked
                 if tasks:
                     await self._take_in(search, tasks)
                 elif not search.done:
@@ -204,41 +211,36 @@ class SearchDriver:
             return search.ending
         finally:
             search.close()
-            await self._leave(search, tasks)
+            # Cancel what is under way; answers that came meanwhile were paid for, and count.
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.gather(*tasks, return_exceptions=True)
+            for task, work in sorted(tasks.items(), key=lambda item: item[1].id):
+                if not task.cancelled() and task.exception() is None:
+                    self._tell(search, work, task.result())
 
-    async def _ask(self, search: Search) -> Work | None:
-        async with self._in_time():
-            return await self._think(search)
-
-    async def _think(self, search: Search) -> Work | None:
-        """Ask a search that takes its time, one of all at once: each may use every core."""
-        if not search.thinks:
-            return search.ask()
-        async with self.context.thinking:
-            return await asyncio.to_thread(search.ask)
-
-    async def _leave(self, search: Search, tasks: dict[asyncio.Task[Answer], Work]) -> None:
-        """Cancel what is under way; what came meanwhile was paid for, and is taken in."""
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for task, work in sorted(tasks.items(), key=lambda item: item[1].id):
-            if not task.cancelled() and task.exception() is None:
-                self._tell(search, work, task.result())
+    async def _next(self, search: Search, *, in_time: bool = True) -> Work | None:
+        """Return the next work of the search."""
+        async with self._in_time(in_time):
+            if not search.thinks:
+                return search.ask()
+            # In a thread, so that a deadline can pass; one at a time, as each may use every core.
+            async with self.context.thinking:
+                return await asyncio.to_thread(search.ask)
 
     def _check_stopped(self) -> None:
         if self.context.stopped:
             raise asyncio.CancelledError
 
     async def _replay(self, search: Search) -> list[Work]:
-        """Tell the search what is on file; return what was asked and not answered then."""
+        """Tell the search the answers on file; return the works that were never answered."""
         if self.store is None:
             return []
         waiting: dict[int, Work] = {}
         for recorded in self.store.answers(self.index):
             while search.asked < recorded.asked:
-                if (work := await self._think(search)) is not None:
+                if (work := await self._next(search, in_time=False)) is not None:
                     waiting[work.id] = work
                     continue
                 # What was asked later, without an answer in between, was asked after a refusal.
@@ -252,32 +254,30 @@ class SearchDriver:
             check_same(found, recorded, self.context.llm or "")
             search.tell(found, recorded.answer)
             self._remember(search, found, recorded.answer)
-        self._note(search)
+        self._store_options(search)
         return list(waiting.values())
 
-    def _begin(self, work: Work) -> asyncio.Task[Answer]:
-        return asyncio.create_task(self._answer(work))
-
     @asynccontextmanager
-    async def _in_time(self) -> AsyncIterator[None]:
-        """Wait inside up to the deadline, whoever keeps us waiting."""
+    async def _in_time(self, limited: bool = True) -> AsyncIterator[None]:
+        """Limit a wait to the deadline."""
         left = self.ledger.seconds_left
         try:
-            async with asyncio.timeout(None if left == float("inf") else left):
+            async with asyncio.timeout(left if limited and left != float("inf") else None):
                 yield
         except TimeoutError:
             limit = self.context.plan.budget.seconds
             raise BudgetSpent(f"the deadline of {limit:g} seconds has passed") from None
 
     async def _answer(self, work: Work) -> Answer:
+        """Have one work answered, by the LLM or by the oracle."""
         async with self._in_time():
             if isinstance(work, Propose):
-                async with self.context.in_flight:
-                    return await self.context.call(work.request, self.ledger)
+                return await self.context.call(work.request, self.ledger)
             self.ledger.take_rows(len(work.rows))
             return await self.context.batcher.ask(work.rows)
 
     async def _take_in(self, search: Search, tasks: dict[asyncio.Task[Answer], Work]) -> None:
+        """Wait for answers, and tell them to the search."""
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finished = sorted((t for t in tasks if t.done()), key=lambda t: tasks[t].id)
         for task in finished:
@@ -287,7 +287,7 @@ class SearchDriver:
             except BudgetSpent as error:
                 out_of_time = self.ledger.seconds_left <= 0
                 if out_of_time or not self._goes_without(search, work):
-                    self._refused = error  # those under way were granted before, and still count
+                    self._refused = error  # works under way were granted before, and still count
             else:
                 self._tell(search, work, answer)
 
@@ -297,24 +297,30 @@ class SearchDriver:
         return without
 
     def _tell(self, search: Search, work: Work, answer: Answer) -> None:
-        """Take an answer in; it is on file before anything follows from it."""
+        """Record an answer, then tell it to the search."""
         if self.store:
             spent, model = self.ledger.spent, self.context.llm or ""
             self.store.record(self.index, search.asked, work, answer, spent, model=model)
         origin = search.origin(work)
         search.tell(work, answer)
-        self._note(search)
+        self._store_options(search)
         self._remember(search, work, answer)
-        self._report(search, self._tried(search, work, answer, origin))
+        tried: tuple[Tried, ...] = ()
+        if self.context.progress is not None and isinstance(work, Evaluate):
+            assert isinstance(answer, Answers)
+            met = search.case.problem.goal.met(answer).tolist()
+            answered = zip(work.rows, answer.probability.tolist(), met, strict=True)
+            tried = tuple(Tried(row, origin, chance, yes) for row, chance, yes in answered)
+        self._report(search, tried)
 
-    def _note(self, search: Search) -> None:
-        """File new options; after a kill all of them again, since the last may not be there."""
-        if self.store and len(search.archive) > self._filed:
-            self.store.options_found(self.index, search.archive.options(self._filed))
-            self._filed = len(search.archive)
+    def _store_options(self, search: Search) -> None:
+        """Store new options; after a kill all of them again, since the last may be missing."""
+        if self.store and len(search.archive) > self._stored:
+            self.store.options_found(self.index, search.archive.options(self._stored))
+            self._stored = len(search.archive)
 
     def _remember(self, search: Search, work: Work, answer: Answer) -> None:
-        """Add to the memory what an answer brought, for the next search of this person."""
+        """Add what an answer brought to the memory, for the next search of this person."""
         past = self._memory
         if past is None:
             return
@@ -327,61 +333,41 @@ class SearchDriver:
             past.edits += search.named[self._named :]
             self._named = len(search.named)
 
-    def _tried(
-        self, search: Search, work: Work, answer: Answer, origin: Row | None
-    ) -> tuple[Tried, ...]:
-        if self.context.progress is None or not isinstance(answer, Answers):
-            return ()
-        assert isinstance(work, Evaluate)
-        met = search.case.problem.goal.met(answer).tolist()
-        said = zip(work.rows, answer.probability.tolist(), met, strict=True)
-        return tuple(Tried(row, origin, chance, yes) for row, chance, yes in said)
-
     def _report(self, search: Search, tried: tuple[Tried, ...] = ()) -> None:
-        archive, new = search.archive, self._told
-        self._told = len(archive)
+        archive, new = search.archive, self._reported
+        self._reported = len(archive)
         if self.context.progress is not None:
             best, found = archive.best_probability, tuple(archive.options(new))
-            told = Progress(self.index, self.ledger.spent, len(archive), best, found, tried)
-            self.context.progress(told)
+            self.context.progress(
+                Progress(self.index, self.ledger.spent, len(archive), best, found, tried)
+            )
 
     # The end -----------------------------------------------------------------------------------
 
-    def _outcome(self, ending: Ending) -> Outcome:
-        archive = self.search.archive if self.search else None
-        best = archive.best_probability if archive is not None else None
-        if archive and len(archive) and ending.kind not in _UNFINISHED:
-            return Outcome(OutcomeKind.FOUND, ending.reason, best_probability=best)
-        return Outcome(ending.kind, ending.reason, best_probability=best)
-
     async def _ask_again(self, options: list[Option]) -> list[Option]:
-        """Return the options, asked once more as far as we may: a model may waver."""
+        """Ask the model once more about the options, and mark those where it wavers.
+
+        Past the cache, and from the set-up allowance, as far as that goes. Answers that the memory
+        has are used instead, or each part of a search would ask again.
+        """
         assert self.search is not None
         rows, past = self.search.archive.rows, Past() if self._memory is None else self._memory
         new = [row for row in rows if row not in past.again]
         asked = new[: int(min(len(new), self.ledger.setup_rows_left))]
-        with suppress(BudgetSpent, OracleError):  # else they are found, if not asked twice
+        with suppress(BudgetSpent, OracleError):  # then they stay options, asked once
             if asked:
                 self.ledger.take_setup_rows(len(asked))
                 async with self._in_time():
-                    past.add_second_answers(asked, await self.context.past_memory.ask(asked))
+                    past.add_second_answers(asked, await self.context.uncached.ask(asked))
         known = [row for row in rows if row in past.again]
         met = self.search.case.problem.goal.met(past.second_answers(known)).tolist()
         firm = dict(zip(known, met, strict=True))
         return [replace(o, stable=firm.get(row)) for o, row in zip(options, rows, strict=True)]
 
-    def _calls_saved(self, outcome: Outcome) -> int:
-        """Return how many LLM calls a search that ended by itself has left."""
-        limit, search = self.context.plan.budget.llm_calls, self.search
-        ended = search is not None and search.ending is not None
-        if limit is None or not ended or self._went_without or outcome.kind in _UNFINISHED:
-            return 0
-        return limit - self.ledger.spent.llm_calls
-
     async def _metrics(self, archive: Archive | None, calls_saved: int) -> Metrics:
-        """Measure in a thread: thousands of options take a second, in which others go on.
+        """Measure in a thread: thousands of options take a second, and other searches go on.
 
-        Whoever cancels now comes too late; the result is all but handed over.
+        A cancellation now comes too late: the result is nearly ready.
         """
         measuring = asyncio.create_task(
             asyncio.to_thread(metrics_of, self.context, archive, calls_saved)
@@ -391,14 +377,18 @@ class SearchDriver:
                 await asyncio.shield(measuring)
         try:
             return measuring.result()
-        except RuntimeError:  # the interpreter is on its way out, and starts no thread any more
+        except RuntimeError:  # the interpreter is shutting down, and starts no more threads
             return metrics_of(self.context, archive, calls_saved)
 
     async def _close(self, outcome: Outcome, options: list[Option] | None = None) -> Result:
+        """Make the result, and store it."""
         context, search = self.context, self.search
         archive = search.archive if search else None
-        spent = self.ledger.spent
-        metrics = await self._metrics(archive, self._calls_saved(outcome))
+        spent, limit, saved = self.ledger.spent, context.plan.budget.llm_calls, 0
+        ended = search is not None and search.ending is not None and not self._went_without
+        if limit is not None and ended and outcome.kind not in _UNFINISHED:
+            saved = limit - spent.llm_calls  # the search ended by itself
+        metrics = await self._metrics(archive, saved)
         result = Result(
             query=context.problem.schema.as_dict(self.query),
             outcome=outcome,
@@ -415,32 +405,13 @@ class SearchDriver:
         return result
 
 
-def _concerns_all(error: Exception) -> bool:
-    """Whether an error would meet everybody: an LLM that is set up wrongly or gone, or a bug.
-
-    Our other errors are of a run on file that is another one or cannot be written: nothing more is
-    to be written to it.
-    """
-    return isinstance(error, LLMError) or not isinstance(error, WaysoutError)
-
-
-def _concerns_one(error: Exception) -> bool:
-    """Whether an error may well meet nobody else: a refused request, or a bug that a row shows."""
-    return isinstance(error, LLMRefused) or not isinstance(error, WaysoutError)
-
-
-def _told(error: Exception) -> str:
-    named = isinstance(error, WaysoutError)
-    return str(error) if named else f"unexpected {type(error).__name__}: {error}"
-
-
 def metrics_of(
     context: RunContext, archive: Archive | None = None, calls_saved: int = 0
 ) -> Metrics:
-    """Return what a result tells in numbers; every result has the same names."""
+    """Return the numbers of a result; every result has the same names."""
     if archive is None:
-        nobody: Row = (None,) * len(context.problem.schema)
-        nothing = set_metrics(context.problem, nobody, [])
+        no_row: Row = (None,) * len(context.problem.schema)
+        nothing = set_metrics(context.problem, no_row, [])
         return {**nothing, **run_metrics(0, 0, 0, 0), "within_query_key": 0, "calls_saved": 0}
     found = set_metrics(context.problem, archive.query, archive.unique_rows, context.approved)
     counts = run_metrics(archive.valid, archive.evaluated, archive.pruned, archive.generated)

@@ -1,62 +1,66 @@
-"""`find` and `find_many`: the main job, in one call."""
+"""`find` and `find_many`: from options and rows to results. `docs/walk.md` draws the way."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence, Sized
-from contextlib import AsyncExitStack
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sized
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from waysout.domain.known import need_known
+from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
-from waysout.domain.result import plain
-from waysout.errors import LLMError
+from waysout.domain.result import Outcome, OutcomeKind, plain
+from waysout.errors import LLMError, RowError
 from waysout.llm.call import Caller, Price
 from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 from waysout.llm.connect import connect
 from waysout.llm.replay import Recorder
 from waysout.report.result import Result
-from waysout.run.context import RunContext
-from waysout.run.learn import learn
-from waysout.run.many import read_row, results
-from waysout.run.options import Options, check_people, check_problem, checked, make_plan
+from waysout.run.context import RunContext, Stop
+from waysout.run.driver import SearchDriver, metrics_of
+from waysout.run.options import (
+    Options,
+    as_mapping,
+    check_problem,
+    check_rows,
+    checked,
+    plan_of,
+    read_row,
+)
 from waysout.run.plan import Plan, check_same_run, manifest
 from waysout.run.sync import iterate
+from waysout.search.base import Method, Tell
 from waysout.store import Store
 
-__all__ = ["Options", "afind", "afind_many", "find", "find_many", "make_plan"]
+# Enough that some searches think while others wait for the LLM, and the oracle's batches fill.
+FEWEST_AT_ONCE = 8
 
 
 def find(problem: Problem, row: Any, **options: Unpack[Options]) -> Result:
     """Find ways out for one row: a mapping, a typed row, or a row of a data frame.
 
     The result says what was found, what it cost, and why there is no more. An LLM that fails for
-    good before it has answered once is an error; later, it is the reason of an interrupted result.
+    good before its first answer is an error; later, it is the reason of an interrupted result.
     See `Options`.
     """
     check_problem(problem)
-    read_row(problem, row)  # a row that cannot be read is an error, not a result
-    found: list[Result] = []
-    try:
-        found.extend(find_many(problem, [row], **options))
-    except LLMError:
-        if not _answered(found):
-            raise
-    return found[0]
+    read_row(problem, row)  # a row that cannot be read is an error here, not a result
+    return only_result(find_many(problem, [row], **options))[0]
 
 
 def find_many(
     problem: Problem, rows: Iterable[Any], **options: Unpack[Options]
 ) -> Iterator[Result]:
-    """Yield the result of each row as it is ready; `Result.index` tells whose it is.
+    """Yield each row's result when it is ready; `Result.index` is the row's position.
 
-    Options are checked at once; nothing else happens before the first result is asked for. One
-    person's failure is a result with that outcome and stops nobody else. What ends the whole run
-    (an LLM that is gone or set up wrongly, rows that cannot be had) is raised after the results of
-    all who had begun: a short list never looks like a whole one.
+    Options are checked at once; nothing else happens before the first result is requested. A row
+    that fails gives a result with that outcome and does not affect the others. What ends the whole
+    run (an LLM that is gone or set up wrongly, rows that cannot be read) is raised after the
+    results of all searches that had begun: a short list never looks like a complete one.
     """
-    return iterate(_found(_job(problem, rows, options)))
+    return prepare(options).results(problem, rows)
 
 
 async def afind(problem: Problem, row: Any, **options: Unpack[Options]) -> Result:
@@ -64,15 +68,13 @@ async def afind(problem: Problem, row: Any, **options: Unpack[Options]) -> Resul
     check_problem(problem)
     read_row(problem, row)
     found: list[Result] = []
-    source = afind_many(problem, [row], **options)
-    try:
-        async for result in source:
-            found.append(result)  # noqa: PERF401 - what came before an error is kept
-    except LLMError:
-        if not _answered(found):
-            raise
-    finally:
-        await source.aclose()
+    async with aclosing(afind_many(problem, [row], **options)) as results:
+        try:
+            async for result in results:
+                found.append(result)  # noqa: PERF401 - results before an error are kept
+        except LLMError:
+            if not (found and found[0].ledger.llm_calls):
+                raise
     return found[0]
 
 
@@ -80,97 +82,230 @@ def afind_many(
     problem: Problem, rows: Iterable[Any], **options: Unpack[Options]
 ) -> AsyncGenerator[Result]:
     """`find_many`, for code that runs in an event loop."""
-    return _found(_job(problem, rows, options))
+    return prepare(options).aresults(problem, rows)
 
 
-def _answered(found: Sequence[Result]) -> bool:
-    return any(result.ledger.llm_calls for result in found)
+def only_result(results: Iterator[Result]) -> tuple[Result, LLMError | None]:
+    """Return the result of a single row, and the LLM error that cut it short, if any.
+
+    If the LLM answered no call, there is nothing to show, and its error is raised.
+    """
+    found: list[Result] = []
+    try:
+        found.extend(results)
+    except LLMError as error:
+        if not (found and found[0].ledger.llm_calls):
+            raise
+        return found[0], error
+    return found[0], None
+
+
+def prepare(options: Options) -> PreparedRun:
+    """Check options and make their plan, each once."""
+    given = checked(options)
+    return PreparedRun(plan_of(given), given)
 
 
 @dataclass(frozen=True)
-class _Job:
-    """What is to be done, checked."""
+class PreparedRun:
+    """A plan, and the checked options it was made from. Nothing has happened yet."""
 
-    problem: Problem
-    rows: Iterable[Any]
     plan: Plan
     options: Options
 
-    @property
-    def people(self) -> int | None:
-        """How many there are, where that is known before they come."""
-        return len(self.rows) if isinstance(self.rows, Sized) else None
+    def results(self, problem: Problem, rows: Iterable[Any]) -> Iterator[Result]:
+        """Search for all rows, and yield each result when it is ready."""
+        return iterate(self.aresults(problem, rows))
+
+    def aresults(self, problem: Problem, rows: Iterable[Any]) -> AsyncGenerator[Result]:
+        """`results`, for code that runs in an event loop."""
+        check_problem(problem)
+        method = self.plan.method
+        if method.needs_known:
+            need_known(self.options.get("data"), f"the method {self.plan.name!r}")
+        method.prepare()
+        return self._run(problem, check_rows(problem, rows))
+
+    async def _run(self, problem: Problem, rows: Iterable[Any]) -> AsyncGenerator[Result]:
+        """Open the LLM and the run's file, let the method learn, and search."""
+        given, plan, caller, store = self.options, self.plan, None, None
+        known, stop, run = given.get("data"), given.get("stop"), given.get("run")
+        async with AsyncExitStack() as stack:
+            if plan.asks_llm:
+                llm, price = given.get("llm") or DEFAULT_LLM, given.get("price")
+                backend = connect(llm) if isinstance(llm, str) else llm
+                if (record := given.get("record")) is not None:
+                    backend = Recorder(backend, Path(record))
+                if isinstance(llm, str):  # a backend that was passed in stays open for its owner
+                    await stack.enter_async_context(backend)
+                price = Price.parse(price) if isinstance(price, str) else price
+                caller = Caller(backend, price=price)
+            count = len(rows) if isinstance(rows, Sized) else None
+            described = manifest(problem, plan, caller.backend.name if caller else None)
+            if run is not None and Path(run).exists():
+                # Before learning, which may take minutes: the file may hold another run.
+                store = stack.enter_context(Store.open(Path(run)))
+                check_same_run(store, described)
+                if count is not None:
+                    store.expect(count)
+            await learn(plan.method, problem, known, stop=stop, tell=given.get("learning"))
+            if run is not None and store is None:
+                about = {"about": dict(given.get("about") or {}), "queries": count}
+                store = Store.create(Path(run), {**about, **plain(described)})
+                stack.enter_context(store)
+            context = RunContext(
+                problem, plan, caller=caller, known=known, memory=given.get("memory"),
+                store=store, in_flight=given.get("in_flight"), progress=given.get("progress"),
+            )  # fmt: skip
+            if stop is not None:
+                stop.attach(context)
+            async with aclosing(search_all(context, rows)) as results:
+                async for result in results:
+                    yield result
 
 
-def _job(problem: Problem, rows: Iterable[Any], options: Options) -> _Job:
-    check_problem(problem)
-    given = checked(options)
-    plan = make_plan(given)
-    if plan.method.needs_known:
-        need_known(given.get("data"), f"the method {plan.name!r}")
-    plan.method.prepare()
-    return _Job(problem, check_people(problem, rows), plan, given)
+async def learn(
+    method: Method,
+    problem: Problem,
+    known: Known | None,
+    *,
+    stop: Stop | None = None,
+    tell: Tell | None = None,
+) -> None:
+    """Let a method learn, in a thread. A ``stop`` ends it, and stops the run that follows."""
+    left = False
+
+    class Unwanted(Exception):
+        pass
+
+    def report(what: str, share: float) -> None:
+        if left or (stop is not None and stop.reason):
+            raise Unwanted
+        if tell is not None:
+            tell(what, share)
+
+    try:
+        with suppress(Unwanted):
+            await asyncio.to_thread(method.learn, problem, known, report)
+    finally:
+        left = True
 
 
-async def _found(job: _Job) -> AsyncGenerator[Result]:
-    known, stop = job.options.get("data"), job.options.get("stop")
-    async with AsyncExitStack() as stack:
-        caller = await _caller(stack, job)
-        llm = caller.backend.name if caller else None
-        store = _old_run(stack, job, llm)  # whether it is this one is known before minutes pass
-        await learn(
-            job.plan.method, job.problem, known, stop=stop, tell=job.options.get("learning")
-        )
-        context = RunContext(
-            job.problem,
-            job.plan,
-            caller=caller,
-            known=known,
-            memory=job.options.get("memory"),
-            store=store or _new_run(stack, job, llm),
-            in_flight=job.options.get("in_flight"),
-            progress=job.options.get("progress"),
-        )
-        if stop is not None:
-            stop.attach(context)
-        found = results(context, job.rows)
-        try:
-            async for result in found:
+# Many searches at once --------------------------------------------------------------------------
+
+
+async def search_all(context: RunContext, rows: Iterable[Any]) -> AsyncGenerator[Result]:
+    """Search for all rows, several at a time, and yield each result when it is ready.
+
+    Not in lockstep: a slow reply holds no other search back. Rows are read when there is room for
+    them, so there may be any number. An error that ends the run is raised after the results of all
+    searches that had begun.
+    """
+    source, failure = _Source(context, rows), None
+    limit = context.most_in_flight
+    if context.plan.budget.seconds is None:  # else waiting for the LLM would eat up the deadline
+        limit = max(FEWEST_AT_ONCE, 2 * limit)
+    running: set[asyncio.Task[Result]] = set()
+    try:
+        while True:
+            while len(running) < limit and (indexed := source.next()) is not None:
+                task = asyncio.create_task(search_one(context, *indexed, context.store))
+                # Retrieve the error, or asyncio complains where no further result is requested.
+                task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+                running.add(task)
+            if not running:
+                break
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            found = []
+            for task in done:
+                error = task.exception()
+                if isinstance(error, Exception):
+                    failure = failure or error
+                    context.fail(error)
+                elif error is None:
+                    found.append(task.result())
+            for result in sorted(found, key=lambda result: result.index):
                 yield result
-        finally:
-            await found.aclose()
+    finally:
+        if running or not source.over:
+            context.stop("the caller no longer waits for results")
+        await asyncio.gather(*running, return_exceptions=True)
+        if context.store and context.stopped:
+            context.store.event("stopped", {"reason": context.stopped})
+    failure = context.failure or failure or source.error
+    if failure is not None:
+        raise failure
 
 
-async def _caller(stack: AsyncExitStack, job: _Job) -> Caller | None:
-    if not job.plan.asks_llm:
+class _Source:
+    """Hands out rows with their indices, until there are no more or the run is stopped."""
+
+    def __init__(self, context: RunContext, rows: Iterable[Any]) -> None:
+        self.context = context
+        self.begun = 0
+        self.over = False
+        self.error: Exception | None = None
+        self._rows = enumerate(rows)
+
+    def next(self) -> tuple[int, Any] | None:
+        # A single row gets a result even after a stop.
+        if self.over or (self.context.stopped and self.begun):
+            return None
+        try:
+            indexed = next(self._rows, None)
+        except Exception as error:  # searches that have begun go on; it is raised after them
+            self.error, self.over = error, True
+            return None
+        if indexed is not None:
+            self.begun += 1
+            return indexed
+        self.over = True
+        if self.context.store:
+            self.context.store.expect(self.begun)
         return None
-    llm, price = job.options.get("llm") or DEFAULT_LLM, job.options.get("price")
-    # A backend that was given to us stays open for whoever gave it.
-    backend = connect(llm) if isinstance(llm, str) else llm
-    record = job.options.get("record")
-    if record is not None:
-        backend = Recorder(backend, Path(record))
-    if isinstance(llm, str):
-        await stack.enter_async_context(backend)
-    return Caller(backend, price=Price.parse(price) if isinstance(price, str) else price)
 
 
-def _new_run(stack: AsyncExitStack, job: _Job, llm: str | None) -> Store | None:
-    run = job.options.get("run")
-    if run is None:
-        return None
-    told = {"about": dict(job.options.get("about") or {}), "queries": job.people}
-    made = Store.create(Path(run), {**told, **plain(manifest(job.problem, job.plan, llm))})
-    return stack.enter_context(made)
+async def search_one(context: RunContext, index: int, raw: Any, store: Store | None) -> Result:
+    """Search for one row, unless the store has its result already."""
+    try:
+        query = read_row(context.problem, raw)
+    except RowError as error:
+        return _unread(context, index, raw, error, store)
+    scored = None
+    if store:
+        store.add_query(index, context.problem.schema.as_dict(query))  # refuses another row
+        finished = store.finished(index)
+        if finished is not None:
+            return Result.of(finished)
+        scored = next(store.setup(index), None)
+    probe_rows = 0 if scored is not None else await context.probe(query)
+    driver = SearchDriver(context, index, query, store=store, scored=scored, probe_rows=probe_rows)
+    context.running(asyncio.current_task())
+    return await driver.result()
 
 
-def _old_run(stack: AsyncExitStack, job: _Job, llm: str | None) -> Store | None:
-    """Open the run to go on with, if there is one, or say that it is another."""
-    run = job.options.get("run")
-    if run is None or not Path(run).exists():
-        return None
-    store = stack.enter_context(Store.open(Path(run)))
-    check_same_run(store, manifest(job.problem, job.plan, llm))
-    if job.people is not None:
-        store.expect(job.people)
-    return store
+def _unread(
+    context: RunContext, index: int, raw: Any, error: RowError, store: Store | None
+) -> Result:
+    """Return, and store, the result of a row that cannot be read."""
+
+    def text(value: object) -> str:
+        try:
+            return str(value)
+        except Exception:
+            return type(value).__name__
+
+    query: dict[str, str] = {}
+    with suppress(Exception):
+        query = {text(name): text(v) for name, v in as_mapping(context.problem, raw).items()}
+    result = Result(
+        query=query,
+        outcome=Outcome(OutcomeKind.FAILED, str(error.at(index))),
+        metrics=metrics_of(context),
+        settings=context.settings,
+        index=index,
+    )
+    if store:
+        store.add_query(index, result.query)
+        store.finish(index, result)
+    return result

@@ -1,4 +1,4 @@
-"""What processes side by side need to know of their machine."""
+"""What processes side by side need to know about their machine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""The environment of a process that has one core: libraries that take all would only wait."""
+"""The environment of a process with one core: libraries that take all cores would only wait."""
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
-    with suppress(AttributeError):  # not every system tells
+    """Return the number of cores this process may use."""
+    with suppress(AttributeError):  # not on every system
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 

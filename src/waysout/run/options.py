@@ -1,4 +1,4 @@
-"""What a search is asked to do, checked before anything happens."""
+"""What a run is given, checked once: its options, from which the plan is made, and its rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from waysout.domain.budget import Budget
 from waysout.domain.known import Known, check_lengths
 from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
-from waysout.errors import InputError, shown, unknown
+from waysout.domain.schema import Row
+from waysout.errors import InputError, RowError, shown, unknown
 from waysout.llm.base import Backend
 from waysout.llm.call import Price
 from waysout.methods import DEFAULT as DEFAULT_METHOD
@@ -25,25 +26,31 @@ CALLS = 30
 
 
 class Options(TypedDict, total=False):
-    """What `find`, `find_many` and their asynchronous twins take, all by keyword.
+    """The keywords of `find`, `find_many` and their asynchronous twins.
 
     ``method`` is a name (see `waysout methods`) or a method with its own settings; ``settings``
     change those of a named one. ``llm`` is a connection string or a backend; methods that ask no
-    LLM need none. ``calls``, ``oracle_rows``, ``tokens``, ``money`` (with ``price``) and
-    ``seconds`` are hard limits for each person, and ``None`` is no limit; rows default to ``k`` ×
-    ``calls``, for ``recombine`` to no fewer than ``k`` × 30. ``polish`` sets so many of the rows
-    aside to make options leaner when the method has ended, and uses those that are left over, too;
-    without a limit of rows, it has them on top. ``data`` holds rows with known outcomes: the oracle
-    is tried on them before anything is spent, ``nearest`` starts from them, and options are
-    compared with them. ``memory`` is a `Memory` of earlier searches with this model: what it holds
-    of a person need not be asked again, and what comes is added; one search after the other.
-    ``run`` is a file to record in; if it is there, the run goes on where it stopped; ``about`` is
-    kept in it. ``record`` is a file for the LLM's replies, for `replay:`. ``in_flight`` bounds the
-    LLM requests under way and, where ``seconds`` are limited, the people: time counts from when a
-    person's search begins. ``learning`` is called while a method learns from ``data`` before the
-    first search, with what it does and the share that is done; ``progress`` is called after every
-    answer; ``stop`` ends all searches from another thread, each with what it has found. ``None``
-    for any but the limits, ``k`` and ``seed`` is as if not given.
+    LLM need none.
+
+    ``calls``, ``oracle_rows``, ``tokens``, ``money`` (with ``price``) and ``seconds`` are hard
+    limits for each person; ``None`` means no limit. Rows default to ``k`` × ``calls``, for
+    ``recombine`` to at least ``k`` × 30. ``polish`` reserves that many of the rows to make options
+    leaner after the method has ended, and also uses rows left over; without a limit on rows, it
+    comes on top.
+
+    ``data`` holds rows with known outcomes: the oracle is tried on them before anything is spent,
+    ``nearest`` starts from them, and options are compared with them. ``memory`` is a `Memory` of
+    earlier searches with this model: what it knows about a person is not asked again, and new
+    answers are added to it; use it for one search at a time.
+
+    ``run`` is a file to record in; an existing run is resumed. ``about`` is stored in it.
+    ``record`` is a file for the LLM's replies, for `replay:`. ``in_flight`` limits concurrent LLM
+    requests and, where ``seconds`` are limited, concurrent people: time counts from the start of a
+    person's search. ``learning`` is called with a text and the share done while a method learns
+    from ``data`` before the first search; ``progress`` is called after every answer; ``stop`` ends
+    all searches from another thread, each with what it has found.
+
+    ``None`` for anything but the limits, ``k`` and ``seed`` is the same as leaving it out.
     """
 
     method: str | Method | None
@@ -80,15 +87,15 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "record": ((str, PathLike), "the path of a file"),
     "learning": (Callable, "a function of a text and a share"),
     "progress": (Callable, "a function of one Progress"),
-    "stop": (Stop, "a Stop, which ends the run when somebody calls it"),
+    "stop": (Stop, "a Stop, which ends the run when it is called"),
     "about": (Mapping, "a mapping"),
 }
-# There ``None`` says something: no limit, or (for k and seed) a mistake.
+# For these, None is a value: no limit or, for k and seed, a mistake.
 _NONE_COUNTS = ("calls", "oracle_rows", "tokens", "money", "seconds", "k", "seed")
 
 
 def checked(options: Options) -> Options:
-    """Return the options that were given, or say which of them is wrong."""
+    """Return the options without those left out, or say which one is wrong."""
     for name in options:
         if name not in Options.__annotations__:
             raise InputError(unknown("option", name, Options.__annotations__))
@@ -96,29 +103,59 @@ def checked(options: Options) -> Options:
     for name, (kind, what) in _KINDS.items():
         if name in given and not isinstance(given[name], kind):
             raise InputError(f"{name} is {what}, not {shown(given[name])}")
+    check_whole("k", given.get("k", 1), 1, MOST_K)
     check_whole("in_flight", given.get("in_flight", 1), 1)
-    check_whole("polish", given.get("polish", 0), 0)
     if given.get("settings") and not isinstance(given.get("method", ""), str):
         raise InputError("settings change those of a method given by name; this one has its own")
     if "data" in given:
-        _check_known(given["data"])
+        data: Any = given["data"]
+        if not all(isinstance(getattr(data, name, None), Sized) for name in ("rows", "labels")):
+            raise InputError(
+                "data is a Dataset, or anything with rows and labels (which of them were "
+                f"approved), not {_a(data)}"
+            )
+        check_lengths(data)
     if isinstance(price := given.get("price"), str):
         Price.parse(price)  # refused now, not when the LLM is asked
     return cast(Options, given)
 
 
-def _check_known(data: Any) -> None:
-    if not all(isinstance(getattr(data, name, None), Sized) for name in ("rows", "labels")):
-        raise InputError(
-            "data is a Dataset, or anything with rows and labels (which of them were approved), "
-            f"not {_a(data)}"
-        )
-    check_lengths(data)
+def make_plan(options: Options) -> Plan:
+    """Check some options and return the plan they describe."""
+    return plan_of(checked(options))
 
 
-def _a(thing: object) -> str:
-    """Name what a table may be: to write all of it out would take long, and fill the screen."""
-    return f"a {type(thing).__name__}"
+def plan_of(given: Options) -> Plan:
+    """Return the plan that options describe which `checked` has returned."""
+    k, calls = given.get("k", 5), given.get("calls", CALLS)
+    Budget(llm_calls=calls)  # so that a bad number is refused also where no LLM is asked
+    name, method = as_method(given.get("method", DEFAULT_METHOD), given.get("settings"))
+    money = given.get("money")
+    if money is not None and method.needs_llm and "price" not in given:
+        raise InputError("a limit in money needs the prices: price='IN/OUT', per million tokens")
+    # Fewer calls than usual do not mean fewer rows where a method goes on without calls; and a
+    # method that asks no LLM keeps its rows when calls are forbidden.
+    rows_for = (calls or CALLS) if calls is not None and not method.needs_llm else calls
+    if rows_for is not None and not method.needs_calls:
+        rows_for = max(rows_for, CALLS)
+    return Plan(
+        name=name,
+        method=method,
+        budget=Budget(
+            llm_calls=calls if method.needs_llm else 0,
+            oracle_rows=given.get("oracle_rows", None if rows_for is None else k * rows_for),
+            tokens=given.get("tokens"),
+            money=money,
+            seconds=given.get("seconds"),
+        ),
+        k=k,
+        seed=given.get("seed", 0),
+        style=given.get("style") or Style(),
+        polish=given.get("polish", 0),  # type: ignore[arg-type]  # `checked` drops None
+    )
+
+
+# Problems and rows ------------------------------------------------------------------------------
 
 
 def check_problem(problem: object) -> None:
@@ -129,58 +166,49 @@ def check_problem(problem: object) -> None:
         )
 
 
-def check_people(problem: Problem, rows: Any) -> Iterable[Any]:
-    """Return many rows, those of a data frame one by one; or say that it is one row, or none."""
+def check_rows(problem: Problem, rows: Any) -> Iterable[Any]:
+    """Return many rows, those of a data frame one by one; refuse a single row."""
     if getattr(rows, "ndim", None) == 2 and hasattr(rows, "to_dict"):
         rows = rows.to_dict("records")
     one = isinstance(rows, (Mapping, str, bytes)) or hasattr(rows, "to_dict")
-    if one or (isinstance(rows, tuple) and _is_row(problem, rows)):
+    if isinstance(rows, tuple) and len(rows) == len(problem.schema):
+        one |= all(value is None or isinstance(value, (str, int, float)) for value in rows)
+    if one:
         raise InputError(f"find_many takes many rows, not one ({_a(rows)}): use find for that")
     if not isinstance(rows, Iterable):
         raise InputError(f"find_many takes rows, one after the other, not {_a(rows)}")
     return rows
 
 
-def _is_row(problem: Problem, values: tuple[Any, ...]) -> bool:
-    plain = all(value is None or isinstance(value, (str, int, float)) for value in values)
-    return plain and len(values) == len(problem.schema)
+def _a(thing: object) -> str:
+    """Name the type of what may be a table: writing all of it out would fill the screen."""
+    return f"a {type(thing).__name__}"
 
 
-def _rows(method: Method, k: int, calls: int | None) -> int | None:
-    """Return how many oracle rows go with so many calls.
-
-    Where rows do not hang on calls, fewer calls than usual mean no fewer rows; and who asks no LLM
-    is not left without rows because somebody forbade calls.
-    """
-    if calls is None:
-        return None
-    if not method.needs_llm:
-        calls = calls or CALLS
-    return k * (calls if method.needs_calls else max(calls, CALLS))
+def read_row(problem: Problem, raw: Any) -> Row:
+    """Read one row, or raise `RowError`, whatever is wrong with it."""
+    try:
+        return problem.row(as_mapping(problem, raw))
+    except RowError:
+        raise
+    except Exception as error:  # a table's own row, or a value, that cannot even be looked at
+        raise RowError(f"it cannot be read ({type(error).__name__})") from error
 
 
-def make_plan(options: Options) -> Plan:
-    """Return the plan that some options describe."""
-    given = checked(options)
-    k, calls = given.get("k", 5), given.get("calls", CALLS)
-    check_whole("k", k, 1, MOST_K)
-    Budget(llm_calls=calls)  # refused by its own name, also where no LLM is asked
-    name, method = as_method(given.get("method", DEFAULT_METHOD), given.get("settings"))
-    money = given.get("money")
-    if money is not None and method.needs_llm and "price" not in given:
-        raise InputError("a limit in money needs the prices: price='IN/OUT', per million tokens")
-    return Plan(
-        name=name,
-        method=method,
-        budget=Budget(
-            llm_calls=calls if method.needs_llm else 0,
-            oracle_rows=given.get("oracle_rows", _rows(method, k, calls)),
-            tokens=given.get("tokens"),
-            money=money,
-            seconds=given.get("seconds"),
-        ),
-        k=k,
-        seed=given.get("seed", 0),
-        style=given.get("style") or Style(),
-        polish=given.get("polish") or 0,
-    )
+def as_mapping(problem: Problem, raw: Any) -> Mapping[str, Any]:
+    """Return a row as a mapping: it may be one, a typed row, or a row of a data frame."""
+    if isinstance(raw, Mapping):
+        return raw
+    if getattr(raw, "ndim", 1) != 1:
+        raise RowError(
+            "a whole table was given for one row: take one (frame.iloc[0]), or find_many"
+        )
+    if hasattr(raw, "to_dict"):
+        named: Mapping[str, Any] = raw.to_dict()
+        return named
+    schema = problem.schema
+    if not isinstance(raw, (tuple, list)) or len(raw) != len(schema):
+        raise RowError(
+            f"a row is a mapping or a tuple of {len(schema)} values, not {type(raw).__name__}"
+        )
+    return {feature.name: value for feature, value in zip(schema, raw, strict=True)}

@@ -1,4 +1,4 @@
-"""What a run is to do: the method, what it may spend, and whom it asks."""
+"""What a run is to do: the method, its budget, and how problem and plan are described on file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from waysout.domain.known import Known
 from waysout.domain.memory import Past
 from waysout.domain.problem import Problem
 from waysout.domain.result import plain
-from waysout.domain.schema import Feature, Row, Schema
+from waysout.domain.schema import Row, Schema
 from waysout.errors import InputError, shown
 from waysout.prompts.propose import Proposer, Style
 from waysout.search.base import Case, Method, Search
@@ -25,7 +25,7 @@ _LATER = (("ask", "throughout"),)
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides what a run does, besides the problem and the people."""
+    """Everything that decides what a run does, besides the problem and the rows."""
 
     name: str
     method: Method
@@ -36,14 +36,13 @@ class Plan:
     polish: int = 0
 
     def __post_init__(self) -> None:
-        check_whole("k", self.k, 1, MOST_K)
         check_whole("seed", self.seed, 0, 2**31 - 1)
         check_whole("polish", self.polish, 0)
         rows = self.budget.oracle_rows
         if self.polish and rows is not None and self.polish >= rows:
             raise InputError(
-                f"polish sets {self.polish} oracle rows aside, and of {rows} that leaves "
-                f"{self.name} none: polish with fewer, or allow more rows (oracle_rows)"
+                f"polish reserves {self.polish} of {rows} oracle rows, which leaves none for "
+                f"{self.name}: polish with fewer, or allow more rows (oracle_rows)"
             )
 
     @property
@@ -53,7 +52,7 @@ class Plan:
         return method.needs_llm and (method.needs_calls or calls != 0)
 
     def as_dict(self, llm: str | None) -> dict[str, Any]:
-        """Return the plan as it stands in results and runs."""
+        """Return the plan as results and runs store it."""
         return {
             "method": self.name,
             "method_settings": as_before(self.method.settings()),
@@ -62,7 +61,7 @@ class Plan:
             "k": self.k,
             "seed": self.seed,
             "budget": asdict(self.budget),
-            # Left out where it is off: a run of a release that knew no polish is the same run.
+            # Left out where it is off: a run of a release without polish is the same run.
             **({"polish": self.polish} if self.polish else {}),
         }
 
@@ -76,7 +75,7 @@ class Plan:
         known: Known | None = None,
         past: Past | None = None,
     ) -> Search:
-        """Begin the search of one person, whose own probability the oracle has told."""
+        """Start the search for one row, given the oracle's probability for it."""
         case = Case(
             problem=replace(problem, goal=problem.goal.for_query(probability)),
             query=query,
@@ -91,15 +90,15 @@ class Plan:
         search = self.method.start(without_set_aside(case, self.polish))
         if not isinstance(search, Search):
             raise InputError(f"{self.name!r}: start() returns a Search, not {shown(search)}")
-        # What is known from before is in the search's archive, which polishing goes on with.
+        # What earlier searches found is in this search's archive, from which polishing goes on.
         return Polishing(replace(case, past=None), search, self.polish) if self.polish else search
 
 
 def as_before(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a method's settings as what is on file has them.
+    """Return a method's settings as files store them.
 
-    One that came with a later release is left out where it changes nothing: a run of an earlier one
-    is the same run.
+    A setting added by a later release is left out where it changes nothing: a run of an earlier
+    release is then still the same run.
     """
     return {name: value for name, value in settings.items() if (name, value) not in _LATER}
 
@@ -113,7 +112,7 @@ def check_whole(name: str, value: object, least: int, most: int | None = None) -
 
 
 def describe(problem: Problem) -> dict[str, Any]:
-    """Return what a result tells about its problem, and what a run is compared by on resume."""
+    """Return what a result says about its problem, and what a resumed run must have in common."""
     distance = problem.distance
     return {
         "name": problem.name,
@@ -131,25 +130,22 @@ def describe(problem: Problem) -> dict[str, Any]:
 
 
 def wording(schema: Schema) -> dict[str, dict[str, Any]]:
-    """Return the words a person reads for features and their values, as far as a card gives any."""
-    told = {f.name: {"unit": f.unit, "about": f.about, "words": _words(f)} for f in schema}
-    return {
-        name: given
-        for name, words in told.items()
-        if (given := {k: v for k, v in words.items() if v})
-    }
-
-
-def _words(feature: Feature) -> dict[str, str]:
-    """Return words by what stands in a row: a boolean's own spellings do not."""
-    if feature.kind != "boolean" or feature.levels == (False, True):
-        return dict(feature.words)
-    spelled = zip(feature.values(), feature.level_texts, strict=True)
-    return {str(value): feature.words.get(level, level) for value, level in spelled}
+    """Return the card's words for features and their values, where it has any."""
+    found = {}
+    for feature in schema:
+        words = dict(feature.words)
+        if feature.kind == "boolean" and feature.levels != (False, True):
+            # Rows hold True and False, whatever the card's spellings are.
+            spelled = zip(feature.values(), feature.level_texts, strict=True)
+            words = {str(value): words.get(level, level) for value, level in spelled}
+        given = {"unit": feature.unit, "about": feature.about, "words": words}
+        if any(given.values()):
+            found[feature.name] = {name: value for name, value in given.items() if value}
+    return found
 
 
 def manifest(problem: Problem, plan: Plan, llm: str | None) -> dict[str, Any]:
-    """Return what a run's file says of the run."""
+    """Return what a run's file says about the run."""
     return {
         "version": __version__,
         "method": plan.name,
@@ -160,14 +156,14 @@ def manifest(problem: Problem, plan: Plan, llm: str | None) -> dict[str, Any]:
 
 
 def check_same_run(store: Store, wanted: Mapping[str, Any]) -> None:
-    """Raise `InputError` unless a run on file is the one that such a manifest describes."""
+    """Raise `InputError` unless the run on file is the one that a manifest describes."""
     same = plain(wanted)
-    del same["version"]  # another may go on if it asks the same, which the replay shows
+    del same["version"]  # another release may resume it if it asks the same: the replay shows
     found = differences(store.manifest, {**store.manifest, **same})
     if found:
         raise InputError(
             f"{store.path} holds another run ({'; '.join(found[:5])}): give the same settings to "
-            "go on with it, or another file"
+            "resume it, or another file"
         )
 
 

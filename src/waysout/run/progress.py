@@ -1,4 +1,4 @@
-"""How far a search has come, for whoever watches."""
+"""How far a search has come, as `progress` callbacks get it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one search has come, and what is new since it was last told."""
+    """How far one search has come, and what is new since the last report."""
 
     index: int
     spent: Spent
@@ -33,17 +33,17 @@ class Progress:
 
     @property
     def llm_calls(self) -> int:
-        """How many LLM calls were answered."""
+        """The number of LLM calls that were answered."""
         return self.spent.llm_calls
 
     @property
     def oracle_rows(self) -> int:
-        """How many rows were put to the model."""
+        """The number of rows put to the model."""
         return self.spent.oracle_rows
 
     @property
     def seconds(self) -> float:
-        """How long it has taken."""
+        """The seconds it has taken."""
         return self.spent.seconds
 
 

@@ -1,4 +1,4 @@
-"""From plain code into the event loop and back, whether or not a loop is running already."""
+"""Run asynchronous code from plain code, whether or not an event loop is running already."""
 
 from __future__ import annotations
 
@@ -13,24 +13,18 @@ from functools import cache
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
 PATIENCE = 5.0
-
-
 _here = threading.local()
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    """Return the one loop of all plain calls: connections an LLM client keeps belong to it.
-
-    A process that was forked has its own; so has who calls from within the loop (a generator of
-    rows may, or a callback), since to wait there for the same loop would be for ever.
-    """
-    return _running(os.getpid(), getattr(_here, "depth", 0))
 
 
 @cache
 def _running(process: int, depth: int) -> asyncio.AbstractEventLoop:
+    """Return the loop of all plain calls, in a thread of its own, so that notebooks work too.
+
+    It is one loop, since connections that an LLM client keeps belong to a loop. But a forked
+    process has its own; and so has a call from within the loop (a generator of rows or a callback
+    may make one), which would otherwise wait for itself for ever.
+    """
     loop = asyncio.new_event_loop()
 
     def run() -> None:
@@ -41,41 +35,43 @@ def _running(process: int, depth: int) -> asyncio.AbstractEventLoop:
     return loop
 
 
+def _submit(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    loop = _running(os.getpid(), getattr(_here, "depth", 0))
+    return asyncio.run_coroutine_threadsafe(coroutine, loop)
+
+
 def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
     """Return what a coroutine returns."""
-    return asyncio.run_coroutine_threadsafe(coroutine, _loop()).result()
+    return _submit(coroutine).result()
 
 
 def iterate(source: AsyncGenerator[T]) -> Iterator[T]:
-    """Yield what an asynchronous generator yields; whoever stops listening ends it."""
+    """Yield what an asynchronous generator yields, and close it when iteration stops."""
+
+    async def next_item() -> list[T]:
+        try:
+            return [await anext(source)]
+        except StopAsyncIteration:
+            return []
+
+    async def close() -> None:
+        while True:
+            try:
+                return await source.aclose()
+            except RuntimeError:  # it is still leaving the step that was cancelled
+                await asyncio.sleep(0.01)
+
     step: Future[list[T]] | None = None
     try:
         while True:
-            step = asyncio.run_coroutine_threadsafe(_next(source), _loop())
+            step = _submit(next_item())
             found = step.result()
             if not found:
                 return
             yield from found
     finally:
         if step is not None:
-            step.cancel()  # nothing, unless a Ctrl-C came while we waited
+            step.cancel()  # has no effect unless Ctrl-C came while we waited
         if not sys.is_finalizing():  # else the loop's thread has ended with its process
-            closing = asyncio.run_coroutine_threadsafe(_close(source), _loop())
             with suppress(TimeoutError):
-                closing.result(PATIENCE)
-
-
-async def _next(source: AsyncGenerator[T]) -> list[T]:
-    """Return the next item in a list, and an empty list at the end."""
-    try:
-        return [await anext(source)]
-    except StopAsyncIteration:
-        return []
-
-
-async def _close(source: AsyncGenerator[T]) -> None:
-    while True:
-        try:
-            return await source.aclose()
-        except RuntimeError:  # it is still on its way out of the step that was cancelled
-            await asyncio.sleep(0.01)
+                _submit(close()).result(PATIENCE)

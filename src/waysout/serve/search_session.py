@@ -27,7 +27,8 @@ from waysout.report.result import Result
 from waysout.report.text import sentence
 from waysout.report.words import Wording
 from waysout.run.context import Stop
-from waysout.run.find import Options, afind_many, make_plan
+from waysout.run.find import afind_many
+from waysout.run.options import Options, make_plan
 from waysout.run.plan import describe, wording
 from waysout.run.progress import Progress, Tried
 from waysout.serve.concurrency import SharedBackend

@@ -30,7 +30,7 @@ from waysout.bench.methods.learned.training import (
     learned_dir,
     training_table,
 )
-from waysout.cli.doctor import _learned
+from waysout.cli.doctor import cached_learning
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, MissingExtra
 from waysout.files import sha256
@@ -158,7 +158,7 @@ def test_weights_that_are_none_are_learned_anew(forget: Forget, what: str) -> No
 def test_what_did_not_learn_is_not_kept(forget: Forget) -> None:
     with pytest.raises(InputError, match="mean did not learn: its weights are no numbers"):
         learned(Mean(times=float("inf")), table(), "cpu", unheard)
-    assert _learned() == []
+    assert cached_learning() == []
 
 
 def test_where_nothing_can_be_written_what_was_learned_serves(
@@ -176,7 +176,7 @@ def test_a_manifest_that_cannot_be_is_not_told_of(forget: Forget, odd: dict[str,
     learned(Mean(), table(), "cpu", unheard)
     file = learned_dir(Mean(), table()) / MANIFEST_FILE
     file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | odd), "utf-8")
-    assert _learned() == []
+    assert cached_learning() == []
 
 
 def test_recipes_and_tables_do_not_mix(forget: Forget) -> None:
@@ -204,7 +204,7 @@ def test_memory_holds_only_the_last_models(forget: Forget, monkeypatch: pytest.M
 
 def test_the_manifest_says_how_it_was_learned(forget: Forget) -> None:
     learned(Mean(times=2.0), table(), "cpu", unheard)
-    [told] = _learned()
+    [told] = cached_learning()
     folder = learned_dir(Mean(times=2.0), table())
     assert told.pop("folder") == str(folder)
     assert told == json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
@@ -242,7 +242,7 @@ def test_who_does_not_want_to_wait_ends_it(forget: Forget) -> None:
     with pytest.raises(KeyboardInterrupt):
         learned(recipe, table(), "cpu", enough)
     assert recipe.trained == []
-    assert _learned() == []
+    assert cached_learning() == []
     assert learned(recipe, table(), "cpu", unheard) == 3.0
 
 

@@ -32,7 +32,7 @@ from waysout.cli.output import (
     say,
     tell,
 )
-from waysout.cli.signals import Signals
+from waysout.cli.search import Signals
 
 if TYPE_CHECKING:
     from waysout.bench.plan import ExperimentPlan
@@ -227,7 +227,8 @@ class PlanSignals(Signals):
 
         self.stop = self.stop_all = StopAll()
 
-    def _where(self) -> list[str]:
+    def hints(self) -> list[str]:
+        """Say how to resume the plan."""
         return [resume_words()]
 
 
