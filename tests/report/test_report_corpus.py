@@ -6,6 +6,7 @@ import csv
 import io
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -69,9 +70,15 @@ def test_json_holds_it_to_the_letter(name: str) -> None:
     assert Result.from_json(result.to_json()) == result
 
 
+def unreasoned(result: Result) -> Result:
+    """Leave the reasons out: a text that is none is not shown, which changes what is built."""
+    return replace(result, options=tuple(replace(o, reasons=()) for o in result.options))
+
+
 @given(st.text(st.characters(), max_size=40))
 def test_any_text_stays_in_its_place(text: str) -> None:
     result = holding(text)
     for show in (letter_page, excerpt):
-        assert Page(show(result)).seen == Page(show(holding(CALM))).seen
+        seen = Page(show(unreasoned(result))).seen
+        assert seen == Page(show(unreasoned(holding(CALM)))).seen
     assert margin(letter_text(result)) == margin(letter_text(holding(CALM)))

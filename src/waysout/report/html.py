@@ -90,8 +90,11 @@ def excerpt(result: ResultData, n: int = 5) -> str:
     lines, note = [esc(sentence(result, wording.lines))], simulated_note(result)
     lines += [f"<strong>{esc(note)}</strong>"] if note else []
     table = _table("Ways out to read first", shown, wording) if shown else ""
+    # A notebook has its own style sheet, so each cell carries its own look. The tags are ours: text
+    # from outside is escaped.
     for tag, look in (("<td", _CELL), ("<th ", _CELL), ("<ul", "margin:0;padding-left:1.2em")):
-        table = table.replace(tag, f'{tag} style="{look}"')
+        space = " " * tag.endswith(" ")
+        table = table.replace(tag, f'{tag.rstrip()} style="{look}"{space}')
     more = len(result.options) - len(shown)
     rest = f"<p>… and {more:,} more: <code>to_frame()</code></p>" if more else ""
     told = "".join(f"<p>{line}</p>" for line in lines)
