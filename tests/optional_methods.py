@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from waysout.errors import MissingExtra
-from waysout.methods import make_method
+from waysout.methods import all_methods, make_method
 from waysout.search.base import Method
+
+
+# Those that learn first take seconds; their own tests in ``bench/methods`` are quick.
+_LEARNED = ("cchvae", "tabular-diffusion")
+EACH_METHOD = [
+    pytest.param(name, marks=pytest.mark.slow if name in _LEARNED else ()) for name in all_methods()
+]
 
 
 def ready(name: str) -> Method:

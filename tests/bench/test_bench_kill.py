@@ -61,6 +61,7 @@ def cells(folder: Path) -> list[Cell]:
         return [timeless(cell) for cell in results.cells()]
 
 
+@pytest.mark.slow
 def test_no_reply_on_file_is_asked_for_again_after_a_kill(
     in_bench: Path,  # noqa: F811
     trained_cache: Path,  # noqa: F811

@@ -69,6 +69,7 @@ def _figures(outcome: Outcome) -> tuple[object, ...]:
     return cell.key, cell.oracle, cell.outcome, cell.metrics, cell.found, cell.spent, cell.spec
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_bench")
 def test_a_process_that_dies_is_reported_for_what_it_did_and_nothing_else_is_lost(
     tmp_path: Path,

@@ -50,6 +50,7 @@ def server() -> Iterator[ScriptedServer]:
         yield running
 
 
+@pytest.mark.slow
 def test_the_arms_of_llm_budget_run_on_an_openai_compatible_server(
     waysout: CommandLine,
     server: ScriptedServer,

@@ -64,6 +64,7 @@ def test_options_are_checked_once_more(results: Results, tmp_path: Path) -> None
     assert table.lines[0].figures[table.columns.index("broken")].ours == 0.0
 
 
+@pytest.mark.slow
 def test_the_cheapest_option_is_compared_with_a_proof(results: Results, tmp_path: Path) -> None:
     pytest.importorskip("treecf")
     for cell in cells_of(of_kind(tmp_path, "optimum"), results):
@@ -75,6 +76,7 @@ def test_the_cheapest_option_is_compared_with_a_proof(results: Results, tmp_path
     assert gaps.lines[0].labels == ("synthetic", "library")
 
 
+@pytest.mark.slow
 def test_ways_out_are_enumerated(results: Results, tmp_path: Path) -> None:
     made = of_kind(tmp_path, "limits", head=ROWS + "kind_settings = { levers = 2 }\n")
     for cell in cells_of(made, results):
@@ -85,6 +87,7 @@ def test_ways_out_are_enumerated(results: Results, tmp_path: Path) -> None:
     assert sorted(line.labels for line in table.lines) == [("synthetic", "0"), ("synthetic", "1")]
 
 
+@pytest.mark.slow
 def test_after_a_lock_what_is_known_helps(results: Results, tmp_path: Path) -> None:
     for cell in cells_of(of_kind(tmp_path, "going-on"), results):
         figures = cell.metrics

@@ -12,7 +12,7 @@ from cli_world import APPROVED, FIND, REFUSED, ROW, in_world, row, world  # noqa
 from rich.console import Console
 
 from conftest import CommandLine
-from optional_methods import ready
+from optional_methods import EACH_METHOD, ready
 from waysout.cli import output
 from waysout.cli.arguments import DEFAULT_METHOD
 from waysout.datasets.load import load_dataset
@@ -24,7 +24,7 @@ from waysout.errors import LLMError
 from waysout.llm import connect
 from waysout.llm.base import Reply, Request
 from waysout.llm.simulated import Simulated
-from waysout.methods import DEFAULT, all_methods
+from waysout.methods import DEFAULT
 from waysout.oracles.adapt import ModelOracle
 from waysout.report.result import Result
 from waysout.run.find import only_result
@@ -69,7 +69,7 @@ def test_json_keeps_the_contract(waysout: CommandLine) -> None:
         assert "age" not in option["changes"]
 
 
-@pytest.mark.parametrize("method", all_methods())
+@pytest.mark.parametrize("method", EACH_METHOD)
 def test_every_method_keeps_to_its_budget(waysout: CommandLine, method: str) -> None:
     needs_llm = ready(method).needs_llm
     little = {"cchvae": ["--set=steps=20"], "tabular-diffusion": ["--set=training_steps=20"]}

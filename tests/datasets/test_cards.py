@@ -126,6 +126,7 @@ def test_a_question_mark_is_missing_and_may_be_filled_in() -> None:
 # --- against the data ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_every_row_of_the_table_is_read(name: str) -> None:
     known = registry.info(name)
@@ -168,6 +169,7 @@ def test_ranges_bins_and_scales_are_those_of_the_training_rows(name: str) -> Non
 OBEYED = {"loan": 1.0, "adult": 0.988, "credit": 0.979, "heloc": 0.998}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_nearly_all_rows_obey_each_realistic_rule(name: str) -> None:
     rules, rows = card(name).rules("realistic"), dataset(name).rows
@@ -182,6 +184,7 @@ def test_nearly_all_rows_obey_each_realistic_rule(name: str) -> None:
     assert 1 - breaking / len(rows) >= OBEYED[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 def test_no_refused_row_is_shut_in_by_the_realistic_rules(name: str) -> None:
     rules = card(name).rules("realistic")

@@ -218,6 +218,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REAL)
 def test_real_tables_load_as_described(name: str) -> None:
     real_table(name)

@@ -198,7 +198,7 @@ def test_nothing_listens() -> None:
     assert time.monotonic() - started < 15
 
 
-@pytest.mark.parametrize("together", [1, 8])
+@pytest.mark.parametrize("together", [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_a_server_that_hangs_is_given_up_in_time(together: int) -> None:
     async def go() -> tuple[list[Any], Ledger, int]:
         async with serving(hang) as server:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_reader import Page
 from report_samples import CALM, CORPUS, holding
@@ -75,6 +75,7 @@ def unreasoned(result: Result) -> Result:
     return replace(result, options=tuple(replace(o, reasons=()) for o in result.options))
 
 
+@settings(max_examples=20)
 @given(st.text(st.characters(), max_size=40))
 def test_any_text_stays_in_its_place(text: str) -> None:
     result = holding(text)

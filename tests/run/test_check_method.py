@@ -12,21 +12,21 @@ import pytest
 from run_world import PEOPLE, problem
 
 import waysout
-from optional_methods import ready
+from optional_methods import EACH_METHOD, ready
 from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import MaxChanges
 from waysout.domain.schema import Row
 from waysout.errors import InputError
 from waysout.llm.base import Reply
-from waysout.methods import all_methods, make_method
+from waysout.methods import make_method
 from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats
 from waysout.search.work import Answer, Work
 
 
-@pytest.mark.parametrize("name", all_methods())
+@pytest.mark.parametrize("name", EACH_METHOD)
 def test_ours_keep_the_protocol(name: str) -> None:
     made = ready(name)
     waysout.check_method(name)
