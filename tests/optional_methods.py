@@ -8,7 +8,6 @@ from waysout.errors import MissingExtra
 from waysout.methods import all_methods, make_method
 from waysout.search.base import Method
 
-
 # Those that learn first take seconds; their own tests in ``bench/methods`` are quick.
 _LEARNED = ("cchvae", "tabular-diffusion")
 EACH_METHOD = [
