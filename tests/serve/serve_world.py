@@ -61,7 +61,8 @@ def make_service(
 
 
 def start(service: Service, **other: Any) -> SearchSession:
-    return service.start(SearchRequest(**{**BRIEF, **other}))
+    request = SearchRequest(**{**BRIEF, **other})
+    return service.start(request, service.check(request))
 
 
 def go_on(service: Service, search: SearchSession, **other: Any) -> SearchSession:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from serve_world import (
-    BRIEF,
     ROW,
     Adder,
     Broken,
@@ -39,7 +38,7 @@ from waysout.llm.base import Request
 from waysout.oracles.cache import CachedOracle
 from waysout.serve.errors import Conflict
 from waysout.serve.events import Shortlist
-from waysout.serve.models import ContinueRequest, Locks, SearchRequest
+from waysout.serve.models import ContinueRequest, Locks
 from waysout.serve.problems import ServedProblem
 from waysout.serve.search_session import SearchSession, ServiceLimits
 from waysout.serve.service import Service
@@ -429,7 +428,7 @@ class Wavering(Adder):
 def test_who_follows_hears_that_an_option_wavers() -> None:
     async def go() -> list[Mapping[str, Any]]:
         async with make_service(small(Wavering())) as service:
-            search = service.start(SearchRequest.model_validate(BRIEF))
+            search = start(service)
             await ended(search)
             return [option for event in of_kind(search, "options") for option in event["options"]]
 
@@ -456,7 +455,7 @@ def test_options_known_before_are_not_counted_again() -> None:
         async with Service(
             {"small": small()}, None, limits=ServiceLimits(), listener=counts
         ) as service:
-            search = service.start(SearchRequest.model_validate({**BRIEF, "oracle_rows": 20}))
+            search = start(service, oracle_rows=20)
             await ended(search)
             service.go_on(search.id, ContinueRequest(oracle_rows=40))
             await ended(search)

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import pytest
 from serve_world import (
-    BRIEF,
     PEOPLE,
     ROW,
     Adder,
@@ -20,6 +19,7 @@ from serve_world import (
     problem,
     run,
     small,
+    start,
     until,
 )
 
@@ -33,14 +33,10 @@ from waysout.oracles.cache import CachedOracle
 from waysout.report.result import Result
 from waysout.run.find import find
 from waysout.serve.errors import Full, NotFound, TooMany
-from waysout.serve.models import DecideRequest, Locks, SearchRequest
+from waysout.serve.models import DecideRequest, Locks
 from waysout.serve.problems import MOST_EXAMPLES, ServedProblem
 from waysout.serve.search_session import SearchSession, ServiceLimits
 from waysout.serve.service import SavedRun, Service
-
-
-def start(service: Service, **other: Any) -> SearchSession:
-    return service.start(SearchRequest(**{**BRIEF, **other}))
 
 
 def test_as_many_run_at_once_as_may_and_the_next_is_put_off() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from serve_world import (
-    BRIEF,
     Adder,
     Gate,
     Watched,
@@ -27,7 +26,7 @@ from serve_world import (
 from waysout.errors import InputError, LLMFailure, UnavailableError
 from waysout.llm.base import Request
 from waysout.serve.errors import Conflict
-from waysout.serve.models import Locks, SearchRequest
+from waysout.serve.models import Locks
 from waysout.serve.search_session import SearchSession
 from waysout.store import Store
 
@@ -188,7 +187,7 @@ def test_what_is_left_goes_down_while_a_part_runs() -> None:
     async def go() -> list[Mapping[str, Any]]:
         told: list[Mapping[str, Any]] = []
         async with make_service() as service:
-            search = service.start(SearchRequest.model_validate(BRIEF))
+            search = start(service)
             add = search.log.add
 
             def listen(kind: str, data: Mapping[str, Any]) -> None:
@@ -207,10 +206,10 @@ def test_what_is_left_goes_down_while_a_part_runs() -> None:
 def test_the_model_is_tried_once_for_all_searches() -> None:
     async def go() -> tuple[int, int]:
         async with make_service(calls=0) as service:
-            first, second = (service.start(SearchRequest.model_validate(BRIEF)) for _ in range(2))
+            first, second = (start(service) for _ in range(2))
             await ended(first)
             await ended(second)
-            third = service.start(SearchRequest.model_validate(BRIEF))
+            third = start(service)
             await ended(third)
             return first.spent.setup_rows, third.spent.setup_rows
 

@@ -115,7 +115,7 @@ class Driver:
         self.retry_failed = retry_failed
         self.progress = BatchProgress(rows)
         self._tasks = iter(tasks)
-        self._retries: deque[PartTask] = deque()
+        self._ready: deque[PartTask] = deque()  # to submit before the next of `_tasks`
         self._under_way: dict[int, PartTask] = {}
         self._tries: Counter[int] = Counter()  # by part
         self._deaths: Counter[int] = Counter()  # by part
@@ -136,7 +136,7 @@ class Driver:
         first = next(self._open_tasks(), None)
         if first is None:
             return BatchEnd(0, self.progress.seconds)
-        self._retries.append(first)
+        self._ready.append(first)
         with closing(start_executor()) as executor:
             while True:
                 while not (self._stopped or self._requested) and executor.room > 0:
@@ -160,9 +160,9 @@ class Driver:
         return BatchEnd(rows, seconds, left, self._stopped or self._requested, self._exit_code)
 
     def _open_tasks(self) -> Iterator[PartTask]:
-        """Yield the parts to retry, then the next ones that are not done."""
-        while self._retries:
-            yield self._retries.popleft()
+        """Yield the parts that are ready, then the next ones of the table that are not done."""
+        while self._ready:
+            yield self._ready.popleft()
         for task in self._tasks:
             done = people_done(self.out, task.part) or 0
             # A part with more rows belongs to a greater limit, and must not shrink.
@@ -197,7 +197,7 @@ class Driver:
     def _retry(self, executor: Executor[Any], task: PartTask) -> None:
         self._tries[task.part] += 1
         if self._tries[task.part] < MOST_TRIES + SKIPPED_AFTER * len(task.skip):
-            self._retries.append(task)
+            self._ready.append(task)
             if self._isolated_deaths >= MOST_DEATHS:
                 self._end(executor, f"workers died {MOST_DEATHS} times in a row: out of memory?", 5)
             return
@@ -207,7 +207,7 @@ class Driver:
             self._end(executor, f"every worker with {rows} died: out of memory?", 5)
 
     def _after_death(self, task: PartTask) -> PartTask:
-        """Return a part whose worker died, changed as it is to be retried."""
+        """Return a part whose worker died, prepared for its next attempt."""
         self._deaths[task.part] += 1
         if not task.isolated:
             return replace(task, isolated=self._deaths[task.part] >= ISOLATED_AFTER)

@@ -49,7 +49,7 @@ class Executor(Generic[W]):
 
     def __init__(self, job: BatchJob, workers: int, part_rows: int) -> None:
         self._size = workers
-        # While one part runs out, the next ones fill the trees.
+        # While one part drains, the next keeps the workers busy.
         self._parts_each = 1 + -(-job.trees // part_rows)
         self._workers: list[W] = []
         self._waiting: deque[PartTask] = deque()

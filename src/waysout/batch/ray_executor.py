@@ -16,6 +16,7 @@ import asyncio
 import importlib
 import logging
 import os
+import platform
 import signal
 import socket
 import threading
@@ -107,12 +108,14 @@ class RayExecutor(Executor["_ActorHandle"]):
         nodes = sum(1 for node in self._ray.nodes() if node["Alive"])
         share = fitting_share(self._size, resources.get("CPU", 0.0), nodes)
         if share < _SHARE:
-            _log.warning("%d workers have few CPUs: each asks Ray for %g of one", self._size, share)
+            _log.warning(
+                "%d workers share too few CPUs: each asks Ray for %g of one", self._size, share
+            )
         actor = self._ray.remote(
             num_cpus=share,
             max_restarts=-1,
             max_task_retries=0,
-            enable_task_events=False,  # of each call, the cluster would keep a record
+            enable_task_events=False,  # otherwise the cluster records every call
             scheduling_strategy="SPREAD",
             runtime_env={"env_vars": ONE_THREAD},
         )(WorkerActor)
@@ -388,9 +391,9 @@ def connect_ray(address: str) -> tuple[Any, bool]:
             ray.init(address=place, **options)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise UnavailableError(
-            f"Ray ({shown(address or 'here')}) cannot be used: {error}. Are the Ray and the Python "
-            f"of a cluster of this version ({ray.__version__}), and does it want a token "
-            "(RAY_AUTH_MODE=token)?"
+            f"Ray ({shown(address or 'here')}) cannot be used: {error}. Does the cluster run the "
+            f"same Ray ({ray.__version__}) and Python ({platform.python_version()}), and does it "
+            "need a token (RAY_AUTH_MODE=token)?"
         ) from error
     return ray, True
 

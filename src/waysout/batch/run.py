@@ -326,12 +326,12 @@ def describe(batch: PreparedBatch) -> dict[str, Any]:
     }
 
 
-def write_manifest(out: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def write_manifest(out: Path, described: Mapping[str, Any]) -> dict[str, Any]:
     """Write the manifest of a new batch, or check that the folder's own is of the same batch.
 
     Return the one in the folder: ``part_rows`` stays as it was when the batch was started.
     """
-    path, wanted = out / MANIFEST, plain({"waysout_batch": VERSION, **manifest})
+    path, wanted = out / MANIFEST, plain({"waysout_batch": VERSION, **described})
     try:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

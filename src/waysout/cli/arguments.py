@@ -26,11 +26,13 @@ Where = Annotated[str, typer.Option(
 JsonRow = Annotated[Path | None, typer.Option(
     help="Or a JSON file of {column: value} (- reads stdin).", rich_help_panel=MODEL)]
 RuleSetName = Annotated[str, typer.Option(
-    help="A rule set of the card; the default: its own.", rich_help_panel=MODEL)]
+    help="A rule set of the card; default: its own.", rich_help_panel=MODEL)]
 PositiveClass = Annotated[str, typer.Option(
-    help="The model's class that means yes, where the card cannot tell.", rich_help_panel=MODEL)]
+    help="The model's class that means yes, if the card does not determine it.",
+    rich_help_panel=MODEL)]
 Inputs = Annotated[str, typer.Option(
-    help="How the model gets rows; auto finds out.", rich_help_panel=MODEL)]
+    help="How the model takes rows: raw, category, codes or auto (find out).",
+    rich_help_panel=MODEL)]
 TrustCode = Annotated[bool, typer.Option(
     "--trust-code", help="Import and run the card's custom rules.")]
 TrustPickle = Annotated[bool, typer.Option(
@@ -39,10 +41,10 @@ TrustTypes = Annotated[list[str] | None, typer.Option(
     help="A type a skops file may hold; may be repeated.")]
 
 AtLeast = Annotated[float | None, typer.Option(
-    help="Ask for this probability instead of the model's own yes.", min=0, max=1,
+    help="Require this probability instead of the model's own decision.", min=0, max=1,
     rich_help_panel=SEARCH)]
 Rise = Annotated[float | None, typer.Option(
-    help="Or for a probability that much above the present one.", min=0, max=1,
+    help="Or require an increase of this much.", min=0, max=1,
     rich_help_panel=SEARCH)]
 MethodName = Annotated[str, typer.Option(help="See `waysout methods`.", rich_help_panel=SEARCH)]
 Settings = Annotated[list[str] | None, typer.Option(
@@ -53,14 +55,15 @@ LlmName = Annotated[str, typer.Option(
 Calls = Annotated[int, typer.Option(
     help="Maximum number of LLM calls.", min=0, rich_help_panel=SEARCH)]
 EditsPerCall = Annotated[int, typer.Option(
-    "--k", "-k", help="Edits that a call of a tree search asks for.", min=1, max=50,
+    "--k", "-k", help="Edits requested per LLM call (tree searches).", min=1, max=50,
     rich_help_panel=SEARCH)]
 OracleRows = Annotated[int | None, typer.Option(
-    help="Maximum number of rows put to the model; the default: K × calls, for recombine at least "
+    help="Maximum number of rows put to the model; default: K × calls, for recombine at least "
     "K × 30.", min=0, rich_help_panel=SEARCH)]
 Polish = Annotated[int, typer.Option(
     help="Reserve this many of those rows to make the options leaner at the end: needless changes "
-    "are dropped, numbers walked back. Try a fifth.", min=0, rich_help_panel=SEARCH)]
+    "are dropped, numbers walked back. Try a fifth of --oracle-rows.", min=0,
+    rich_help_panel=SEARCH)]
 Seconds = Annotated[float | None, typer.Option(
     help="Maximum time in seconds.", min=0, rich_help_panel=SEARCH)]
 Tokens = Annotated[int | None, typer.Option(
@@ -74,7 +77,7 @@ Seed = Annotated[int, typer.Option(
 PaperPrompt = Annotated[bool, typer.Option(
     "--paper", help="Use the paper's prompt.", rich_help_panel=SEARCH)]
 FreeForm = Annotated[bool, typer.Option(
-    "--free", help="Do not hold the LLM to the format.", rich_help_panel=SEARCH)]
+    "--free", help="Do not constrain the LLM's output format.", rich_help_panel=SEARCH)]
 
 Record = Annotated[Path | None, typer.Option(
     help="Also write the LLM's replies to this recording (see replay:FILE).",

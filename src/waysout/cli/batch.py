@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from waysout.cli import arguments as arg
-from waysout.cli.arguments import MODEL, OUTPUT
+from waysout.cli.arguments import MODEL, OUTPUT, SEARCH
 from waysout.cli.find import search_options
 from waysout.cli.output import (
     JsonFlag,
@@ -42,14 +42,14 @@ def batch(
         help="The people: a CSV or Parquet file of any size, or a data set's name.",
         rich_help_panel=MODEL)],
     out: Annotated[Path, typer.Option(
-        help="The folder of the results; an existing one is continued.", rich_help_panel=OUTPUT)],
+        help="The folder of the results; an existing batch is resumed.", rich_help_panel=OUTPUT)],
     model: arg.ModelFile = "",
     card: arg.CardFile = "",
     training: Annotated[str, typer.Option(
-        help="The table that distances are measured by; the default: the people's.",
+        help="The table that distances are measured by; default: the people's.",
         rich_help_panel=MODEL)] = "",
     limit: Annotated[int | None, typer.Option(
-        help="Only this many rows of the table, the first; may grow later.", min=1,
+        help="Only the first N rows; may be raised on resume.", min=1,
         rich_help_panel=MODEL)] = None,
     rules: arg.RuleSetName = "",
     positive_class: arg.PositiveClass = "",
@@ -62,7 +62,8 @@ def batch(
     method: arg.MethodName = arg.DEFAULT_METHOD,
     setting: arg.Settings = None,
     llm: arg.LlmName = DEFAULT_LLM,
-    calls: arg.Calls = 6,
+    calls: Annotated[int, typer.Option(
+        help="Maximum number of LLM calls per person.", min=0, rich_help_panel=SEARCH)] = 6,
     k: arg.EditsPerCall = 5,
     oracle_rows: arg.OracleRows = None,
     polish: arg.Polish = 0,
@@ -75,21 +76,21 @@ def batch(
     free: arg.FreeForm = False,
     share: Annotated[int, typer.Option(
         help="Search for this many pilots first, and share what the LLM names for them with "
-        "everybody like them: fewer calls each. Try 64.", min=0, rich_help_panel=WORKERS)] = 0,
+        "everybody like them: fewer calls each. Try 64.", min=0, rich_help_panel=SEARCH)] = 0,
     cluster: Annotated[Literal["local", "ray"], typer.Option(
         help="Where the workers are: processes of this machine, or actors of Ray.",
         rich_help_panel=WORKERS)] = "local",
     address: Annotated[str, typer.Option(
-        help="The Ray cluster (auto, HOST:PORT, ray://…); the default: a small one on this "
+        help="The Ray cluster (auto, HOST:PORT, ray://…); default: a small one on this "
         "machine.", rich_help_panel=WORKERS)] = "",
     workers: Annotated[int | None, typer.Option(
-        help="How many workers; the default: the cores of this machine.", min=1,
+        help="How many workers; default: the cores of this machine.", min=1,
         rich_help_panel=WORKERS)] = None,
     in_flight: Annotated[int | None, typer.Option(
-        help="Searches at once, of all workers together; the default: 64.", min=1,
+        help="Searches at once, of all workers together; default: 64.", min=1,
         rich_help_panel=WORKERS)] = None,
     part_rows: Annotated[int | None, typer.Option(
-        help="Rows of the table in one part; the default goes by their number.", min=1,
+        help="Rows of the table in one part; default depends on the table size.", min=1,
         rich_help_panel=OUTPUT)] = None,
     keep_stores: Annotated[bool, typer.Option(
         "--keep-stores", help="Keep every answer of the LLM and of the model, about 400 kB a "

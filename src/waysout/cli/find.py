@@ -56,7 +56,7 @@ def find(
         help="Write a letter to the person to this file: a page to print where it ends in .html, "
         "else plain text.", rich_help_panel=OUTPUT)] = None,
     run: Annotated[Path | None, typer.Option(
-        help="Store the run in this file; the default: `waysout runs list`.",
+        help="Store the run in this file; default: a new file, see `waysout runs list`.",
         rich_help_panel=OUTPUT)] = None,
     no_run: Annotated[bool, typer.Option(
         "--no-run", help="Store no run.", rich_help_panel=OUTPUT)] = False,

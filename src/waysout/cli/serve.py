@@ -29,7 +29,7 @@ PORT = 8765
 def serve(
     run: Annotated[str, typer.Argument(help="A run to open: its name, its file, or last.")] = "",
     data: Annotated[str, typer.Option(
-        help="The table: a file, or a data set's name; the default: the demo's.",
+        help="The table: a file, or a data set's name; default: the demo's.",
         rich_help_panel=MODEL)] = "",
     model: arg.ModelFile = "",
     card: arg.CardFile = "",
@@ -42,19 +42,19 @@ def serve(
     at_least: arg.AtLeast = None,
     rise: arg.Rise = None,
     llm: Annotated[str, typer.Option(
-        help="The LLM that proposes, as for `waysout find`; the default: a small one, which the "
+        help="The LLM that proposes, as for `waysout find`; default: a small one, which the "
         "demo downloads once (98 MB).", rich_help_panel=SEARCH)] = "",
     method: arg.MethodName = arg.DEFAULT_METHOD,
     calls: Annotated[int, typer.Option(
-        help="Maximum number of LLM calls a search.", min=0, rich_help_panel=SEARCH)] = 30,
+        help="Maximum number of LLM calls per search.", min=0, rich_help_panel=SEARCH)] = 30,
     oracle_rows: Annotated[int, typer.Option(
-        help="Maximum number of model rows a search.", min=1, rich_help_panel=SEARCH)] = 1000,
+        help="Maximum number of model rows per search.", min=1, rich_help_panel=SEARCH)] = 1000,
     searches: Annotated[int, typer.Option(
         help="Maximum number of searches at once.", min=1, max=1000, rich_help_panel=SEARCH)] = 20,
     no_run: Annotated[bool, typer.Option(
         "--no-run", help="Store no runs.", rich_help_panel=SEARCH)] = False,
     host: Annotated[str, typer.Option(
-        help="The address to listen on; any but this machine's own needs a token.",
+        help="The address to listen on; any non-loopback address needs a token.",
         rich_help_panel=SERVER)] = "127.0.0.1",
     port: Annotated[int, typer.Option(
         help="The port; 0 takes any free one.", min=0, max=65535, rich_help_panel=SERVER)] = PORT,
@@ -69,9 +69,10 @@ def serve(
 ) -> None:  # fmt: skip
     """Show ways out in a browser, and over HTTP for programs.
 
-    Choose a case, lock what cannot change, and watch the ways out come. Without arguments it serves
-    the demo: a synthetic table, a model trained on it and a small LLM, all on this machine. Nothing
-    is sent anywhere. Programs use the same searches: see /api/openapi.json.
+    Choose a case, lock what cannot change, and watch the ways out appear. Without arguments it
+    serves the demo: a synthetic table, a model trained on it and a small LLM, all on this machine;
+    the demo sends nothing anywhere. With --llm openai:… prompts about a case go to that server.
+    Programs use the same searches: see /api/openapi.json.
     """
     from waysout.errors import MissingExtra
 

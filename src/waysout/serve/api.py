@@ -63,8 +63,8 @@ async def the_search(id: Id, service: Running) -> SearchSession:
     return service.search(id)
 
 
-Problem = Annotated[ServedProblem, Depends(the_problem)]
-Search = Annotated[SearchSession, Depends(the_search)]
+ProblemDep = Annotated[ServedProblem, Depends(the_problem)]
+SearchDep = Annotated[SearchSession, Depends(the_search)]
 
 
 @router.get("/health", response_model=models.Health)
@@ -90,14 +90,14 @@ async def show_problem(name: Id, service: Running) -> Response:
 
 @router.get("/problems/{name}/examples", response_model=models.ExampleList,
             responses=errors(404, 422, 502))  # fmt: skip
-async def list_examples(problem: Problem) -> Response:
+async def list_examples(problem: ProblemDep) -> Response:
     """Rejected rows of the table, to start from."""
     return answer({"examples": await problem.examples()})
 
 
 @router.post("/problems/{name}/decide", response_model=models.Decision,
              responses=errors(400, 404, 422, 502))  # fmt: skip
-async def decide(problem: Problem, request: models.DecideRequest) -> Response:
+async def decide(problem: ProblemDep, request: models.DecideRequest) -> Response:
     """Ask the model about one row, and what of it may change."""
     return answer(await problem.decide(request))
 
@@ -109,8 +109,8 @@ async def decide(problem: Problem, request: models.DecideRequest) -> Response:
              responses=errors(400, 409, 422, 429, 503))  # fmt: skip
 async def start_search(request: models.SearchRequest, service: Running) -> Response:
     """Begin to look for ways out of one row."""
-    await asyncio.to_thread(service.check, request)
-    search = service.start(request)
+    served = await asyncio.to_thread(service.check, request)
+    search = service.start(request, served)
     return answer(search.view(), 201, {"Location": f"/api/searches/{search.id}"})
 
 
@@ -121,7 +121,7 @@ async def list_searches(service: Running) -> Response:
 
 
 @router.get("/searches/{id}", response_model=models.SearchForm, responses=errors(404, 422))
-async def show_search(search: Search) -> Response:
+async def show_search(search: SearchDep) -> Response:
     """A search as it stands."""
     return answer(search.view())
 
@@ -135,7 +135,7 @@ async def delete_search(id: Id, service: Running) -> Response:
 
 @router.post("/searches/{id}/stop", response_model=models.SearchForm, status_code=202,
              responses=errors(404, 422))  # fmt: skip
-async def stop_search(search: Search) -> Response:
+async def stop_search(search: SearchDep) -> Response:
     """End the part that runs; what it has found stays."""
     search.stop()
     return answer(search.view(), 202)
@@ -156,7 +156,7 @@ Download = Annotated[bool, Query(description="Save it as a file instead of showi
 
 @router.get("/searches/{id}/options", response_model=models.OptionList, responses=errors(404, 422))
 async def list_options(
-    search: Search,
+    search: SearchDep,
     sort: Sort = "ease",
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     limit: Annotated[int, Query(ge=0, le=1000)] = 50,
@@ -181,7 +181,7 @@ async def sorted_options(search: SearchSession, sort: Sort) -> Sequence[Option]:
     return [*first, *easiest_first(o for o in options if o.key not in picked)]
 
 
-async def finished(search: Search) -> SearchSession:
+async def finished(search: SearchDep) -> SearchSession:
     """Return a search that has ended."""
     if search.running or search.result is None:
         raise Conflict("the search is still running: stop it, or wait for its end")
@@ -222,7 +222,7 @@ async def write_file(
 
 @router.get("/searches/{id}/options.csv", response_class=Response,
             responses=file_docs("text/csv", 404, 422))  # fmt: skip
-async def download_options(search: Search, download: Download = False) -> Response:
+async def download_options(search: SearchDep, download: Download = False) -> Response:
     """The options found so far as a table."""
     return await write_file(
         search, "options.csv", "text/csv", lambda result, when: result.to_csv(), download
@@ -273,7 +273,7 @@ class EventStream(StreamingResponse):
 @router.get("/searches/{id}/events", response_class=StreamingResponse,
             responses={200: _STREAM, **errors(404, 422, 503)})  # fmt: skip
 async def follow_search(
-    search: Search,
+    search: SearchDep,
     service: Running,
     last_event_id: Annotated[str, Header(max_length=100, description="Resume after this one")] = "",
 ) -> Response:

@@ -216,10 +216,9 @@ class Service:
         self._check_method(request.method or self.method, request.settings, served)
         return served
 
-    def start(self, request: SearchRequest) -> SearchSession:
-        """Begin a search."""
-        served, limits = self.check(request), self.limits
-        query = served.problem.row(request.row)
+    def start(self, request: SearchRequest, served: ServedProblem) -> SearchSession:
+        """Begin a search; ``served`` is what `check` returned for the request."""
+        limits, query = self.limits, served.problem.row(request.row)
         request = request.model_copy(update={"method": request.method or self.method})
         search = SearchSession(self._context, served, query, request)
         calls = limits.calls if request.calls is None else request.calls

@@ -1,11 +1,11 @@
-// What the page knows, in one value; and what each event of a search adds to it.
+// The state of the page in one object, and how each event of a search changes it.
 
 export const NO_LOCKS = Object.freeze({ fixed: [], ranges: {}, choices: {}, excluded: [] });
 
 export const START = Object.freeze({
   card: null, // the problem, as the server describes it
   examples: [],
-  example: null, // the number of the example that is shown, null for one's own values
+  example: null, // the number of the example that is shown; null for values that were typed
   row: {},
   faults: {}, // feature → what is wrong with its value
   decision: null, // the model's answer to the row
@@ -13,11 +13,11 @@ export const START = Object.freeze({
   calls: 0,
   sort: "ease",
   search: null,
-  misses: [], // the nearest it came, where a search found nothing
+  misses: [], // the nearest misses of a search that found nothing
   notice: "",
 });
 
-/** A search nothing is known about but its number. */
+/** The state of a search before its first event, from the server's description of it. */
 export function freshSearch(told) {
   return {
     id: told.id,
@@ -25,8 +25,8 @@ export function freshSearch(told) {
     llm: told.llm,
     simulated: told.simulated,
     status: told.status,
-    part: 0, // that the events have come to
-    lastPart: told.part, // that there is
+    part: 0, // the part of the latest event
+    lastPart: told.part, // the latest part on the server
     locks: told.locks ?? NO_LOCKS,
     budget: told.budget,
     begun: told.budget, // what was left when the part began
@@ -38,13 +38,13 @@ export function freshSearch(told) {
     learning: null,
     ended: null,
     stopping: false,
-    unheard: false, // the server keeps quiet
+    unheard: false, // whether the server does not answer at present
     lastEvent: 0,
   };
 }
 
 const HEARD = {
-  // A new part makes the options void; those that still hold follow at once.
+  // A new part clears the options; those that are still valid are sent again at once.
   part: (search, told) => ({
     part: told.part, locks: told.locks, budget: told.budget, begun: told.budget, status: "running", ended: null,
     stopping: false, learning: null, options: new Map(), shortlist: [],
@@ -65,13 +65,13 @@ function leftOf(budget, told) {
   return { ...budget, calls_left: told.calls_left, oracle_rows_left: told.oracle_rows_left };
 }
 
-/** Take one event in. One that came before changes nothing: streams are replayed. */
+/** Return the search after an event. One that was seen before changes nothing: streams are replayed. */
 export function heard(search, type, told, number) {
   if (number <= search.lastEvent) return search;
   return { ...search, ...HEARD[type](search, told), lastEvent: number || search.lastEvent };
 }
 
-/** A value that tells those who listen, at most once a frame, when it became another. */
+/** A value that calls its listeners when it changes, at most once a frame. */
 export function createStore(first) {
   let now = first;
   let waiting = false;
@@ -94,10 +94,10 @@ export function createStore(first) {
   };
 }
 
-/** What a table holds under a name. A feature may be called "constructor", and not mean that one. */
+/** An object's own property: a feature may be called "constructor". */
 export const own = (table, name) => (table && Object.hasOwn(table, name) ? table[name] : undefined);
 
-/** Whether two values from the server say the same. */
+/** Whether two values from the server are equal, whatever the order of their keys. */
 export const same = (a, b) => JSON.stringify(sorted(a)) === JSON.stringify(sorted(b));
 
 function sorted(value) {
@@ -108,8 +108,8 @@ function sorted(value) {
 
 export const isRunning = (search) => search?.status === "running";
 
-/** How many LLM calls a search has used of those it may; a run that it goes on from had its own. */
+/** How many LLM calls a search has used of its budget; those of a run it continues are not counted. */
 export const callsUsed = (search) => (search ? search.budget.calls - search.budget.calls_left : 0);
 
-/** Whether the values on the page are no longer those that were searched for. */
+/** Whether the values on the page differ from those of the search. */
 export const isOtherCase = (state) => Boolean(state.search) && !same(state.row, state.search.row);
