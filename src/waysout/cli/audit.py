@@ -34,7 +34,7 @@ def audit(
     levers: Annotated[int, typer.Option(
         help="Levers to show of each group; CSV and JSON have all.", min=1)] = 5,
     format: Annotated[FORMATS | None, typer.Option(
-        help="What to write; the default: as --out ends, else text.")] = None,
+        help="What to write; default: as --out ends, else text.")] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write it to.")] = None,
     plots: Annotated[Path | None, typer.Option(
         metavar="DIR", help="A folder for pictures (SVG).")] = None,

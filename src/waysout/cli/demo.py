@@ -28,7 +28,7 @@ def demo(
     applicant: Annotated[int, typer.Option(
         min=0, help="Which of the 30 rejected applicants, from 0.")] = USUAL_APPLICANT,
     llm: Annotated[str, typer.Option(
-        help="The LLM that proposes; the default: a small one, downloaded once (98 MB).")] = "",
+        help="The LLM that proposes; default: a small one, downloaded once (98 MB).")] = "",
     calls: Annotated[int, typer.Option(help="Maximum number of LLM calls.", min=0)] = CALLS,
     seconds: Annotated[float, typer.Option(help="Maximum time in seconds.", min=1)] = SECONDS,
     html: Annotated[Path, typer.Option(help="Where to write the page.")] = PAGE,

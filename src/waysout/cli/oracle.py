@@ -104,7 +104,10 @@ def check(
     card: Annotated[str, typer.Option(help="The table's card (or a data set's name).")],
     positive_class: arg.PositiveClass = "",
     inputs: Annotated[
-        InputsChoice, typer.Option(help="How the model gets rows; auto finds out.")
+        InputsChoice,
+        typer.Option(
+            help="Row format passed to the model: raw, category, codes, or auto to detect it."
+        ),
     ] = "auto",
     trust_pickle: arg.TrustPickle = False,
     trust_types: arg.TrustTypes = None,

@@ -56,7 +56,7 @@ class RunContext:
         """Store the parts.
 
         ``steady`` is what an earlier probe of the oracle has shown. With ``isolate``, as in a
-        batch over night, an unexpected error or a request that the LLM refuses fails one search;
+        batch overnight, an unexpected error or a request that the LLM refuses fails one search;
         otherwise it ends the run.
         """
         self.problem = problem
