@@ -105,9 +105,7 @@ def check(
     positive_class: arg.PositiveClass = "",
     inputs: Annotated[
         InputsChoice,
-        typer.Option(
-            help="Row format passed to the model: raw, category, codes, or auto to detect it."
-        ),
+        typer.Option(help="How the model takes rows; auto detects it."),
     ] = "auto",
     trust_pickle: arg.TrustPickle = False,
     trust_types: arg.TrustTypes = None,
