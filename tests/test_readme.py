@@ -55,7 +55,7 @@ def test_the_python_of_the_search_page_runs(
 ) -> None:
     names: dict[str, object] = {}
     for code in blocks("python", SEARCH):
-        exec(compile(code, "docs/search.md", "exec"), names)
+        exec(compile(code, "docs/search.md", "exec", dont_inherit=True), names)
     assert "found" in capsys.readouterr().out
 
 

@@ -1,7 +1,8 @@
-"""The one table of methods: a name, where it is made, and what it is in a line.
+"""Methods by name: those of the product are listed here.
 
-Other packages add theirs by an entry point: ``[project.entry-points."waysout.methods"]`` with lines
-``name = "module:Class"``. The class's ``about`` is what `waysout methods` says of it.
+Other packages, and our own `bench`, add theirs by entry points:
+``[project.entry-points."waysout.methods"]`` with lines ``name = "module:Class"``. The class's
+``about`` is its line in `waysout methods`.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def about(name: str) -> str:
 
 
 def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
-    """Return a method by name; ``settings`` may be texts, as a command line gives them."""
+    """Return a method by name; ``settings`` may be strings, as on a command line."""
     # Only a name that is not ours costs a look at what is installed.
     known = METHODS if name in METHODS else all_methods()
     if name not in known:
@@ -101,7 +102,7 @@ def as_method(method: object, settings: Mapping[str, Any] | None = None) -> tupl
     name = getattr(method, "name", None)
     if not isinstance(name, str) or not name:
         kind = type(method).__name__
-        raise InputError(f'the method {kind} has no name: give its class one (name = "…")')
+        raise InputError(f'the method {kind} has no name: set one on its class (name = "…")')
     return name, method
 
 

@@ -431,7 +431,7 @@ def test_everything_fits_eighty_columns(
 WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (("--method", "comp-mcst"), 3, "did you mean 'comp-mcts'?"),
     (("--set", "treshold=1"), 3, "did you mean 'threshold'?"),
-    (("--set", "threshold=low"), 3, "threshold is a number, not 'low'"),
+    (("--set", "threshold=low"), 3, "threshold must be a number, not 'low'"),
     (("--set", "threshold"), 3, "--set takes NAME=VALUE, not 'threshold'"),
     (("--where", "loan_id == 0"), 3, "name one row"),
     (("--row", "300"), 3, "loans.csv has 300 rows, counted from 0; there is no row 300"),

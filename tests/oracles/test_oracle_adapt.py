@@ -531,7 +531,7 @@ def test_models_with_a_threshold_of_their_own_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("model", "message"),
-    [(dict, "is a class"), (3, "int is no model"), ("m.pkl", "str is no model")],
+    [(dict, "is a class"), (3, "int is not a model"), ("m.pkl", "str is not a model")],
 )
 def test_what_is_no_model(model: Any, message: str) -> None:
     with pytest.raises(OracleError, match=message):

@@ -19,8 +19,9 @@ from waysout.domain.rules import MaxChanges
 from waysout.domain.schema import Row
 from waysout.errors import InputError
 from waysout.llm.base import Reply
-from waysout.methods import make_method
+from waysout.methods import MethodEntry, make_method
 from waysout.search.base import Case, Method, Search
+from waysout.search.batches import BatchSearch
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats
 from waysout.search.work import Answer, Work
@@ -61,7 +62,7 @@ class _Search(Search):
         if self.waiting or (self.harm == "idles" and self.asked > 2):
             return None
         left = self.rows_left + (self.harm == "overspends")
-        if left < 1 or self.income > 80:
+        if left < 1 or (self.income > 80 and self.harm != "never ends"):
             reason = "" if self.harm == "says nothing" else "that was all"
             self._end(OutcomeKind.BUDGET_SPENT, reason)
             return None
@@ -72,7 +73,7 @@ class _Search(Search):
         if self.harm == "remembers others":
             self.income += len(self.shared) % 2
         query = self.case.query
-        row = (*query[:1], int(self.income), *query[2:])
+        row = (*query[:1], min(int(self.income), 90), *query[2:])
         if self.harm == "breaks a rule":
             row = (99, 90, *query[2:])
         self.shared.append(row)
@@ -139,22 +140,58 @@ def test_one_that_does_no_harm_passes(method: Method) -> None:
     [
         (Stepper("overspends"), "exceeds its budget: 1 more oracle rows would pass the limit of 0"),
         (Talker("calls"), "exceeds its budget: all 0 LLM calls are spent"),
+        (Stepper("never ends"), "more than 10000 rows: start it with case.with_row_limit"),
         (Stepper("idles"), "neither asks nor ends"),
         (Stepper("asks nothing"), "asks the oracle about no rows"),
         (Stepper("says nothing"), "does not say why it ended"),
-        (Stepper("counts twice"), "a second answer to work 0 changes it"),
+        (Stepper("counts twice"), "a second answer to work item 0 changes it"),
         (Stepper("draws freely"), "gave another search"),
         (Stepper("remembers others"), "gave another search|among others"),
         (Stepper("sees a yes"), "an option is not approved"),
         (Stepper("breaks a rule"), "breaks the rule 'immutable"),
         (Stepper("repeats a key"), "options share a key"),
-        (Talker("chokes"), r"raised KeyError\('CANDIDATE'\) at the reply ''"),
+        (Talker("chokes"), r"raised KeyError\('CANDIDATE'\) in tell, at the reply ''"),
     ],
     ids=lambda value: value.harm if isinstance(value, Stepper) else "",
 )
 def test_harm_is_named(method: Method, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         waysout.check_method(method)
+
+
+@dataclass(frozen=True)
+class RawRows(Method):
+    name: ClassVar[str] = "raw-rows"
+
+    def start(self, case: Case) -> Search:
+        return _RawRowsSearch(case)
+
+
+class _RawRowsSearch(BatchSearch):
+    def _batch(self, most: int) -> list[Any]:
+        return [self.case.query][:most]
+
+    def _nothing_left(self) -> str:
+        return "that was all"
+
+
+def test_an_exception_names_the_step_and_the_registered_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry = MethodEntry(f"{__name__}:RawRows", "returns rows, not candidates")
+    monkeypatch.setattr("waysout.methods.METHODS", {"by-another-name": entry})
+    with pytest.raises(InputError, match=r"'by-another-name' .*AttributeError.* in ask"):
+        waysout.check_method("by-another-name")
+    with pytest.raises(InputError, match=r"'raw-rows' .*AttributeError.* in ask"):
+        waysout.check_method(RawRows())
+
+
+def test_a_method_that_is_no_dataclass_is_named() -> None:
+    class Plain(Stepper):
+        size: int = 3
+
+    with pytest.raises(InputError, match=r"Plain is not a dataclass.* size .*@dataclass\(frozen"):
+        Plain()
 
 
 def test_settings_that_no_text_can_say_are_named() -> None:

@@ -19,7 +19,7 @@ from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
 from waysout.errors import InputError
 from waysout.run.context import Stop
-from waysout.search.base import Case, Method, Search, Tell
+from waysout.search.base import Case, Method, OnLearning, Search
 from waysout.search.work import Work
 
 LONG = 60.0  # what ends a test that hangs; none waits so long when all is well
@@ -64,7 +64,7 @@ class Learner(Method):
     begun: ClassVar[list[Steps]]
     hold: ClassVar[threading.Event]
 
-    def learn(self, problem: Problem, known: Known | None, tell: Tell) -> None:
+    def learn(self, problem: Problem, known: Known | None, tell: OnLearning) -> None:
         for step in range(3):
             self.told.append(f"step {step} in {threading.current_thread() is not _MAIN}")
             tell("learning", step / 2)
@@ -131,7 +131,7 @@ def test_a_task_that_is_cancelled_leaves_no_learning_behind() -> None:
     begun, over = threading.Event(), threading.Event()
 
     class Slow(Learner):
-        def learn(self, problem: Problem, known: Known | None, tell: Tell) -> None:
+        def learn(self, problem: Problem, known: Known | None, tell: OnLearning) -> None:
             begun.set()
             try:
                 while True:

@@ -73,7 +73,7 @@ class Unshowable:
         ({"method": 5}, "method is a name .*comp-mcts.* or a Method, not 5"),
         ({"method": "cmop"}, "unknown method 'cmop'"),
         ({"method": "nearest"}, "outcome is known"),
-        ({"settings": {"threshold": "inf"}}, "threshold is a number, not 'inf'"),
+        ({"settings": {"threshold": "inf"}}, "threshold must be a number, not 'inf'"),
     ],
     ids=lambda value: "-".join(f"{k}" for k in value) if isinstance(value, dict) else "",
 )
@@ -247,7 +247,7 @@ def test_what_a_method_needs_is_there_before_a_run_is_made(tmp_path: Path) -> No
 
 def test_numbers_without_end_are_no_settings() -> None:
     for text in ("inf", "-inf", "nan", "1e999"):
-        with pytest.raises(InputError, match="threshold is a number"):
+        with pytest.raises(InputError, match="threshold must be a number"):
             make_method("comp-mcts", {"threshold": text})
 
 

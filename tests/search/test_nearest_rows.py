@@ -180,7 +180,7 @@ def test_a_code_is_no_direction() -> None:
 
 
 def test_without_data_it_says_what_to_give() -> None:
-    with pytest.raises(InputError, match="give it your data"):
+    with pytest.raises(InputError, match="pass your data"):
         NearestRows().start(make_case())
 
 

@@ -246,7 +246,7 @@ def test_a_valid_row_with_the_key_of_the_query_is_counted_apart() -> None:
 
 
 def test_a_method_with_an_llm_says_so_where_there_is_none() -> None:
-    with pytest.raises(InputError, match="give it one"):
+    with pytest.raises(InputError, match="pass one"):
         CompMCTS().start(replace(case(), proposer=None))
 
 

@@ -167,7 +167,7 @@ def test_a_number_that_was_missing_is_excluded_as_it_is() -> None:
     [
         ({"fixed": ["d"]}, "unknown feature 'd'"),
         ({"ranges": {"d": {"min": 1}}}, "unknown feature 'd'"),
-        ({"ranges": {"a": {}}}, "'a': give min, max or both"),
+        ({"ranges": {"a": {}}}, "'a': set min, max or both"),
         ({"ranges": {"a": {"min": 5, "max": 3}}}, "the range 5.0 to 3.0 is empty"),
         ({"ranges": {"a": {"min": 50}}}, "nothing of its range"),
         ({"ranges": {"c": {"min": 1}}}, "'c' is a category"),

@@ -308,7 +308,7 @@ def test_a_watcher_hears_of_every_part() -> None:
     ("asked", "said"),
     [
         ({"method": "magic"}, "unknown method 'magic'"),
-        ({"method": "comp-mcts", "settings": {"depth": "deep"}}, "depth is a whole number"),
+        ({"method": "comp-mcts", "settings": {"depth": "deep"}}, "depth must be a whole number"),
         ({"settings": {"magic": 1}}, "unknown setting 'magic'"),
         ({"method": "comp-mcts", "settings": {"encoder": "/etc/passwd"}}, "encoder cannot be set"),
         ({"method": "cchvae", "settings": {"device": "cuda"}}, "device cannot be set"),

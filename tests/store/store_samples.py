@@ -1,4 +1,4 @@
-"""Runs, works and answers to file; as a program, a writer that goes on until it is killed."""
+"""Runs, work items and answers to file; as a program, a writer that goes on until it is killed."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_set_up_answers_are_kept_apart(store: Store) -> None:
 
 
 def test_an_answer_of_the_wrong_kind_is_refused(store: Store) -> None:
-    with pytest.raises(TypeError, match="Reply is no answer to Evaluate"):
+    with pytest.raises(TypeError, match="Reply is not an answer to Evaluate"):
         store.record(0, 1, evaluate(1)[0], propose(0)[1], spent(1))
 
 

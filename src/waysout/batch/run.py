@@ -41,7 +41,7 @@ from waysout.run.options import Options, make_plan
 from waysout.run.plan import Plan, differences, manifest
 from waysout.run.source import Source, Trust, card_of, problem_of
 from waysout.run.sync import wait_for
-from waysout.search.base import Tell
+from waysout.search.base import OnLearning
 from waysout.store.lock import WriterLock
 
 Cluster = Literal["local", "ray"]
@@ -153,7 +153,7 @@ class PreparedBatch:
 def run_batch(
     request: BatchRequest,
     *,
-    tell: Tell | None = None,
+    tell: OnLearning | None = None,
     on_start: Callable[[str, Driver], None] | None = None,
     on_progress: OnBatchProgress | None = None,
 ) -> tuple[BatchSummary, BatchEnd]:
@@ -231,7 +231,7 @@ def start_executor(
 # Preparing -------------------------------------------------------------------------------------
 
 
-def prepare(request: BatchRequest, tell: Tell) -> PreparedBatch:
+def prepare(request: BatchRequest, tell: OnLearning) -> PreparedBatch:
     """Read the table once, load the model and probe it, before anything is spent."""
     if request.out.exists() and not request.out.is_dir():
         raise InputError(f"{request.out} is a file: name a folder for the results")

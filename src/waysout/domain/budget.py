@@ -21,7 +21,7 @@ SETUP_ROWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a search may spend. ``None`` is no limit."""
+    """What a search may spend. ``None`` means no limit."""
 
     llm_calls: int | None = 30
     oracle_rows: int | None = 150

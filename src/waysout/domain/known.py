@@ -74,7 +74,7 @@ def approved(known: Known, schema: Schema) -> Approved:
 def need_known(known: Known | None, who: str) -> Known:
     """Return the known rows, or raise `InputError` where there are none."""
     if known is None:
-        raise InputError(f"{who} needs rows whose outcome is known: give it your data (data=…)")
+        raise InputError(f"{who} needs rows whose outcome is known: pass your data (data=…)")
     return known
 
 

@@ -132,7 +132,7 @@ class Memory:
         if self._of is not None and self._of != source:
             raise InputError(
                 f"this memory holds answers of {self._of[0]}, and {source[0]} is another model, or "
-                "has another table: give each its own Memory"
+                "has another table: use one Memory for each"
             )
         self._of = source
         return self._people.setdefault(query, Past())

@@ -67,7 +67,7 @@ class Goal:
             if value is not None and not 0.0 <= value <= 1.0:
                 raise InputError(f"goal: {name} is a probability from 0 to 1, not {value!r}")
         if self.rise is not None and (self.at_least, self.at_most) != (None, None):
-            raise InputError("goal: give either rise or an interval, not both")
+            raise InputError("goal: set either rise or an interval, not both")
         if None not in (self.at_least, self.at_most) and self.at_least > self.at_most:  # type: ignore[operator]
             raise InputError(f"goal: the interval [{self.at_least}, {self.at_most}] is empty")
 

@@ -43,11 +43,11 @@ class Problem:
         goal: Goal | None = None,
         binning: Literal["fixed", "fit"] = "fixed",
     ) -> Problem:
-        """Bind a card to a model. ``training`` rows give scales (and bins, when ``"fit"``)."""
+        """Bind a card to a model. ``training`` rows set the scales (and bins, when ``"fit"``)."""
         if binning == "fit" and not training:
-            raise InputError("binning 'fit' takes its bins from training rows; give some")
+            raise InputError("binning 'fit' takes its bins from training rows: pass some")
         if not callable(getattr(oracle, "ask", None)):
-            raise InputError(f"{shown(oracle)} is no oracle: make one of it with waysout.as_oracle")
+            raise InputError(f"{shown(oracle)} is not an oracle: make one with waysout.as_oracle")
         goal = goal or Goal()
         if goal.needs_probability and oracle.labels_only:
             raise InputError(

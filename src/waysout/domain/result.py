@@ -182,7 +182,7 @@ class ResultData:
 def _number(value: Any) -> float:
     """Return a number of a result, or raise: a text would only fail much later."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= LARGEST:
-        raise TypeError(f"{shown(value)} is no number")
+        raise TypeError(f"{shown(value)} is not a number")
     return value
 
 
@@ -195,7 +195,7 @@ def _value(name: str, value: Any) -> Value:
     if isinstance(value, (str, bool)) or value is None:
         return value
     if not isinstance(value, (int, float)) or not abs(value) <= LARGEST:
-        raise TypeError(f"{name!r} is {shown(value)}, which is no value of a row")
+        raise TypeError(f"{name!r} is {shown(value)}, which cannot be a value of a row")
     return value
 
 

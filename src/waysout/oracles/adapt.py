@@ -171,7 +171,7 @@ def _adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
         classes = classes_of(getattr(model, "__self__", None))
         return Adapter(model, (layout,), gives="either", classes=classes)
     raise OracleError(
-        f"{type(model).__name__} is no model Waysout knows: pass a function that takes a DataFrame "
-        "and returns probabilities, a scikit-learn estimator, or a LightGBM, XGBoost, CatBoost or "
-        "ONNX model"
+        f"{type(model).__name__} is not a model that Waysout knows: pass a function that takes "
+        "a DataFrame and returns probabilities, a scikit-learn estimator, or a LightGBM, XGBoost, "
+        "CatBoost or ONNX model"
     )

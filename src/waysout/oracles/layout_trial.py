@@ -105,7 +105,7 @@ class LayoutTrial:
             kinds = " or ".join(dict.fromkeys(f"inputs={layout.kind!r}" for layout in layouts))
             raise OracleError(
                 "the model accepts its rows in several forms and answers differently: "
-                f"say how it was trained with {kinds}"
+                f"pass {kinds}, as it was trained"
             )
         self.proven = True
         return best[0]

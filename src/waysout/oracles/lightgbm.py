@@ -80,7 +80,7 @@ def read_model(file: Path) -> Any:
     """
     content = file.read_bytes()
     if content.splitlines()[:1] != [b"tree"]:
-        raise OracleError("this is no LightGBM text model: its first line is not 'tree'")
+        raise OracleError("this is not a LightGBM text model: its first line is not 'tree'")
     head, _, body = content.partition(b"\n\n")
     sizes = re.search(rb"^tree_sizes=([\d ]+)$", head, re.MULTILINE)
     if sizes is None:

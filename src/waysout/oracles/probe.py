@@ -111,7 +111,7 @@ def check_oracle(
     if not rows:
         raise InputError("there are no rows to check the oracle with")
     if not isinstance(oracle.name, str) or not isinstance(oracle.labels_only, bool):
-        raise OracleError("an oracle's name is a text and its labels_only a bool")
+        raise OracleError("an oracle's name must be a string and its labels_only a bool")
     ask_checked(oracle, [])
     first = ask_checked(oracle, rows)
     if not _alike(first, ask_checked(oracle, rows)):
@@ -127,10 +127,10 @@ def check_oracle(
     wanted, p = np.asarray(expected, dtype=np.float64), first.probability
     if wanted.shape != (len(rows),):
         raise InputError(
-            f"there are {len(rows)} rows, and expected has the shape {wanted.shape}: give one "
+            f"there are {len(rows)} rows, and expected has the shape {wanted.shape}: pass one "
             "probability of approval for each row"
         )
-    off = np.flatnonzero(~(np.abs(p - wanted) <= SAME))  # NaN is no answer either
+    off = np.flatnonzero(~(np.abs(p - wanted) <= SAME))  # NaN is not an answer either
     shown, schema = "", getattr(oracle, "schema", None)
     for i in off[:3]:
         cells = map(repr, rows[i])

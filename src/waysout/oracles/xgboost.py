@@ -39,7 +39,7 @@ def read_model(file: Path) -> Any:
     if file.suffix.lower() == ".ubj":
         check_ubjson(content)
     if b"learner" not in content[:4096]:
-        raise OracleError("this is no XGBoost model: it has no 'learner' at its start")
+        raise OracleError("this is not an XGBoost model: it has no 'learner' at its start")
     import xgboost
 
     return xgboost.Booster(model_file=bytearray(content))

@@ -122,7 +122,7 @@ def domain(offer: Editable) -> Domain:
     if offer.low <= -LARGEST and high > -usual:
         low = -usual
     barred = {_exact(number) for number in offer.never}
-    with suppress(InvalidOperation):  # a missing value is no number
+    with suppress(InvalidOperation):  # a missing value is not a number
         barred.add(Decimal(offer.now))
     decimals = offer.decimals
     if offer.step:

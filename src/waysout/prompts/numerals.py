@@ -1,9 +1,9 @@
 """Numbers as language models write them: "₹12,00,000", "2.5m", "500 -> 700", "12 years".
 
 What is unclear is refused, never guessed: a wrong value is worse than a lost one. A relative amount
-("increase by 500", "+500", "10% more") is not a value, and "5-10" is no number. After a number may
-stand the unit its card names, and a comment that names no other number and no difference, unless
-from the old value.
+("increase by 500", "+500", "10% more") is not a value, and "5-10" is not a number. After a number
+may stand the unit its card names, and a comment that names no other number and no difference,
+unless from the old value.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind, ResultData
 from waysout.domain.rules import Direction, Immutable, Linked, MaxChanges, RuleSet
 from waysout.domain.schema import Feature, Row, Schema
-from waysout.errors import BudgetSpent, InputError, shown
+from waysout.errors import BudgetSpent, InputError, WaysoutError, shown
 from waysout.llm.base import Backend, Finish, Reply, Request
 from waysout.llm.simulated import Simulated
 from waysout.methods import as_method
@@ -29,7 +30,7 @@ from waysout.run.find import find, find_many
 from waysout.run.options import Options
 from waysout.run.plan import Plan
 from waysout.run.sync import wait_for
-from waysout.search.base import Method, Search, unheard
+from waysout.search.base import ROWS_WITHOUT_LIMIT, Method, Search, ignore_progress
 from waysout.search.work import Evaluate, Propose, Work
 
 _CALLS, _ROWS, _K = 4, 14, 3
@@ -51,16 +52,18 @@ def check_method(
 ) -> None:
     """Raise `InputError` unless a method keeps the protocol; takes a second or so.
 
-    Whatever it is told, a method must end, never pass a budget, and find only rows that the oracle
-    approves and no rule forbids, each key once. It must ask the same again for the same seed, and
-    take a repeated or a nonsensical answer without harm. It is tried on a small table of our own
-    with a simulated LLM, or on your ``problem`` with rejected ``rows`` (and ``data`` with known
-    outcomes, where the method needs some).
+    Whatever it is told, a method must end, even where its rows have no limit, never exceed a
+    budget, and find only rows that the oracle approves and no rule forbids, each key once. It must
+    ask the same again for the same seed, and accept a repeated or a nonsensical answer. It is tried
+    on a small table of our own with a simulated LLM, or on your ``problem`` with rejected ``rows``
+    (and ``data`` with known outcomes, where the method needs some).
     """
     world = _world(method, problem, rows, data)
     method = world.method
-    method.prepare()
-    method.learn(world.problem, world.known, unheard)
+    with world.step("prepare"):
+        method.prepare()
+    with world.step("learn"):
+        method.learn(world.problem, world.known, ignore_progress)
     texts = {name: str(value) for name, value in method.settings().items()}
     same = type(method)(**texts) == method
     world.demand(same, f"its settings do not survive as text: {shown(texts, 200)}")
@@ -69,17 +72,10 @@ def check_method(
     for seed, row in enumerate(world.rows):
         _check_repeats(world, row, seed)
     for text, finish in _BAD_REPLIES if method.needs_llm else ():
-        try:
-            played = _play(world, world.rows[0], _Parrot(text, finish))
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(
-                f"{method.name!r} breaks the protocol: it raised {error!r} at the reply "
-                f"{shown(text)}"
-            ) from error
-        _check_options(world, played)
-    _check_driven(world)
+        _check_options(world, _play(world, world.rows[0], _Parrot(text, finish)))
+    _play(world, world.rows[0], Simulated(), rows=None)
+    with world.step("a search by find or find_many"):
+        _check_driven(world)
 
 
 # Where a method is tried ------------------------------------------------------------------------
@@ -87,6 +83,7 @@ def check_method(
 
 @dataclass(frozen=True)
 class _World:
+    name: str
     method: Method
     problem: Problem
     rows: Sequence[Row]
@@ -94,7 +91,19 @@ class _World:
 
     def demand(self, holds: bool, reason: str) -> None:
         if not holds:
-            raise InputError(f"{self.method.name!r} breaks the protocol: {reason}")
+            raise InputError(f"{self.name!r} breaks the protocol: {reason}")
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Turn an exception of the method's into a failure that names the step."""
+        try:
+            yield
+        except WaysoutError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"{self.name!r} breaks the protocol: it raised {error!r} in {name}"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -128,19 +137,19 @@ def _world(
     method: str | Method, problem: Problem | None, rows: Sequence[Row] | None, data: Known | None
 ) -> _World:
     """Return the user's problem and rows, checked, or a small table of our own."""
-    _, made = as_method(method)
+    name, made = as_method(method)
     if problem is not None:
         if not rows:
             raise InputError("a problem of your own needs rejected rows of its own (rows=…)")
         if made.needs_known:
-            need_known(data, f"the method {made.name!r}")
+            need_known(data, f"the method {name!r}")
         answers = ask_checked(problem.oracle, rows)
         for i, row in enumerate(rows):
             own = Answers(answers.probability[i : i + 1], answers.decision[i : i + 1])
             settled = problem.settled(row, own)
             if settled is not None:
                 raise InputError(f"row {i} leaves nothing to search: {settled.reason}")
-        return _World(made, problem, rows, data)
+        return _World(name, made, problem, rows, data)
     schema = Schema(
         (
             Feature("age", "integer", range=(18, 99)),
@@ -166,7 +175,7 @@ def _world(
         for level, years in _YEARS.items()
     ]
     labelled = _Labelled(known, oracle.ask(known).decision.tolist())
-    return _World(made, problem, rows or _OWN_ROWS, data or labelled)
+    return _World(name, made, problem, rows or _OWN_ROWS, data or labelled)
 
 
 # Driving it by hand -----------------------------------------------------------------------------
@@ -186,7 +195,7 @@ class _Parrot(Backend):
 class _Played:
     row: Row
     search: Search
-    works: list[Work] = field(default_factory=list)
+    asked: list[Work] = field(default_factory=list)
 
 
 def _play(
@@ -194,27 +203,39 @@ def _play(
     row: Row,
     llm: Backend,
     calls: int = _CALLS,
-    rows: int = _ROWS,
+    rows: int | None = _ROWS,
     *,
     seed: int = 0,
     twice: bool = False,
     newest_first: bool = False,
 ) -> _Played:
-    """Drive a search to its end, and charge every work to a ledger as it is handed out."""
+    """Drive a search to its end, and charge every work item to a ledger as it is handed out.
+
+    Where ``rows`` is ``None``, a search that sets itself a limit is not driven: other plays show
+    that it keeps limits, and this one would be long.
+    """
     problem, method = world.problem, world.method
     budget = Budget(llm_calls=calls if method.needs_llm else 0, oracle_rows=rows)
-    search = Plan(method.name, method, budget, k=_K, seed=seed).start(
-        problem,
-        row,
-        float(ask_checked(problem.oracle, [row]).probability[0]),
-        proposer=Proposer(Topic.of_problem(problem)) if method.needs_llm else None,
-        known=world.known,
-    )
-    played, ledger = _Played(row, search), Ledger(search.case.budget)
-    waiting = list[Work]()
+    chance = float(ask_checked(problem.oracle, [row]).probability[0])
+    proposer = Proposer(Topic.of_problem(problem)) if method.needs_llm else None
+    with world.step("start"):
+        search = Plan(world.name, method, budget, k=_K, seed=seed).start(
+            problem, row, chance, proposer=proposer, known=world.known
+        )
+    played, allowed = _Played(row, search), search.case.budget
+    if rows is None:
+        if allowed.oracle_rows is not None:
+            search.close()
+            return played
+        allowed = replace(allowed, oracle_rows=ROWS_WITHOUT_LIMIT)
+    ledger, waiting = Ledger(allowed), list[Work]()
     while True:
-        while (work := search.ask()) is not None:
-            # Each work costs a call or a row, so that the budget ends every search.
+        while True:
+            with world.step("ask"):
+                work = search.ask()
+            if work is None:
+                break
+            # Each work item costs a call or a row, so that the budget ends every search.
             try:
                 if isinstance(work, Propose):
                     ledger.reserve_call().settle()
@@ -222,8 +243,14 @@ def _play(
                     world.demand(len(work.rows) > 0, "it asks the oracle about no rows")
                     ledger.take_rows(len(work.rows))
             except BudgetSpent as error:
+                endless = rows is None and isinstance(work, Evaluate)
+                world.demand(
+                    not endless,
+                    f"without a row limit it asks for more than {ROWS_WITHOUT_LIMIT} rows: start "
+                    "it with case.with_row_limit()",
+                )
                 world.demand(False, f"it exceeds its budget: {error}")
-            played.works.append(work)
+            played.asked.append(work)
             waiting.append(work)
         if not waiting:
             break
@@ -231,14 +258,18 @@ def _play(
         answer: Answers | Reply
         if isinstance(work, Evaluate):
             answer = ask_checked(problem.oracle, work.rows)
+            said = f"the answers to {len(work.rows)} rows"
         else:
-            answer = wait_for(llm.complete(work.request))
-        search.tell(work, answer)
+            answer = reply = wait_for(llm.complete(work.request))
+            said = f"the reply {shown(reply.text)}"
+        with world.step(f"tell, at {said}"):
+            search.tell(work, answer)
         if twice:
             before = _state(search)
-            search.tell(work, answer)
+            with world.step(f"a second tell, at {said}"):
+                search.tell(work, answer)
             same = _state(search) == before
-            world.demand(same, f"a second answer to work {work.id} changes it")
+            world.demand(same, f"a second answer to work item {work.id} changes it")
     world.demand(search.done, "it neither asks nor ends")
     ending = search.ending
     well = ending is not None and isinstance(ending.kind, OutcomeKind) and bool(ending.reason)
@@ -260,7 +291,7 @@ def _check_repeats(world: _World, row: Row, seed: int) -> None:
     """The same seed and answers give the same search, and a second telling changes nothing."""
     first = _play(world, row, Simulated(seed), seed=seed)
     again = _play(world, row, Simulated(seed), seed=seed, twice=True)
-    same = first.works == again.works and _state(first.search) == _state(again.search)
+    same = first.asked == again.asked and _state(first.search) == _state(again.search)
     world.demand(same, f"the seed {seed} and the same answers gave another search")
     other_way = _play(world, row, Simulated(seed), seed=seed, newest_first=True)
     for played in (first, other_way):

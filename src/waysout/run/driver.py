@@ -234,7 +234,7 @@ class SearchDriver:
             raise asyncio.CancelledError
 
     async def _replay(self, search: Search) -> list[Work]:
-        """Tell the search the answers on file; return the works that were never answered."""
+        """Tell the search the answers on file; return the work items that were never answered."""
         if self.store is None:
             return []
         waiting: dict[int, Work] = {}
@@ -287,7 +287,7 @@ class SearchDriver:
             except BudgetSpent as error:
                 out_of_time = self.ledger.seconds_left <= 0
                 if out_of_time or not self._goes_without(search, work):
-                    self._refused = error  # works under way were granted before, and still count
+                    self._refused = error  # work under way was granted before, and still counts
             else:
                 self._tell(search, work, answer)
 

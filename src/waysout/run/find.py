@@ -31,7 +31,7 @@ from waysout.run.options import (
 )
 from waysout.run.plan import Plan, check_same_run, manifest
 from waysout.run.sync import iterate
-from waysout.search.base import Method, Tell
+from waysout.search.base import Method, OnLearning
 from waysout.store import Store
 
 # Enough that some searches think while others wait for the LLM, and the oracle's batches fill.
@@ -170,7 +170,7 @@ async def learn(
     known: Known | None,
     *,
     stop: Stop | None = None,
-    tell: Tell | None = None,
+    tell: OnLearning | None = None,
 ) -> None:
     """Let a method learn, in a thread. A ``stop`` ends it, and stops the run that follows."""
     left = False

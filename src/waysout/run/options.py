@@ -20,7 +20,7 @@ from waysout.prompts.propose import Style
 from waysout.run.context import Stop
 from waysout.run.plan import MOST_K, Plan, check_whole
 from waysout.run.progress import OnProgress
-from waysout.search.base import Method, Tell
+from waysout.search.base import Method, OnLearning
 
 CALLS = 30
 
@@ -71,7 +71,7 @@ class Options(TypedDict, total=False):
     run: str | PathLike[str] | None
     record: str | PathLike[str] | None
     in_flight: int | None
-    learning: Tell | None
+    learning: OnLearning | None
     progress: OnProgress | None
     stop: Stop | None
     about: Mapping[str, Any] | None

@@ -30,11 +30,11 @@ from waysout.search.work import Answer, Evaluate, Propose, Work
 
 W = TypeVar("W", Propose, Evaluate)
 
-Tell = Callable[[str, float], None]
+OnLearning = Callable[[str, float], None]
 """Callback for progress: what is being learned, and the share of it that is done."""
 
 
-def unheard(what: str, share: float) -> None:
+def ignore_progress(what: str, share: float) -> None:
     """Ignore progress."""
 
 
@@ -86,7 +86,7 @@ def within(lowest: float, highest: float, default: Any) -> Any:
 class Method(ABC):
     """The settings of a way to search; `start` makes a search of one case.
 
-    Settings may be given as texts, as a command line does; they are converted to their types.
+    Settings may be strings, as on a command line; they are converted to their types.
     """
 
     name: ClassVar[str]
@@ -99,6 +99,13 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
+        settings = {setting.name for setting in fields(self)}
+        for name, hint in hints.items():
+            if name not in settings and ClassVar not in (hint, get_origin(hint)):
+                raise InputError(
+                    f"{type(self).__name__} is not a dataclass, so {name} is not a setting: "
+                    "decorate it with @dataclass(frozen=True)"
+                )
         for setting in fields(self):
             name, value = setting.name, getattr(self, setting.name)
             typed = _typed(name, hints[name], value)
@@ -112,7 +119,7 @@ class Method(ABC):
     def prepare(self) -> None:  # noqa: B027 - most methods need nothing
         """Load the method's requirements, or raise if one is missing, before anything is spent."""
 
-    def learn(self, problem: Problem, known: Known | None, tell: Tell) -> None:  # noqa: B027
+    def learn(self, problem: Problem, known: Known | None, tell: OnLearning) -> None:  # noqa: B027
         """Learn from known rows what all searches share; runs before them, and may take minutes.
 
         An exception from ``tell`` cancels it. `start` must find the results by itself (in a cache),
@@ -133,7 +140,7 @@ class Method(ABC):
 
 
 _TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
-_WORDS = {bool: "true or false", str: "a text", int: "a whole number", float: "a number"}
+_WORDS = {bool: "true or false", str: "a string", int: "a whole number", float: "a number"}
 
 
 def _typed(name: str, hint: Any, value: Any) -> Any:
@@ -146,9 +153,9 @@ def _typed(name: str, hint: Any, value: Any) -> Any:
         plain = isinstance(hint, type) and not get_args(hint)
         raise InputError(
             f"the setting {name} is declared as {hint.__name__ if plain else hint}: settings are "
-            "int, float, bool, str or Literal, so that a command line can give them"
+            "int, float, bool, str or Literal, so that they can be set on a command line"
         )
-    wrong = InputError(f"{name} is {_WORDS[hint]}, not {shown(value)}")
+    wrong = InputError(f"{name} must be {_WORDS[hint]}, not {shown(value)}")
     if hint is bool and isinstance(value, str) and value.lower() in _TRUE + _FALSE:
         return value.lower() in _TRUE
     if hint in (bool, str):
@@ -177,7 +184,7 @@ class Search(ABC):
     """Hands out work and takes in answers, within the budget of its case.
 
     Subclasses decide what to ask next (`_next`) and what to do with the answers. The ``context``
-    they give with a work comes back to them with its answer.
+    they pass with a work item comes back to them with its answer.
     """
 
     def __init__(self, case: Case) -> None:
@@ -187,7 +194,7 @@ class Search(ABC):
         self.named: list[Edit] = []
         """The readable edits an LLM has proposed, in order."""
         self.asked = 0
-        """How many works were handed out."""
+        """How many work items were handed out."""
         self._pending: dict[int, tuple[Work, Any]] = {}
         # A search plans within its own copy of the budget; the ledger still enforces the limits.
         self._calls = 0
@@ -213,7 +220,7 @@ class Search(ABC):
         return self._calls + (self.case.past.calls if self.case.past else 0)
 
     def origin(self, work: Work) -> Row | None:
-        """Return the row that a work's rows were made from, where the method has one."""
+        """Return the row that a work item's rows were made from, where the method has one."""
         return None
 
     @property
@@ -231,7 +238,7 @@ class Search(ABC):
 
     @property
     def waiting(self) -> int:
-        """How many works are out."""
+        """How many work items are unanswered."""
         return len(self._pending)
 
     def ask(self) -> Work | None:
@@ -239,12 +246,12 @@ class Search(ABC):
         return None if self.ending else self._next()
 
     def tell(self, work: Work, answer: Answer) -> None:
-        """Take in an answer. A second answer to the same work changes nothing."""
+        """Take in an answer. A second answer to the same work item changes nothing."""
         asked, context = self._pending.get(work.id, (None, None))
         if asked is None and 0 <= work.id < self.asked:
             return
         if asked != work:
-            raise InputError(f"this search did not hand out the work {work.id}")
+            raise InputError(f"this search did not hand out work item {work.id}")
         if isinstance(work, Propose) and isinstance(answer, Reply):
             del self._pending[work.id]
             self._on_reply(context, answer)
@@ -256,11 +263,11 @@ class Search(ABC):
         else:
             wanted = Reply if isinstance(work, Propose) else Answers
             raise InputError(
-                f"work {work.id} is answered by {wanted.__name__}, not {type(answer).__name__}"
+                f"work item {work.id} is answered by {wanted.__name__}, not {type(answer).__name__}"
             )
 
     def refuse(self, work: Work) -> bool:
-        """Take back a work that the budget does not allow; returns whether the search goes on."""
+        """Take back work that the budget does not allow; returns whether the search goes on."""
         return False
 
     @property

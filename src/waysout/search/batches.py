@@ -40,7 +40,10 @@ class BatchSearch(Search):
 
     @abstractmethod
     def _batch(self, most: int) -> list[Candidate]:
-        """Return at most ``most`` candidates; an empty list ends the search."""
+        """Return at most ``most`` candidates; an empty list ends the search.
+
+        Make them with `_candidate` or `_candidates`, which check the rules and drop repeats.
+        """
 
     @abstractmethod
     def _nothing_left(self) -> str:
@@ -90,4 +93,9 @@ class BatchSearch(Search):
     def _learn(
         self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
     ) -> None:
-        """Learn from the answers to a batch."""
+        """Learn from the answers to a batch.
+
+        ``chances`` are the oracle's probabilities of approval, ``valid`` whether each row is an
+        option: it meets the goal and keeps the rules. To compare chances, use
+        ``problem.goal.worth(chance)``: a goal may ask for less.
+        """

@@ -98,7 +98,7 @@ class TreeSearch(Search):
     ) -> None:
         super().__init__(case)
         if case.proposer is None:
-            raise InputError("this method asks an LLM: give it one (llm=…)")
+            raise InputError("this method asks an LLM: pass one (llm=…)")
         self.method = method
         self.proposer = case.proposer
         self.tree = Tree(case.query, self.archive.query_key, case.probability)

@@ -56,9 +56,9 @@ def without_set_aside(case: Case, rows: int) -> Case:
 class Polishing(Search):
     """A search, and the polishing of its options after it.
 
-    The works of the search pass through under their own numbers, and those of polishing follow.
-    Polishing may use every row that the search leaves of the budget of ``case``; where rows have no
-    limit, it has ``rows`` of its own.
+    The work items of the search pass through under their own numbers, and those of polishing
+    follow. Polishing may use every row that the search leaves of the budget of ``case``; where rows
+    have no limit, it has ``rows`` of its own.
     """
 
     def __init__(self, case: Case, search: Search, rows: int, batch: int = BATCH) -> None:

@@ -11,7 +11,7 @@ from waysout.llm.base import Reply, Request
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """A question to an LLM; a `Reply` comes back. ``id`` counts a search's works from 0."""
+    """A question to an LLM; a `Reply` comes back. ``id`` counts a search's work items from 0."""
 
     id: int
     request: Request

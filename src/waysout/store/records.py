@@ -32,7 +32,7 @@ Status = Literal["running", "finished", "interrupted"]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recorded answer. The search had handed out ``asked`` works when it arrived.
+    """A recorded answer. The search had handed out ``asked`` work items when it arrived.
 
     ``request_key`` belongs to a propose, ``rows`` to an evaluate.
     """

@@ -124,8 +124,8 @@ class Store:
     ) -> None:
         """Record an answer before the search is told.
 
-        ``asked`` is how many works the search had handed out, ``spent`` the query's ledger after
-        this answer, and ``model`` the name that goes into a request's key.
+        ``asked`` is how many work items the search had handed out, ``spent`` the query's ledger
+        after this answer, and ``model`` the name that goes into a request's key.
         """
         if isinstance(work, Propose) and isinstance(answer, Reply):
             size, label = 0, work.request.key(model)
@@ -134,7 +134,7 @@ class Store:
             size, label = len(work.rows), ""
             question, body = records.pack_rows(work.rows), records.pack_answers(answer)
         else:
-            raise TypeError(f"{type(answer).__name__} is no answer to {type(work).__name__}")
+            raise TypeError(f"{type(answer).__name__} is not an answer to {type(work).__name__}")
         kind = type(work).__name__.lower()
         self._append(index, (kind, label, asked, work.id, size, question, body), spent)
 

@@ -255,7 +255,9 @@ def creating(path: Path, *, compact: bool = False) -> Iterator[sqlite3.Connectio
     """
     with faults(path):
         if path.exists():
-            raise InputError(f"{path} exists already: resume it, or give the new run another name")
+            raise InputError(
+                f"{path} exists already: resume it, or choose another name for the new run"
+            )
         draft = path.with_name(f".{path.name}.new")
         remove(draft)  # a kill may have left one
         try:

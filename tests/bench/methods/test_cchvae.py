@@ -131,7 +131,7 @@ def test_missing_values_and_categories_alone() -> None:
 
 
 def test_it_learns_from_known_rows_or_says_what_it_lacks() -> None:
-    with pytest.raises(InputError, match="give it your data"):
+    with pytest.raises(InputError, match="pass your data"):
         QUICK.start(make_case())
     with pytest.raises(InputError, match="0 approved"):
         QUICK.start(make_case(known=Table((), ())))

@@ -34,7 +34,7 @@ from waysout.cli.doctor import cached_learning
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, MissingExtra
 from waysout.files import sha256
-from waysout.search.base import Tell, unheard
+from waysout.search.base import OnLearning, ignore_progress
 
 SCHEMA = Schema((Feature("income", "number"), Feature("owns", "boolean")))
 
@@ -63,7 +63,7 @@ class Mean(Recipe[float]):
         return {"times": self.times}
 
     def train(
-        self, table: TrainingTable, device: Any, tell: Tell
+        self, table: TrainingTable, device: Any, tell: OnLearning
     ) -> tuple[Weights, dict[str, Any]]:
         tell("halfway", 0.5)
         self.trained.append(str(device))
@@ -98,9 +98,9 @@ def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Forget:
 
 def test_it_is_learned_once(forget: Forget) -> None:
     recipe = Mean()
-    assert [learned(recipe, table(), "cpu", unheard) for _ in range(3)] == [3.0] * 3
+    assert [learned(recipe, table(), "cpu", ignore_progress) for _ in range(3)] == [3.0] * 3
     forget()
-    assert learned(recipe, table(), "cpu", unheard) == 3.0
+    assert learned(recipe, table(), "cpu", ignore_progress) == 3.0
     assert recipe.trained == ["cpu"]
 
 
@@ -109,7 +109,7 @@ def test_several_threads_learn_it_once(forget: Forget) -> None:
 
     def ask(_: int) -> float:
         together.wait(timeout=30)
-        return learned(recipe, table(), "cpu", unheard)
+        return learned(recipe, table(), "cpu", ignore_progress)
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(ask, range(4))) == [3.0] * 4
@@ -120,7 +120,7 @@ def test_several_threads_learn_it_once(forget: Forget) -> None:
 @pytest.mark.parametrize("damage", ["gone", "cut", "other"])
 def test_what_is_damaged_is_learned_anew(forget: Forget, file: str, damage: str) -> None:
     recipe = Mean()
-    learned(recipe, table(), "cpu", unheard)
+    learned(recipe, table(), "cpu", ignore_progress)
     path = learned_dir(recipe, table()) / file
     if damage == "gone":
         path.unlink()
@@ -128,21 +128,21 @@ def test_what_is_damaged_is_learned_anew(forget: Forget, file: str, damage: str)
         path.write_bytes(path.read_bytes()[:-20] if damage == "cut" else b"{}")
     for _ in range(2):
         forget()
-        assert learned(recipe, table(), "cpu", unheard) == 3.0
+        assert learned(recipe, table(), "cpu", ignore_progress) == 3.0
     assert len(recipe.trained) == 2
 
 
 def test_weights_of_another_recipe_are_not_taken_for_ones_own(forget: Forget) -> None:
-    learned(Mean(), table(), "cpu", unheard)
+    learned(Mean(), table(), "cpu", ignore_progress)
     theirs, ours = learned_dir(Mean(), table()), learned_dir(Mean(times=2.0), table())
     copytree(theirs, ours)
     forget()
-    assert learned(Mean(times=2.0), table(), "cpu", unheard) == 6.0
+    assert learned(Mean(times=2.0), table(), "cpu", ignore_progress) == 6.0
 
 
 @pytest.mark.parametrize("what", ["no array", "no numbers", "nothing"])
 def test_weights_that_are_none_are_learned_anew(forget: Forget, what: str) -> None:
-    learned(Mean(), table(), "cpu", unheard)
+    learned(Mean(), table(), "cpu", ignore_progress)
     folder, file = learned_dir(Mean(), table()), io.BytesIO()
     if what != "nothing":
         value = np.array([{}], dtype=object) if what == "no array" else np.array([np.nan])
@@ -152,12 +152,12 @@ def test_weights_that_are_none_are_learned_anew(forget: Forget, what: str) -> No
     sealed = {**told, "weights_sha256": sha256(file.getvalue())}
     (folder / MANIFEST_FILE).write_text(json.dumps(sealed), "utf-8")
     forget()
-    assert learned(Mean(), table(), "cpu", unheard) == 3.0
+    assert learned(Mean(), table(), "cpu", ignore_progress) == 3.0
 
 
 def test_what_did_not_learn_is_not_kept(forget: Forget) -> None:
     with pytest.raises(InputError, match="mean did not learn: its weights are no numbers"):
-        learned(Mean(times=float("inf")), table(), "cpu", unheard)
+        learned(Mean(times=float("inf")), table(), "cpu", ignore_progress)
     assert cached_learning() == []
 
 
@@ -173,7 +173,7 @@ def test_where_nothing_can_be_written_what_was_learned_serves(
 
 @pytest.mark.parametrize("odd", [{"rows": "abc"}, {"seconds": None}], ids=str)
 def test_a_manifest_that_cannot_be_is_not_told_of(forget: Forget, odd: dict[str, Any]) -> None:
-    learned(Mean(), table(), "cpu", unheard)
+    learned(Mean(), table(), "cpu", ignore_progress)
     file = learned_dir(Mean(), table()) / MANIFEST_FILE
     file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | odd), "utf-8")
     assert cached_learning() == []
@@ -183,9 +183,9 @@ def test_recipes_and_tables_do_not_mix(forget: Forget) -> None:
     once, twice = Mean(), Mean(times=2.0)
     richer = table(People(((5.0, True), *PEOPLE.rows[1:]), PEOPLE.labels))
     for _ in range(2):
-        assert learned(once, table(), "cpu", unheard) == 3.0
-        assert learned(twice, table(), "cpu", unheard) == 6.0
-        assert learned(once, richer, "cpu", unheard) == 4.0
+        assert learned(once, table(), "cpu", ignore_progress) == 3.0
+        assert learned(twice, table(), "cpu", ignore_progress) == 6.0
+        assert learned(once, richer, "cpu", ignore_progress) == 4.0
         forget()
     assert len(once.trained) == 2
     assert len(twice.trained) == 1
@@ -194,7 +194,7 @@ def test_recipes_and_tables_do_not_mix(forget: Forget) -> None:
 def test_memory_holds_only_the_last_models(forget: Forget, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "MOST_IN_MEMORY", 2)
     for times in (1.0, 2.0, 1.0, 3.0):  # 1 is asked for again, so 2 is the one to go
-        learned(Mean(times), table(), "cpu", unheard)
+        learned(Mean(times), table(), "cpu", ignore_progress)
     held = [place for place, _ in training._in_memory]
     assert held == [str(learned_dir(Mean(times), table())) for times in (1.0, 3.0)]
 
@@ -203,7 +203,7 @@ def test_memory_holds_only_the_last_models(forget: Forget, monkeypatch: pytest.M
 
 
 def test_the_manifest_says_how_it_was_learned(forget: Forget) -> None:
-    learned(Mean(times=2.0), table(), "cpu", unheard)
+    learned(Mean(times=2.0), table(), "cpu", ignore_progress)
     [told] = cached_learning()
     folder = learned_dir(Mean(times=2.0), table())
     assert told.pop("folder") == str(folder)
@@ -243,7 +243,7 @@ def test_who_does_not_want_to_wait_ends_it(forget: Forget) -> None:
         learned(recipe, table(), "cpu", enough)
     assert recipe.trained == []
     assert cached_learning() == []
-    assert learned(recipe, table(), "cpu", unheard) == 3.0
+    assert learned(recipe, table(), "cpu", ignore_progress) == 3.0
 
 
 # Tables -----------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_a_table_of_one_outcome_teaches_nothing(
 ) -> None:
     recipe = Mean()
     with pytest.raises(InputError, match=f"mean learns from rows of both outcomes.*{said}"):
-        learned(recipe, table(People(PEOPLE.rows, labels)), "cpu", unheard)
+        learned(recipe, table(People(PEOPLE.rows, labels)), "cpu", ignore_progress)
     assert recipe.trained == []
 
 

@@ -242,7 +242,7 @@ def test_it_is_learned_before_the_first_search() -> None:
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        (None, "'tabular-diffusion' needs rows whose outcome is known: give it your data"),
+        (None, "'tabular-diffusion' needs rows whose outcome is known: pass your data"),
         (Table((), ()), "your data has 0 approved"),
         (Table((QUERY, QUERY), (True, True)), "your data has 0 rejected"),
     ],

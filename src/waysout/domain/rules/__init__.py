@@ -63,7 +63,7 @@ def rule_from_table(table: Mapping[str, Any]) -> Rule:
             raise RuleError(f"a rule of kind {kind!r} needs the field {shown(name)}")
     for key in ("name", "why"):
         if not isinstance(given.get(key, ""), str):
-            raise RuleError(f"{key} is text, not {shown(given[key])}")
+            raise RuleError(f"{key} must be a string, not {shown(given[key])}")
     return rule(**given)
 
 

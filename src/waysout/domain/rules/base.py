@@ -61,10 +61,11 @@ def on_grid(start: float, step: float, value: float) -> bool:
 
 @dataclass(frozen=True)
 class Lever:
-    """The values one feature of one query may be set to, as far as single-feature rules tell.
+    """A feature that may change for this person, and the values it may take.
 
-    Either a closed list of ``values`` or an interval, possibly on a grid. ``blocked`` says why the
-    feature cannot be moved at all, and ``blocked_by`` which rule holds it.
+    Only rules about a single feature are applied here. The values are a closed list (``values``) or
+    an interval, possibly on a grid. ``blocked`` says why the feature cannot be moved at all, and
+    ``blocked_by`` which rule holds it.
     """
 
     feature: Feature
@@ -340,7 +341,7 @@ def read_value(feature: Feature, raw: object) -> Value:
 def read_values(feature: Feature, raws: object) -> tuple[Value, ...]:
     """Return a rule's values, typed by their feature."""
     if not isinstance(raws, (list, tuple)) or not raws:
-        raise RuleError(f"feature {feature.name!r}: give a list of values, not {shown(raws)}")
+        raise RuleError(f"feature {feature.name!r}: pass a list of values, not {shown(raws)}")
     return tuple(read_value(feature, raw) for raw in raws)
 
 
@@ -356,7 +357,7 @@ def read_limits(feature: Feature, low: object, high: object) -> tuple[float, flo
     if not feature.is_numeric:
         raise RuleError(f"feature {feature.name!r} is a {feature.kind}; min and max need a number")
     if low is None and high is None:
-        raise RuleError(f"feature {feature.name!r}: give min, max or both")
+        raise RuleError(f"feature {feature.name!r}: set min, max or both")
     lowest = -LARGEST if low is None else read_number("min", low)
     highest = LARGEST if high is None else read_number("max", high)
     if lowest > highest:
@@ -424,7 +425,7 @@ def parse_comparison(text: object) -> Comparison:
     Comparison(terms=(('a', 1.0), ('b c', 2.0), ('d', -1.0)), constant=5.0, comparison='<=')
     """
     if not isinstance(text, str):
-        raise RuleError(f"a comparison is text such as 'a + b <= c', not {text!r}")
+        raise RuleError(f"a comparison must be a string such as 'a + b <= c', not {text!r}")
     tokens: list[tuple[str, str]] = []
     at = 0
     while text[at:].strip():

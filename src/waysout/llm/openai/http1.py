@@ -2,7 +2,8 @@
 
 Connections are kept and used again. A server may close a kept one at any time; a request that meets
 this is sent once more on a new connection, which does not count as an attempt: nothing was answered
-and no time was lost. After a second it is a failure, since the server may have worked on it.
+and no time was lost. If the server takes longer than a second (`_AT_ONCE`) to close it, it counts
+as a failure: the server may have worked on the request.
 """
 
 from __future__ import annotations
@@ -277,6 +278,7 @@ class _ChunkedBody(_Body):
     """A body in chunks, each with its length before it."""
 
     def __init__(self) -> None:
+        # A sentinel: neither empty (0) nor ended by the connection (None). The last chunk ends it.
         super().__init__(-1)
         self._rest = b""
         self._left_of_chunk = 0

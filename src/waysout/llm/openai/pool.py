@@ -73,7 +73,7 @@ class ServerPool(Backend):
             raise InputError("a pool is made of servers of one model, each named once")
         self.servers = tuple(servers)
         self.patience = patience
-        # A run may be resumed with other servers: who answered is no part of its identity.
+        # A run may be resumed with other servers: which one answered is not part of its identity.
         self.name = f"openai:{models.pop()}@*"
         self.parallel = sum(server.parallel for server in servers)
         self._loops = PerLoop(lambda: _PoolState(self.servers, self.patience))

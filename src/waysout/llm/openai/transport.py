@@ -22,7 +22,7 @@ from waysout.llm.keys import is_loopback, is_openai
 _T = TypeVar("_T")
 
 # A token of four letters travels in some 250 bytes of JSON.
-_WIRE_BYTES = 64
+_WIRE_BYTES_PER_TEXT_BYTE = 64
 
 
 class TransportError(Exception):
@@ -103,7 +103,7 @@ def open_transport(url: str, key: str, limits: Limits) -> Transport:
     """Return the transport for an address; nothing is contacted yet."""
     from waysout.llm.openai.http1 import Http1Transport
 
-    headers, max_bytes = _headers(url, key), limits.bytes * _WIRE_BYTES + 64 * 1024
+    headers, max_bytes = _headers(url, key), limits.bytes * _WIRE_BYTES_PER_TEXT_BYTE + 64 * 1024
     if url.startswith("http:") and not _has_proxy(url):
         return Http1Transport(url, headers, limits, max_bytes)
     return HttpxTransport(url, headers, limits, max_bytes)

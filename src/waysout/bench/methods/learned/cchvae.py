@@ -21,7 +21,7 @@ from waysout.bench.methods.learned.vae import Draw, Vae, VaeRecipe
 from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Immutable
-from waysout.search.base import Case, Method, Search, Tell, least, unheard, within
+from waysout.search.base import Case, Method, OnLearning, Search, ignore_progress, least, within
 from waysout.search.batches import BATCH, BatchSearch, Candidate
 from waysout.search.space import Space
 
@@ -63,16 +63,16 @@ class Cchvae(Method):
         """Raise `MissingExtra` where PyTorch is not installed."""
         import_torch()
 
-    def learn(self, problem: Problem, known: Known | None, tell: Tell) -> None:
+    def learn(self, problem: Problem, known: Known | None, tell: OnLearning) -> None:
         """Train the autoencoder, or load it from the cache."""
         self.model(problem, known, tell)
 
     def start(self, case: Case) -> Search:
         """Return a search of the rings around the query."""
-        model = self.model(case.problem, case.known, unheard)
+        model = self.model(case.problem, case.known, ignore_progress)
         return _RingSearch(case.with_row_limit(), self, model)
 
-    def model(self, problem: Problem, known: Known | None, tell: Tell) -> Vae | None:
+    def model(self, problem: Problem, known: Known | None, tell: OnLearning) -> Vae | None:
         """Return the autoencoder; None where every feature is fixed."""
         known = need_known(known, "the method 'cchvae'")
         fixed = fixed_features(problem)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from waysout.bench.methods.learned.coding import Coding, LevelCode, Matrix
 from waysout.bench.methods.learned.training import Recipe, TrainingTable, Weights, import_torch
-from waysout.search.base import Tell
+from waysout.search.base import OnLearning
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,7 +119,7 @@ class DiffusionRecipe(Recipe[Diffusion]):
         return asdict(self)
 
     def train(
-        self, table: TrainingTable, device: Any, tell: Tell
+        self, table: TrainingTable, device: Any, tell: OnLearning
     ) -> tuple[Weights, dict[str, Any]]:
         """Return the averaged weights, the number of steps and the final loss."""
         training = _Training(self, table, device)

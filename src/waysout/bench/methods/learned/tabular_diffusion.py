@@ -18,7 +18,7 @@ from waysout.bench.methods.learned.training import import_torch, learned, traini
 from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
-from waysout.search.base import Case, Method, Search, Tell, least, unheard, within
+from waysout.search.base import Case, Method, OnLearning, Search, ignore_progress, least, within
 from waysout.search.batches import BatchSearch, Candidate
 from waysout.search.space import Projection
 
@@ -59,16 +59,16 @@ class TabularDiffusion(Method):
         """Raise `MissingExtra` where PyTorch is not installed."""
         import_torch()
 
-    def learn(self, problem: Problem, known: Known | None, tell: Tell) -> None:
+    def learn(self, problem: Problem, known: Known | None, tell: OnLearning) -> None:
         """Train the model, or load it from the cache."""
         self._model(problem, known, tell)
 
     def start(self, case: Case) -> Search:
         """Return a search whose draws follow from the seed and the query."""
-        model = self._model(case.problem, case.known, unheard)
+        model = self._model(case.problem, case.known, ignore_progress)
         return _DiffusionSearch(case.with_row_limit(), model, self)
 
-    def _model(self, problem: Problem, known: Known | None, tell: Tell) -> Diffusion:
+    def _model(self, problem: Problem, known: Known | None, tell: OnLearning) -> Diffusion:
         known = need_known(known, f"the method {self.name!r}")
         recipe = DiffusionRecipe(self.width, self.blocks, self.training_steps)
         return learned(recipe, training_table(known, problem.schema), self.device, tell)

@@ -29,7 +29,7 @@ from waysout.domain.known import Known, PerData, check_lengths
 from waysout.domain.schema import Schema
 from waysout.errors import InputError, MissingExtra, UnavailableError, shown
 from waysout.files import cache_dir, sha256, write_atomically
-from waysout.search.base import Tell
+from waysout.search.base import OnLearning
 
 VERSION = 1
 WEIGHTS_FILE, MANIFEST_FILE = "weights.npz", "manifest.json"
@@ -105,7 +105,7 @@ class Recipe(ABC, Generic[M]):
 
     @abstractmethod
     def train(
-        self, table: TrainingTable, device: Any, tell: Tell
+        self, table: TrainingTable, device: Any, tell: OnLearning
     ) -> tuple[Weights, dict[str, Any]]:
         """Return the weights, and what the manifest should say about the training."""
 
@@ -121,7 +121,7 @@ _in_memory: OrderedDict[tuple[str, str], Any] = OrderedDict()
 _lock = RLock()  # two threads that want the same model do not both train it
 
 
-def learned(recipe: Recipe[M], table: TrainingTable, device: str, tell: Tell) -> M:
+def learned(recipe: Recipe[M], table: TrainingTable, device: str, tell: OnLearning) -> M:
     """Return the model of a recipe and a table: from memory, from its file, or trained now."""
     with _lock:
         place = (str(learned_dir(recipe, table)), device)
@@ -173,7 +173,7 @@ def _all_finite(weights: Weights) -> bool:
     return all(bool(np.isfinite(array).all()) for array in weights.values())
 
 
-def _train(recipe: Recipe[Any], table: TrainingTable, device: Any, tell: Tell) -> Weights:
+def _train(recipe: Recipe[Any], table: TrainingTable, device: Any, tell: OnLearning) -> Weights:
     """Train a model and keep it; returns its weights."""
     yes = int(table.labels.sum())
     for count, outcome in ((yes, "approved"), (len(table) - yes, "rejected")):

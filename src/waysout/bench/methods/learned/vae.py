@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from waysout.bench.methods.learned.coding import Coding, FeatureCode, LevelCode, Matrix, NumberCode
 from waysout.bench.methods.learned.training import Recipe, TrainingTable, Weights, import_torch
 from waysout.domain.schema import Row, Schema
-from waysout.search.base import Tell
+from waysout.search.base import OnLearning
 
 if TYPE_CHECKING:
     from waysout.bench.methods.learned.vae_net import Heads, Latent, Network, Sizes
@@ -52,7 +52,7 @@ class VaeRecipe(Recipe["Vae"]):
         return {**asdict(self), "fixed": sorted(self.fixed), "version": 1}
 
     def train(
-        self, table: TrainingTable, device: Any, tell: Tell
+        self, table: TrainingTable, device: Any, tell: OnLearning
     ) -> tuple[Weights, dict[str, Any]]:
         """Train the network; its final losses go into the manifest."""
         layout = VaeLayout.of(table, self.fixed)
@@ -187,7 +187,7 @@ def _train(
     matrix: Matrix,
     device: Any,
     steps: int,
-    tell: Tell,
+    tell: OnLearning,
 ) -> dict[str, float]:
     """Train a network; return its mean losses over the last tenth of the steps."""
     torch = import_torch()
