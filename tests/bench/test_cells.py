@@ -100,32 +100,32 @@ def test_cells_of_an_arm_by_query_and_of_one_without_an_llm_for_any() -> None:
 def test_cells_of_two_oracles_are_not_compared(tmp_path: Path) -> None:
     write_cells(tmp_path / "a.jsonl", [CELL])
     write_cells(tmp_path / "b.jsonl", [replace(CELL, query=8, oracle="1" * 64)])
-    with pytest.raises(IntegrityError, match="searches on loan are of two oracles"):
+    with pytest.raises(IntegrityError, match="searches on loan used two oracles"):
         Cells.read([tmp_path / "a.jsonl", tmp_path / "b.jsonl"])
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"query": "7"}, "no whole number"),
-        ({"query": True}, "no whole number"),
-        ({"query": -1}, "no whole number"),
-        ({"found": [[1, -2]]}, "no whole number"),
-        ({"spent": {"calls": -1}}, "calls counts something"),
-        ({"metrics": {"valid": -1}}, "valid counts something"),
-        ({"arm": "0123456789ab"}, "its arm is '0123456789ab', and that of its spec is"),
-        ({"spec": SPEC | {"k": 6}}, "and that of its spec is"),
-        ({"data": "adult"}, "its data is 'adult', and that of its spec is not"),
+        ({"query": "7"}, "not a whole number"),
+        ({"query": True}, "not a whole number"),
+        ({"query": -1}, "not a whole number"),
+        ({"found": [[1, -2]]}, "not a whole number"),
+        ({"spent": {"calls": -1}}, "calls must not be negative"),
+        ({"metrics": {"valid": -1}}, "valid must not be negative"),
+        ({"arm": "0123456789ab"}, "its arm is '0123456789ab', but its spec gives"),
+        ({"spec": SPEC | {"k": 6}}, "but its spec gives"),
+        ({"data": "adult"}, "its data is 'adult', but its spec has another"),
         ({"spec": SPEC | {"k": float("nan")}}, "not JSON compliant"),
-        ({"made_of": 3}, "made_of is a text"),
-        ({"llm": 3}, "llm is a text"),
-        ({"metrics": {"proximity": "0.5"}}, "proximity is a number"),
-        ({"spent": {"calls": None}}, "calls is a number"),
-        ({"metrics": {"proximity": 1e300}}, "proximity is a number"),
+        ({"made_of": 3}, "made_of must be a string"),
+        ({"llm": 3}, "llm must be a string"),
+        ({"metrics": {"proximity": "0.5"}}, "proximity must be a number"),
+        ({"spent": {"calls": None}}, "calls must be a number"),
+        ({"metrics": {"proximity": 1e300}}, "proximity must be a number"),
         ({"found": [[1]]}, "not enough values"),
-        ({"spec": []}, "spec is a table"),
+        ({"spec": []}, "spec must be a table"),
         ({"more": 1}, "unexpected keyword"),
-        ({"waysout_cell": 2}, "none of version 1"),
+        ({"waysout_cell": 2}, "does not have version 1"),
     ],
 )
 def test_a_line_that_is_no_cell_is_named(
@@ -164,7 +164,7 @@ def test_a_file_that_holds_too_much_is_not_read(
     monkeypatch.setattr(module, "LARGEST_EXPORT", line)
     assert len(Cells.read([tmp_path / name])) == 1
     monkeypatch.setattr(module, "LARGEST_EXPORT", line - 1)
-    with pytest.raises(InputError, match=rf"{name} holds more than {line - 1} bytes: export fewer"):
+    with pytest.raises(InputError, match=rf"{name} is larger than {line - 1} bytes: export fewer"):
         Cells.read([tmp_path / name])
 
 

@@ -150,7 +150,7 @@ def test_a_kept_plan_with_a_method_that_is_gone_is_named_and_left_out(
     code, out, err = waysout("bench", "status", "--results", "r")
     assert code == 0, err
     assert "small: 0 of 6 searches are done" in out
-    assert "old: left out" in err
+    assert "old: skipped" in err
     assert "unknown method 'annealing'" in err
 
 
@@ -188,8 +188,8 @@ def test_the_searches_of_an_arm_fit_a_small_terminal(
 
 
 def test_status_says_what_llm_it_shows(waysout: CommandLine) -> None:
-    assert "Ask this LLM" not in waysout("bench", "status", "--help")[1]
-    assert "Ask this LLM" in waysout("bench", "run", "--help")[1]
+    assert "Use this LLM" not in waysout("bench", "status", "--help")[1]
+    assert "Use this LLM" in waysout("bench", "run", "--help")[1]
 
 
 def test_what_there_is_to_run(waysout: CommandLine) -> None:
@@ -208,12 +208,12 @@ def test_what_there_is_to_run(waysout: CommandLine) -> None:
         (["run", "small.toml", "--llm", "simulated"], 3, "is incomplete"),
         (["run", "small.toml", "--queries", "0"], 2, "--queries"),
         (["run"], 2, "Missing argument"),
-        (["run", "small.toml", "--results", "small.toml"], 3, "is a file: give a folder"),
-        (["status", "--results", "small.toml"], 3, "is a file: give a folder"),
+        (["run", "small.toml", "--results", "small.toml"], 3, "is a file, not a folder"),
+        (["status", "--results", "small.toml"], 3, "is a file, not a folder"),
         (["plans", "reward-weight"], 3, "did you mean 'reward-weights'?"),
         (["status"], 3, "there are no results in"),
         (["show", "abc"], 3, "there are no results in"),
-        (["export", "x.csv"], 3, "an export is FILE.jsonl or FILE.jsonl.gz, not x.csv"),
+        (["export", "x.csv"], 3, "an export must be named FILE.jsonl or FILE.jsonl.gz, not x.csv"),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -237,7 +237,7 @@ def test_an_arm_is_named_by_how_its_id_begins(
             results.add(replace(CELL, arm=arm, spec=specs[arm]))
         results.add_failure(Failure(one, "", 3, "loan", "why"))
     code, _, err = waysout("bench", "show", shared, "--results", "r")
-    assert (code, f"begins the ids of 2 arms: {one}, {other}" in err) == (3, True)
+    assert (code, f"matches the ids of 2 arms: {one}, {other}" in err) == (3, True)
     code, _, err = waysout("bench", "show", "xyz", "--results", "r")
     assert (code, "unknown arm 'xyz'" in err) == (3, True)
     code, out, _ = waysout("bench", "show", other, "--results", "r")

@@ -141,9 +141,12 @@ def test_a_library_is_shared_with_all_people(results: Results, tmp_path: Path, r
     [
         ('kind = "optimal"', "unknown kind 'optimal'; did you mean 'optimum'"),
         ('kind = "limits"\nkind_settings = { lever = 2 }', "unknown setting 'lever'"),
-        ('kind = "limits"\nkind_settings = { levers = -1 }', "levers is a number of at least 0"),
-        ("rows_of = { synthetic = [1, 1] }", "a list of row numbers, each once"),
-        ("rows_of = { synthetic = [1] }", "3 queries; 1 are stored"),
+        (
+            'kind = "limits"\nkind_settings = { levers = -1 }',
+            "levers must be a number of at least 0",
+        ),
+        ("rows_of = { synthetic = [1, 1] }", "must be a list of distinct row numbers"),
+        ("rows_of = { synthetic = [1] }", "3 queries requested, but only 1 stored"),
     ],
 )
 def test_what_is_wrong_with_a_kind_is_said(tmp_path: Path, said: str, wrong: str) -> None:
@@ -153,6 +156,6 @@ def test_what_is_wrong_with_a_kind_is_said(tmp_path: Path, said: str, wrong: str
 
 def test_rows_that_a_plan_lists_are_its_queries(tmp_path: Path) -> None:
     made = plan(tmp_path, LIBRARY, head=f"{HEAD}rows_of = {{ synthetic = [7, 3, 5, 1] }}\n")
-    assert made.arms[0].people == (7, 3, 5)
-    assert made.cut(queries=1).arms[0].people == (7,)
-    assert len(set(load_plan("shared").arms[0].people)) == 300
+    assert made.arms[0].query_rows == (7, 3, 5)
+    assert made.cut(queries=1).arms[0].query_rows == (7,)
+    assert len(set(load_plan("shared").arms[0].query_rows)) == 300

@@ -46,7 +46,7 @@ def test_half_a_word_is_no_beginning() -> None:
 
 
 def test_what_fits_several_is_asked_back() -> None:
-    with pytest.raises(InputError, match="'simulated' may be simulated:1 or simulated:12"):
+    with pytest.raises(InputError, match="'simulated' matches simulated:1 and simulated:12"):
         llm_meant(KNOWN, "simulated")
 
 

@@ -61,10 +61,16 @@ def test_finding_numbers() -> None:
 
 
 def test_settings_are_read() -> None:
-    assert paper.setting(paper.best("pruning_heldout", "heloc", "Compression")) == ("global", 0.001)
-    assert paper.setting(paper.best("pruning_best_all30", "adult", "Embedding")) == ("path", 0.03)
-    assert paper.setting(paper.best("pruning_best_all30", "adult", "No pruning")) is None
-    assert paper.best("pruning_best_all30", "synthetic", "No pruning") == {}
+    assert paper.setting(paper.selected_row("pruning_heldout", "heloc", "Compression")) == (
+        "global",
+        0.001,
+    )
+    assert paper.setting(paper.selected_row("pruning_best_all30", "adult", "Embedding")) == (
+        "path",
+        0.03,
+    )
+    assert paper.setting(paper.selected_row("pruning_best_all30", "adult", "No pruning")) is None
+    assert paper.selected_row("pruning_best_all30", "synthetic", "No pruning") == {}
 
 
 def test_matched_pairs_are_read() -> None:

@@ -150,7 +150,7 @@ def test_plans_ask_the_simulated_llm_but_for_those_of_sizes_which_can_all_be_pul
     [("Comp-MCTS", "Compression"), ("Comp-MCTS, embedding pruning", "Embedding")],
 )
 def test_the_selected_pruning_is_the_papers(data: str, arm: str, kind: str) -> None:
-    told = paper.setting(paper.best("pruning_best_all30", data, kind))
+    told = paper.setting(paper.selected_row("pruning_best_all30", data, kind))
     used = of("llm-budget", data)[arm].settings
     assert (used["scope"], used["threshold"]) == told
 

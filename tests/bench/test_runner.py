@@ -388,7 +388,7 @@ def test_searches_of_another_oracle_are_not_added_to(results: Results, tmp_path:
     run(made.cut(queries=1), results, Watched())
     (cell,) = results.cells()
     results.add(replace(cell, oracle="f" * 64))
-    with pytest.raises(IntegrityError, match=r"searches on synthetic in .* of another oracle"):
+    with pytest.raises(IntegrityError, match=r"searches on synthetic in .* a different oracle"):
         run(made, results, Watched())
 
 
@@ -451,7 +451,7 @@ def test_searches_made_of_something_else_are_not_added_to(results: Results, tmp_
     assert cell.made_of == made_of(made.arms[0], environment("synthetic"))
     results.add(replace(cell, made_of="f" * 12))
     llm = Watched()
-    with pytest.raises(IntegrityError, match=r"of tree on synthetic in .* made of something else"):
+    with pytest.raises(IntegrityError, match=r"of tree on synthetic in .* with different inputs"):
         run(made, results, llm)
     assert llm.requests == 0
     assert run(plan(tmp_path, LIBRARY), results, llm).done == 3  # of another arm

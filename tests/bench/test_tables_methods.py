@@ -13,7 +13,7 @@ from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import Cell, Cells
 from waysout.bench.plan import load_plan
 from waysout.bench.tables import build
-from waysout.bench.tables_methods import compared, equal_sets, said, shortlists, whole_sets
+from waysout.bench.tables_methods import compared, described, equal_sets, shortlists, whole_sets
 from waysout.errors import InputError
 
 PLAN = load_plan("methods")
@@ -39,7 +39,7 @@ def pairs(ours: list[float], theirs: list[float]) -> list[tuple[Cell, Cell]]:
 def test_a_comparison_is_of_ours_less_theirs_with_a_test() -> None:
     stats = pytest.importorskip("scipy.stats")
     ours, theirs = [3.0, 5.0, 4.0, 8.0], [2.0, 5.5, 1.0, 4.0]
-    told = said(compared(pairs(ours, theirs), whole_sets("figure")))
+    told = described(compared(pairs(ours, theirs), whole_sets("figure")))
     assert told.startswith("+1.875 [")
     assert told.endswith("d_z = +0.93, n = 4")
     assert f"p = {stats.ttest_rel(ours, theirs).pvalue:.2g}," in told
@@ -47,8 +47,8 @@ def test_a_comparison_is_of_ours_less_theirs_with_a_test() -> None:
 
 def test_of_no_pairs_nothing_is_said_and_of_equal_differences_nothing_is_tested() -> None:
     figure = whole_sets("figure")
-    assert said(compared([], figure)) == "no query is solved by both"
-    told = said(compared(pairs([1.5, 2.5], [1.0, 2.0]), figure))
+    assert described(compared([], figure)) == "no query is solved by both"
+    told = described(compared(pairs([1.5, 2.5], [1.0, 2.0]), figure))
     assert told == "+0.500 on every query, n = 2"
 
 

@@ -203,7 +203,7 @@ def test_it_is_stuck_only_where_it_was_asked_and_is_silent(backend: Backend) -> 
     assert backend._engine is not None
     long_ago = time.monotonic() - 1000
     assert not backend._engine.is_stuck(long_ago)  # it spoke since
-    backend._engine.last_heard = long_ago
+    backend._engine.last_message = long_ago
     assert not backend._engine.is_stuck(time.monotonic())  # it had nothing to do
     assert backend._engine.is_stuck(long_ago)
 
@@ -279,14 +279,14 @@ def test_a_stuck_engine_is_ended(
     backend = stub(LOADED + "time.sleep(100)")
     error = failure(backend)
     assert type(error) is LLMFailure
-    assert "said nothing for 0.2 s" in str(error)
+    assert "sent nothing for 0.2 s" in str(error)
     assert backend._engine is None
     assert backend.loaded == "NO"  # code of the hub
 
     monkeypatch.setattr(process, "_LOADING", 0.3)
     error = failure(stub("import time; time.sleep(100)"))
     assert type(error) is LLMError
-    assert "said nothing for 0.3 s" in str(error)
+    assert "sent nothing for 0.3 s" in str(error)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs a list of open files")

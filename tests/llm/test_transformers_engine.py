@@ -269,7 +269,7 @@ def test_a_model_that_computes_something_else_here_is_refused(
         return BY_NAME["kernel"](at // 2, span)
 
     monkeypatch.setitem(BY_NAME, "matmul", forgetful)
-    with pytest.raises(InputError, match="other scores here after a step"):
+    with pytest.raises(InputError, match="different scores here after a step"):
         engine_of(folders["llama"])
 
 
@@ -320,7 +320,7 @@ class Runs:
 def test_pickled_code_is_not_run(copied: Path) -> None:
     (copied / "model.safetensors").unlink()
     torch.save({"lm_head.weight": Runs()}, copied / "pytorch_model.bin")
-    with pytest.raises(InputError, match="never run: give safetensors") as caught:
+    with pytest.raises(InputError, match="never run: use safetensors") as caught:
         engine_of(copied)
     assert "weights_only" not in str(caught.value)
 

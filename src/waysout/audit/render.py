@@ -1,7 +1,7 @@
-"""An audit as Markdown, as one tidy table in CSV, as JSON, and as a page that needs nothing else.
+"""An audit as Markdown, a tidy CSV table, JSON, or a self-contained HTML page.
 
-Names of columns, groups, levers and rules are untrusted: they reach the page through `esc`, or
-cleaned and escaped in a drawing.
+Names of columns, groups, levers and rules are untrusted: all of them are escaped, by `esc` or, in
+drawings, after cleaning.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIDY = ("by", "group", "few", "figure", "of", "value", "low", "high", "llm")
 
 
 def render(audit: Audit, format: str, levers: int = 5) -> str:
-    """Return an audit as text, with at most ``levers`` of each group; CSV and JSON have all."""
+    """Return an audit as text, with at most ``levers`` per group; CSV and JSON have all."""
     if format == "markdown":
         return _markdown(audit, levers)
     if format == "csv":
@@ -40,10 +40,10 @@ def render(audit: Audit, format: str, levers: int = 5) -> str:
         groups += [(section.name, group) for section in audit.sections for group in section.groups]
         source, rows = words.source(audit), []
         for by, group in groups:
-            for name, *told in _figures(group):
-                lucky = name in _OF_THE_LUCKY or name.startswith("lever_")
-                few = group.few_costs if lucky else group.few
-                rows.append([by, group.name, few, name, *told, source])
+            for name, *values in _figures(group):
+                only_with = name in _ONLY_WITH_WAY_OUT or name.startswith("lever_")
+                few = group.few_costs if only_with else group.few
+                rows.append([by, group.name, few, name, *values, source])
         return csv_text(_TIDY, rows)
     if format == "html":
         return _page(audit, levers)
@@ -53,37 +53,38 @@ def render(audit: Audit, format: str, levers: int = 5) -> str:
 
 
 def cells(frame: pd.DataFrame, longest: int = _LONGEST) -> tuple[list[str], list[list[str]]]:
-    """Return the heads and the rows of a table, each cell clean and cut."""
+    """Return the headings and rows of a table, each cell cleaned and cut."""
     rows = [(frame.index.name or "people", *frame.columns), *frame.itertuples(name=None)]
     head, *body = ([cut(clean(cell), longest) for cell in row] for row in rows)
     return head, body
 
 
 def _markdown(audit: Audit, levers: int) -> str:
-    told = (words.lead(audit), words.simulated_note(audit), words.source(audit))
-    parts = [f"# {escape_markdown(words.title(audit))}", *map(escape_markdown, filter(None, told))]
+    intro = (words.lead(audit), words.simulated_note(audit), words.source(audit))
+    parts = [f"# {escape_markdown(words.title(audit))}", *map(escape_markdown, filter(None, intro))]
     for one in words.sections(audit):
         for heading, frame in words.tables(one, levers).values():
             parts += [f"## {escape_markdown(heading)}", markdown_table(*cells(frame))]
     listed = "\n".join(f"- {escape_markdown(note)}" for note in words.notes(audit))
-    return "\n\n".join([*parts, "## To read this", listed]) + "\n"
+    return "\n\n".join([*parts, "## How to read this", listed]) + "\n"
 
 
-_OF_THE_LUCKY = ("cost", "cost_difference", "changes", "fewest_changes", "options")
+# Figures of the people with a way out.
+_ONLY_WITH_WAY_OUT = ("cost", "cost_difference", "changes", "fewest_changes", "options")
 
 
 def _figures(group: Group) -> Iterator[tuple[Any, ...]]:
-    """Yield each figure, of what (a lever, a rule, an outcome), its value, and its interval."""
+    """Yield (name, subject, value, low, high) for each figure."""
     for field in fields(group):
-        name, told = field.name, getattr(group, field.name)
-        if isinstance(told, (Interval, Spread)):
-            middle = told.median if isinstance(told, Spread) else told.value
-            yield name, "", middle, told.low, told.high
-        elif isinstance(told, Mapping):
+        name, value = field.name, getattr(group, field.name)
+        if isinstance(value, (Interval, Spread)):
+            middle = value.median if isinstance(value, Spread) else value.value
+            yield name, "", middle, value.low, value.high
+        elif isinstance(value, Mapping):
             name = "outcome" if name == "outcomes" else name
-            yield from ((name, str(of), count, None, None) for of, count in told.items())
+            yield from ((name, str(subject), n, None, None) for subject, n in value.items())
         elif name not in ("values", "levers", "few", "few_costs"):
-            yield name, "", told, None, None
+            yield name, "", value, None, None
     for lever in group.levers:
         for name in ("nearest", "alone", "some"):
             share = getattr(lever, name) / group.with_way_out
@@ -96,8 +97,8 @@ _LEFT, _RIGHT, _STEP, _TOP, _BOTTOM = 170, 60, 24, 14, 24
 _LABEL = 26  # characters of a name that fit beside a chart
 _RULER = 'style="stroke:var(--soft);stroke-dasharray:4 3"'
 _LEVERS = (
-    "share of the people with a way out whose nearest option moves it; in small, those for "
-    "whom it suffices alone, and those with some option that moves it"
+    "share of the people with a way out whose nearest option moves it; in small print: the share "
+    "for whom it alone suffices, and the share with some option that moves it"
 )
 
 
@@ -106,8 +107,8 @@ def _page(audit: Audit, levers: int) -> str:
     parts = ["<header>", f"<h1>{esc(words.title(audit))}</h1>"]
     parts += [warning_note(note)] if (note := words.simulated_note(audit)) else []
     parts.append(f'<p class="lead">{esc(words.lead(audit))}</p>')
-    told = [text for text in (words.source(audit), words.coverage(audit)) if text]
-    parts += [*(f'<p class="soft">{esc(text)}</p>' for text in told), "</header>"]
+    details = [text for text in (words.source(audit), words.coverage(audit)) if text]
+    parts += [*(f'<p class="soft">{esc(text)}</p>' for text in details), "</header>"]
     for one in words.sections(audit):
         drawn = words.charts(one.groups) if one.by else {}
         made = {}
@@ -122,12 +123,12 @@ def _page(audit: Audit, levers: int) -> str:
     if audit.about.rules:
         rules = bullets(map(esc, audit.about.rules))
         parts.append(section("The rules that every way out keeps", rules))
-    parts.append(section("To read this", bullets(map(esc, words.notes(audit)))))
+    parts.append(section("How to read this", bullets(map(esc, words.notes(audit)))))
     return whole_page(words.title(audit), "page.css", "\n".join(parts))
 
 
 def _levers(one: Section, levers: Sequence[LeverUse]) -> str:
-    """Return groups × the levers that help most overall, darker where the nearest moves it."""
+    """Return groups × levers, shaded by how often the nearest option moves it."""
     rows = []
     for group in one.groups:
         own = {lever.name: lever for lever in group.levers}
@@ -147,9 +148,9 @@ def _levers(one: Section, levers: Sequence[LeverUse]) -> str:
 
 
 def _chart(kind: str, marks: Sequence[Mark], overall: Sequence[Mark]) -> str:
-    """Draw a line for each group, on one scale from 0; hollow ones have few people."""
+    """Draw one line per group, on a scale from 0; a hollow mark means few people."""
     colour, write = ("--warn", "{:.1f}".format) if kind == "without" else ("--yes", words.number)
-    most = _round_up(max(high for *_, high in (*marks, *overall)))
+    most = _round_up(max(mark.high for mark in (*marks, *overall)))
     bottom = _TOP + _STEP * len(marks)
 
     def across(value: float) -> float:
@@ -159,7 +160,7 @@ def _chart(kind: str, marks: Sequence[Mark], overall: Sequence[Mark]) -> str:
     for value in (most * i / 4 for i in range(5)):
         parts.append(line(across(value), across(value), 4, bottom))
         parts.append(label(across(value), bottom + 16, f"{value:g}"))
-    ruler = across(overall[0][4])
+    ruler = across(overall[0].middle)
     parts.append(line(ruler, ruler, 4, bottom, _RULER))
     for i, (group, _, few, low, middle, high) in enumerate(marks):
         y = _TOP + _STEP * i + _STEP // 2
@@ -176,7 +177,7 @@ def _chart(kind: str, marks: Sequence[Mark], overall: Sequence[Mark]) -> str:
 
 
 def _round_up(value: float) -> float:
-    """Return the end of a scale: the next number that reads easily in quarters.
+    """Return the end of a scale: the next number whose quarters are round.
 
     >>> _round_up(37.2), _round_up(0.61), _round_up(0)
     (40.0, 0.8, 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from waysout.audit.figures import FEW, Audit, Group, LeverUse, Section
 from waysout.audit.stats import RESAMPLES, SEED, Interval, Spread
@@ -32,35 +32,35 @@ def lead(audit: Audit) -> str:
     all_ = audit.everybody
     if not all_.share_without:
         return f"Of {_people(audit.rows)} nobody was rejected."
-    told = all_.share_without
-    value, low, high = (f"{100 * x:.1f}%" for x in (told.value, told.low, told.high))
-    said = (
+    share = all_.share_without
+    value, low, high = (f"{100 * x:.1f}%" for x in (share.value, share.low, share.high))
+    text = (
         f"Of {_people(all_.people)} whom the model rejected, {all_.with_way_out:,} "
         f"{'has' if all_.with_way_out == 1 else 'have'} a way out; for {all_.without:,} none "
         f"was found: {value}, 95 % interval {low} to {high}."
     )
     if all_.cost:
-        said += f" The typical cost of a yes is {number(all_.cost.median)}"
-        said += f" ({number(all_.cost.low)} to {number(all_.cost.high)} for the middle half)."
-    return said
+        text += f" The typical cost of a yes is {number(all_.cost.median)}"
+        text += f" ({number(all_.cost.low)} to {number(all_.cost.high)} for the middle half)."
+    return text
 
 
 def source(audit: Audit) -> str:
-    """Describe what was searched with, without the address of a server."""
+    """Describe the method, LLM, budget and goal, without the address of a server."""
     about, budget = audit.about, audit.about.budget
     llm = about.llm.partition("@")[0] + (_SIMULATED if about.simulated else "")
     limits = [counted(int(budget[name]), what) for name, what in _LIMITS.items() if name in budget]
-    told = [
+    parts = [
         f"method {about.method}" if about.method else "",
         f"LLM {llm}" if llm else "",
         f"at most {' and '.join(limits)} a person" if limits else "",
         f"asked for: {goal_text(about.goal)}" if about.goal else "",
     ]
-    return ", ".join(part for part in told if part)
+    return ", ".join(part for part in parts if part)
 
 
 def simulated_note(audit: Audit) -> str:
-    """Say that the LLM was the simulated one; empty if it was not."""
+    """Return a note that the LLM was simulated, or an empty string."""
     if not audit.about.simulated:
         return ""
     return (
@@ -70,20 +70,20 @@ def simulated_note(audit: Audit) -> str:
 
 
 def coverage(audit: Audit) -> str:
-    """Say which rows the figures cover, if not all of them."""
+    """Return which rows the figures cover, or an empty string if all."""
     rows, limit = audit.about.rows, audit.about.limit
     if rows is None or audit.rows >= rows:
         return ""
-    told = f"These figures cover {audit.rows:,} of the {rows:,} rows of the input"
+    text = f"These figures cover {audit.rows:,} of the {rows:,} rows of the input"
     if limit is not None and audit.rows >= limit:
-        return f"{told}: the batch was limited to the first of them."
-    return f"{told}: those of the {counted(audit.parts, 'part')} that are done so far."
+        return f"{text}: the batch was limited to the first of them."
+    return f"{text}: those of the {counted(audit.parts, 'part')} that are done so far."
 
 
 def notes(audit: Audit) -> Iterator[str]:
     """Yield what a reader must know about the figures."""
-    if told := coverage(audit):
-        yield f"{told} They need not be like the others."
+    if text := coverage(audit):
+        yield f"{text} They need not be like the others."
     if approved := audit.everybody.approved:
         yield f"{_people(approved)} had a yes already: counted among the approved, and no more."
     for kind, how in ((OutcomeKind.FAILED, "failed"), (OutcomeKind.INTERRUPTED, "was interrupted")):
@@ -166,19 +166,26 @@ def tables(section: Section, levers: int) -> dict[str, tuple[str, pd.DataFrame]]
     return {**found, "levers": (title, table), "search": search}
 
 
-Mark = tuple[Group, int, bool, float, float, float]
-"""A group's line in a chart: its people, whether they are few, a figure between two others."""
+class Mark(NamedTuple):
+    """A group's line in a chart: its size, whether that is small, and a figure with a range."""
+
+    group: Group
+    people: int
+    few: bool
+    low: float
+    middle: float
+    high: float
 
 
 def charts(groups: Sequence[Group]) -> dict[str, list[Mark]]:
-    """Return the shares without a way out (in per cent) and the costs, to be drawn."""
+    """Return the marks of two charts: shares without a way out (in per cent), and costs."""
     shares = [(g, s) for g in groups if (s := g.share_without)]
     costs = [(g, c) for g in groups if (c := g.cost)]
     return {
         "without": [
-            (g, g.people, g.few, 100 * s.low, 100 * s.value, 100 * s.high) for g, s in shares
+            Mark(g, g.people, g.few, 100 * s.low, 100 * s.value, 100 * s.high) for g, s in shares
         ],
-        "cost": [(g, g.with_way_out, g.few_costs, c.low, c.median, c.high) for g, c in costs],
+        "cost": [Mark(g, g.with_way_out, g.few_costs, c.low, c.median, c.high) for g, c in costs],
     }
 
 
@@ -192,16 +199,16 @@ def _with_few(count: int, few: bool) -> str:
 
 
 def _binding(group: Group, most: int = 3) -> str:
-    told = [f"{rule} ({n:,})" for rule, n in list(group.binding.items())[:most]]
+    rules = [f"{rule} ({n:,})" for rule, n in list(group.binding.items())[:most]]
     others = len(group.binding) - most
-    return ", ".join(told) + (f" and {others} more" if others > 0 else "") or NOTHING
+    return ", ".join(rules) + (f" and {others} more" if others > 0 else "") or NOTHING
 
 
 # Cells -----------------------------------------------------------------------------------------
 
 
 def number(value: float) -> str:
-    """Write a cost.
+    """Format a cost.
 
     >>> number(0.12345), number(12.345), number(1234.5)
     ('0.123', '12.3', '1,234')
@@ -211,7 +218,7 @@ def number(value: float) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Write a share that may be unknown."""
+    """Format a share that may be unknown."""
     return NOTHING if value is None else chance(value)
 
 
@@ -219,17 +226,17 @@ def _figure(value: float | None) -> str:
     return NOTHING if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
-def _between(told: Interval | Spread | None, write: Callable[[float], str]) -> str:
-    """Write a figure and the two around it; a difference whose interval leaves out 0 gets a star.
+def _between(figure: Interval | Spread | None, write: Callable[[float], str]) -> str:
+    """Format a figure and its range; a difference whose interval excludes 0 gets a star.
 
-    Differences are the figures that are written with their sign.
+    Differences are recognised by ``write``, which adds their sign.
     """
-    if told is None:
+    if figure is None:
         return NOTHING
-    middle = told.median if isinstance(told, Spread) else told.value
+    middle = figure.median if isinstance(figure, Spread) else figure.value
     signed = write(1.0).startswith("+")
-    star = "*" if signed and isinstance(told, Interval) and told.leaves_out_zero else ""
-    return f"{write(middle)} [{write(told.low)}, {write(told.high)}]{star}"
+    star = "*" if signed and isinstance(figure, Interval) and figure.leaves_out_zero else ""
+    return f"{write(middle)} [{write(figure.low)}, {write(figure.high)}]{star}"
 
 
 def _signed(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Arms, the lines of a comparison, and the plan that they make up."""
+"""Arms, which are the lines of a comparison, and the plan that contains them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ FIND = "find"
 
 @dataclass(frozen=True)
 class Arm:
-    """A method on a data set, with its settings and what it may spend: a line of a table.
+    """A method on a data set, with its settings and budget: a line of a table.
 
-    ``queries`` is how many queries it gets: the first stored ones, or the first of ``rows_of``,
-    the row numbers that a plan lists itself. ``alone`` runs its searches one at a time, to measure
+    ``queries`` is the number of queries: the first stored ones, or the first of ``rows_of``, the
+    row numbers that a plan lists itself. ``alone`` runs its searches one at a time, to measure
     what each costs. ``paper`` is what the paper calls it. ``kind`` is what is measured besides the
     search's own metrics (`waysout.bench.kinds`), and ``kind_settings`` how.
     """
@@ -51,27 +51,27 @@ class Arm:
 
     @cached_property
     def made(self) -> Method:
-        """The method, made with its settings."""
+        """The method with its settings."""
         return make_method(self.method, self.settings)
 
     @property
     def asks_llm(self) -> bool:
-        """Whether an LLM is asked at all."""
+        """Whether its searches use an LLM."""
         return self.made.needs_llm and (self.made.needs_calls or self.calls != 0)
 
     @cached_property
-    def people(self) -> tuple[int, ...]:
+    def query_rows(self) -> tuple[int, ...]:
         """The queries, as row numbers of the data set."""
-        return self.everybody[: self.queries]
+        return self.all_query_rows[: self.queries]
 
     @property
-    def everybody(self) -> tuple[int, ...]:
-        """The queries of which it gets the first."""
+    def all_query_rows(self) -> tuple[int, ...]:
+        """All candidate queries; the arm uses the first ``queries`` of them."""
         return tuple(self.rows_of or stored_queries(self.data))
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        """All that decides its searches and measures, the method's own defaults included."""
+        """Everything that determines its searches and measures, including method defaults."""
         spec: dict[str, Any] = {
             "data": self.data,
             "rules": self.rules,
@@ -88,18 +88,18 @@ class Arm:
             spec["alone"] = True
         if self.kind != FIND:
             spec["kind"] = {"name": self.kind, **self.kind_settings}
-            if self.kind_settings.get("pilots"):  # chosen among all people, whoever is searched
-                spec["kind"]["people"] = digest(self.everybody)[:ID_LENGTH]
+            if self.kind_settings.get("pilots"):  # pilots are chosen among all candidate queries
+                spec["kind"]["people"] = digest(self.all_query_rows)[:ID_LENGTH]
         return spec
 
     @cached_property
     def id(self) -> str:
-        """A digest of the spec: arms that search alike share it, whatever their names."""
+        """A digest of the spec; arms with the same spec share it, whatever their names."""
         return digest(self.spec)[:ID_LENGTH]
 
 
 def digest(content: object) -> str:
-    """Return the sha256 of plain data, however its keys are ordered.
+    """Return the sha256 of plain data, independent of the order of keys.
 
     >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 2.0})
     True
@@ -110,7 +110,7 @@ def digest(content: object) -> str:
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """Arms on data sets, and the LLMs to ask: data sets in their order, in each all its arms."""
+    """Arms on data sets, ordered by data set, then by arm; and the LLMs to use."""
 
     name: str
     title: str
@@ -157,9 +157,9 @@ class ExperimentPlan:
     def cut(
         self, *, queries: int | None = None, only: Sequence[str] = (), llms: Sequence[str] = ()
     ) -> ExperimentPlan:
-        """Return a part of the plan: the first queries, some arms, or with other LLMs.
+        """Return a copy with fewer queries or arms, or with other LLMs.
 
-        ``only`` are names of data sets or arms, or ``data/arm``; ``*`` stands for anything.
+        ``only`` are names of data sets or arms, or ``data/arm``; ``*`` matches anything.
         """
         if queries is not None:
             check_whole("queries", queries, 1)
@@ -182,7 +182,7 @@ def cut_all(
     only: Sequence[str] = (),
     llms: Sequence[str] = (),
 ) -> list[ExperimentPlan]:
-    """Cut plans alike: a pattern need only match in one of them; plans without any match go."""
+    """Cut plans; a pattern must match in one of them, and plans without a match are dropped."""
     _check_known(plans, only)
     kept = [(plan, [p for p in only if any(_matches(arm, [p]) for arm in plan.arms)])
             for plan in plans]  # fmt: skip

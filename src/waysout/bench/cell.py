@@ -1,4 +1,4 @@
-"""Cells: measured searches. All tables are made of them, without any data or LLM."""
+"""Cells: measured searches, from which all tables are built without any data or LLM."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Cell:
-    """One finished search of an arm for a query, asked of an LLM; no row of the data is in it.
+    """One finished search of an arm for a query with an LLM; it contains no data row.
 
-    ``arm`` is a digest of all that decides the search, so that plans share searches. ``llm`` is
-    empty where none is asked; ``query`` is the number of a row. ``oracle`` is the sha256 of the
-    trained model. ``found`` has, for each option in order, the LLM calls and the oracle rows
-    spent when it was found. ``columns`` are lists of figures, such as one for each option, where
-    the kind of the arm measures them. ``spec`` is what ``arm`` is a digest of;
-    ``made_of`` is a digest of what else decided the search, unknown in older cells. ``commit`` is
-    that of the source, where it was known, and ``at`` the time, UTC.
+    ``arm`` is a digest of ``spec``, the settings of the search, so that plans share searches.
+    ``made_of`` is a digest of all other inputs, unknown in older cells. ``llm`` is empty where none
+    is used; ``query`` is a row number. ``oracle`` is the sha256 of the trained model. ``found`` has
+    the LLM calls and the oracle rows spent when each option was found, in order. ``columns`` are
+    lists of figures, such as one for each option, where the kind of the arm measures them.
+    ``commit`` is that of the source, if known, and ``at`` the time in UTC.
     """
 
     arm: str
@@ -80,7 +79,7 @@ class Cell:
         try:
             table = json.loads(text)
             if table.pop(_MARK, None) != VERSION:
-                raise TypeError(f"it is none of version {VERSION}")
+                raise TypeError(f"it does not have version {VERSION}")
             return cls(**_checked(table))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(f"not a cell: {error}") from None
@@ -94,23 +93,23 @@ def _checked(table: dict[str, Any]) -> dict[str, Any]:
     table = {"made_of": "", "columns": {}} | table
     for name in _TEXTS:
         if not isinstance(table[name], str):
-            raise TypeError(f"{name} is a text, not {shown(table[name])}")
+            raise TypeError(f"{name} must be a string, not {shown(table[name])}")
     for name in ("metrics", "spent"):
         for figure, value in table[name].items():
             if not (_is_number(value) or (value is None and name == "metrics")):
-                raise TypeError(f"{figure} is a number, not {shown(value)}")
+                raise TypeError(f"{figure} must be a number, not {shown(value)}")
             if value is not None and value < 0 and (name == "spent" or isinstance(value, int)):
-                raise ValueError(f"{figure} counts something, and is {shown(value)}")
+                raise ValueError(f"{figure} must not be negative, but is {shown(value)}")
     for name, column in table["columns"].items():
         if not all(value is None or _is_number(value) for value in column):
-            raise TypeError(f"{name} is a list of numbers")
+            raise TypeError(f"{name} must be a list of numbers")
     spec, data = table["spec"], table["data"]
     if not isinstance(spec, dict):
-        raise TypeError(f"spec is a table, not {shown(spec)}")
+        raise TypeError(f"spec must be a table, not {shown(spec)}")
     if spec.get("data") != data:
-        raise ValueError(f"its data is {shown(data)}, and that of its spec is not")
-    if table["arm"] != (told := digest(spec)[:ID_LENGTH]):  # it names other searches
-        raise ValueError(f"its arm is {shown(table['arm'])}, and that of its spec is {told}")
+        raise ValueError(f"its data is {shown(data)}, but its spec has another")
+    if table["arm"] != (expected := digest(spec)[:ID_LENGTH]):
+        raise ValueError(f"its arm is {shown(table['arm'])}, but its spec gives {expected}")
     found = tuple((_count(calls), _count(rows)) for calls, rows in table["found"])
     return table | {"query": _count(table["query"]), "found": found}
 
@@ -123,12 +122,12 @@ def _is_number(value: object) -> bool:
 
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TypeError(f"{shown(value)} is no whole number, 0 or more")
+        raise TypeError(f"{shown(value)} is not a whole number of at least 0")
     return value
 
 
 class Cells:
-    """Cells in memory; of two of the same search the later one counts."""
+    """Cells in memory; of two cells of the same search, the later one is used."""
 
     def __init__(self, cells: Iterable[Cell] = ()) -> None:
         self._cells: dict[Key, Cell] = {}
@@ -142,24 +141,24 @@ class Cells:
 
     @classmethod
     def read(cls, places: Sequence[str | Path]) -> Cells:
-        """Read folders of results and exports; they must be of the same oracles."""
+        """Read folders of results and exports, which must have used the same oracles."""
         cells = cls(cell for place in places for cell in _read(Path(place)))
         oracles: dict[str, str] = {}
         for cell in cells:
             if oracles.setdefault(cell.data, cell.oracle) != cell.oracle:
                 raise IntegrityError(
-                    f"the searches on {cell.data} are of two oracles ({oracles[cell.data][:12]} "
-                    f"and {cell.oracle[:12]}), which cannot be compared: give results of one"
+                    f"the searches on {cell.data} used two oracles ({oracles[cell.data][:12]} and "
+                    f"{cell.oracle[:12]}), so they are not comparable; pass results of only one"
                 )
         return cells
 
     @property
     def llms(self) -> tuple[str, ...]:
-        """The LLMs that were asked, by name."""
+        """The names of the LLMs that were used."""
         return tuple(sorted({cell.llm for cell in self if cell.llm}))
 
     def of(self, arm: Arm, llm: str) -> dict[int, Cell]:
-        """Return an arm's cells by query; one that asks no LLM has the same for all of them."""
+        """Return an arm's cells by query; without an LLM they are the same for every ``llm``."""
         return dict(self._by_arm.get((arm.id, llm if arm.asks_llm else ""), {}))
 
     def __iter__(self) -> Iterator[Cell]:
@@ -171,10 +170,10 @@ class Cells:
 
 
 def llm_meant(known: Sequence[str], wanted: str) -> str:
-    """Return the LLM that a name stands for, or raise `InputError`.
+    """Return the LLM that a name refers to, or raise `InputError`.
 
-    The name may be that of its cells, a connection string, or the model alone, also its beginning
-    up to the end of a word: ``simulated:1`` is not ``simulated:12``.
+    The name may be that in its cells, a connection string, or the model alone, also a prefix that
+    ends at a word boundary: ``simulated:1`` is not ``simulated:12``.
 
     >>> llm_meant(["openai:gemma-3@http://localhost:80", "simulated:1"], "gemma")
     'openai:gemma-3@http://localhost:80'
@@ -191,17 +190,17 @@ def llm_meant(known: Sequence[str], wanted: str) -> str:
     if not found:
         raise InputError(unknown("LLM in these results", wanted, known))
     if len(found) > 1:
-        raise InputError(f"{shown(wanted)} may be {' or '.join(found)}: write more of its name")
+        raise InputError(f"{shown(wanted)} matches {' and '.join(found)}; use a longer name")
     return found[0]
 
 
 def one_llm(known: Sequence[str], wanted: str = "") -> str:
-    """Return the LLM of that name, or the only one there is; empty where no LLM was asked."""
+    """Return the LLM of that name, or the only one; empty if no LLM was used."""
     if wanted:
         return llm_meant(known, wanted)
     if len(known) > 1:
         each = "".join(f"\n  {llm}" for llm in known)
-        raise InputError(f"the results are of several LLMs; name one of them:{each}")
+        raise InputError(f"the results have several LLMs; choose one of them:{each}")
     return next(iter(known), "")
 
 
@@ -226,15 +225,15 @@ def _read(place: Path) -> Iterator[Cell]:
             while part := file.read(_CHUNK):
                 parts.append(part)
                 size += len(part)
-                if size > LARGEST_EXPORT:  # a small packed file may not fit into memory
+                if size > LARGEST_EXPORT:  # a small compressed file may expand beyond memory
                     raise InputError(
-                        f"{place} holds more than {LARGEST_EXPORT:,} bytes: export fewer searches "
+                        f"{place} is larger than {LARGEST_EXPORT:,} bytes: export fewer searches "
                         "at once"
                     )
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(
-            f"cannot read {place}: {reason}; give a folder of results or an export of one"
+            f"cannot read {place}: {reason}; pass a folder of results or an export of one"
         ) from None
     for number, line in enumerate(b"".join(parts).splitlines(), 1):
         try:
@@ -244,7 +243,7 @@ def _read(place: Path) -> Iterator[Cell]:
 
 
 def write_cells(path: Path, cells: Iterable[Cell]) -> int:
-    """Write an export, the same bytes for the same cells; return the number of cells."""
+    """Write an export, with the same bytes for the same cells; return the number of cells."""
     from waysout.files import write_atomically
 
     lines = [cell.to_json() for cell in sorted(cells, key=lambda cell: cell.key)]

@@ -12,9 +12,9 @@ from waysout.domain.schema import Row
 def irreducible(problem: Problem, query: Row, rows: Sequence[Row]) -> list[bool]:
     """Return for each option whether it needs every lever it moves.
 
-    It does unless one of them can be put back, with all that followed it, and what is left is still
-    approved and breaks no rule. This judges a finished search and is no part of one: the rows go to
-    the oracle in one batch, together with the query, and stand in no ledger.
+    It does unless one lever (with the changes that followed from it) can be reverted so that the
+    row is still approved and breaks no rule. The rows go to the oracle in one batch with the query,
+    and are not counted in any ledger, because this is not part of the search.
     """
     shorter: list[list[Row]] = []
     for row in rows:

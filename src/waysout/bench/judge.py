@@ -2,7 +2,7 @@
 
 A claim is a list of comparisons with an expected outcome on each data set. Each says yes, no or
 neither (undecided). A data set supports a claim if all its comparisons say yes, and does not if one
-says no. What was not run is named, never judged. The claims: `claims.CLAIMS`.
+says no. What was not run is listed, never judged. The claims are in `claims.CLAIMS`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WIDE = 2.0
 NEAR = 0.05
 MARGIN = 0.10
 FEWEST = 5
-"""Fewer pairs than this decide nothing, whatever their interval is."""
+"""With fewer pairs than this, a comparison is undecided whatever its interval."""
 
 
 # Rules -----------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ RULES: Mapping[How, str] = {
 
 
 def answer(how: How, found: Paired) -> Answer:
-    """Apply a rule; the interval of a single query is its difference."""
+    """Apply a rule; without an interval, the difference is used for both ends."""
     delta, a = found.delta or 0.0, found.mean_a or 0.0
     low = delta if found.low is None else found.low
     high = delta if found.high is None else found.high
@@ -176,7 +176,7 @@ class ClaimOutcome:
         return answer(self.expected.how, found)
 
 
-_SAID: Mapping[Answer, Word] = {
+_VERDICTS: Mapping[Answer, Word] = {
     "yes": "supported",
     "no": "not supported",
     "undecided": "undecided",
@@ -193,9 +193,9 @@ class ClaimVerdict:
 
     @property
     def answers(self) -> dict[str, Answer]:
-        """What each data set says of the claim; those that were not run are left out.
+        """The answer of each data set that was run.
 
-        All comparisons of a data set must come out.
+        It is yes only if all comparisons of the data set say yes.
         """
         found: dict[str, list[Answer]] = {}
         for outcome in self._judged:
@@ -209,7 +209,7 @@ class ClaimVerdict:
         given = set(self.answers.values())
         if not given:
             return "not run"
-        return _SAID[given.pop()] if len(given) == 1 else "mixed"
+        return _VERDICTS[given.pop()] if len(given) == 1 else "mixed"
 
     @property
     def where(self) -> str:
@@ -218,7 +218,7 @@ class ClaimVerdict:
         parts = [
             f"{word} on "
             + ", ".join(f"{title_of(d)}{self._share(d)}" for d in answers if answers[d] == given)
-            for given, word in _SAID.items()
+            for given, word in _VERDICTS.items()
             if given in answers.values()
         ]
         missing = [data for data in self.claim.judged_on if data not in answers]
@@ -259,7 +259,7 @@ def _share_of(counts: tuple[int, int]) -> float:
 
 @lru_cache(maxsize=32)
 def known_plan(name: str) -> ExperimentPlan:
-    """Return a plan of ours, read once: that takes longer than judging by it."""
+    """Return a built-in plan; cached, since loading takes longer than judging."""
     return load_plan(name)
 
 
@@ -273,13 +273,13 @@ def _compare(view: View, data: str, expected: Expected, chosen_on: str) -> Claim
         for pattern in (expected.than, expected.arm)
     ]  # fmt: skip
     every = [sample for samples in sides for sample in samples]
-    asked = min((len(sample.wanted) for sample in every), default=0)
-    choosing, judging = halves(asked) if chosen_on == "half" else (range(asked), range(asked))
-    whole = all(sample.at(choosing).complete for sample in every)
+    fewest = min((len(sample.wanted) for sample in every), default=0)
+    choosing, judging = halves(fewest) if chosen_on == "half" else (range(fewest), range(fewest))
+    complete = all(sample.at(choosing).complete for sample in every)
     a, b = (_best(samples, _shared(choosing, every)) for samples in sides)
-    if a is None or b is None or (chosen_on and not whole):
+    if a is None or b is None or (chosen_on and not complete):
         return ClaimOutcome(data, expected, expected.than, expected.arm, Paired(0))
-    # Without a half that chooses, the best is known only on the queries that all have finished.
+    # Without a validation half, the best arm is known only on the queries that all have finished.
     both = _shared(judging, (a, b) if chosen_on == "half" else every)
     names, values, theirs, arms = [], [], [], []
     metrics = (expected.other or expected.metric, expected.metric)
@@ -297,13 +297,13 @@ def _compare(view: View, data: str, expected: Expected, chosen_on: str) -> Claim
 
 
 def _shared(places: Sequence[int], samples: Sequence[ArmSample]) -> list[int]:
-    """Return the positions of the queries that all have finished; arms not run are left aside."""
+    """Return the positions of the queries that all arms with searches have finished."""
     run = [sample for sample in samples if sample.n]
     return [i for i in places if all(sample.wanted[i] in sample.cells for sample in run)]
 
 
 def _best(matching: Sequence[ArmSample], places: Sequence[int]) -> ArmSample | None:
-    """Return the arm with the highest yield on some queries; ties of settings as in the tables."""
+    """Return the arm with the highest yield on some queries; ties are broken as in the tables."""
     run = [sample for sample in matching if sample.n]
     means = [sample.at(places).mean("unique_valid") or 0.0 for sample in run]
     settings = [(s["scope"], float(s["threshold"])) for s in (sample.arm.settings for sample in run)
@@ -330,6 +330,6 @@ _PAPER_ROWS: Mapping[str, Callable[[Arm], paper.PaperRow]] = {
         "reward_weights", dataset=title_of(arm.data), setting=arm.paper
     ),
     "pruning-sweep": sweep_row,
-    "pruning-heldout": lambda arm: paper.best("pruning_heldout", arm.data, arm.paper),
+    "pruning-heldout": lambda arm: paper.selected_row("pruning_heldout", arm.data, arm.paper),
     "compressors": lambda arm: paper.find("compressors", compressor=arm.paper),
 }

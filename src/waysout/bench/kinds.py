@@ -1,8 +1,8 @@
 """Kinds of plans: what is measured besides the metrics of a search, for each query of an arm.
 
 Each kind runs one ordinary search for each arm and query, so that the runner, resuming, exports and
-tables are the same for all. A kind may give the search a memory, and measures what came of it: with
-proofs, with an enumeration, with further searches. Those ask no LLM.
+tables are the same for all. A kind may give the search a memory, and measures its result: by
+proofs, an enumeration, or further searches without an LLM.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Number = float | int | None
 
 
 class Stopped(Exception):
-    """The run was stopped while something was prepared."""
+    """The run was stopped during preparation."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Measures:
 
 @dataclass(frozen=True)
 class Kind:
-    """What measures a search, the settings it has with their defaults, and its searches' memory.
+    """How to measure a search, its settings with their defaults, and the memory for searches.
 
     ``memory`` gets the arm, its environment, a folder to keep files in, and the options of a
     search; it is called before the first search of an arm, and again in each process.
@@ -88,7 +88,7 @@ class Kind:
 
 
 def checked(run: Finished) -> Measures:
-    """Count the options that break a rule, or are refused when the oracle is asked once more."""
+    """Count the options that break a rule, or that the oracle refuses when queried again."""
     rows = [tuple(option.row.values()) for option in run.result.options]
     broken = sum(bool(run.problem.violations(run.query, row)) for row in rows)
     refused = int((~run.problem.oracle.ask(rows).decision).sum()) if rows else 0
@@ -108,8 +108,8 @@ def each_option(run: Finished) -> Measures:
     first = [tuple(option.row.values()) for option in result.pick(SHORTLIST)]
     short = [set_metrics(problem, query, first[: n + 1]) for n in range(len(first))]
     return Measures(
-        # This asks the oracle about rows that no search paid for: it judges methods, and is no
-        # metric of a search.
+        # Oracle rows for this are not counted in any search: it evaluates methods, and is not
+        # a metric of a search.
         {"irreducible": sum(irreducible(problem, query, list(run.found.values())))},
         {
             "proximity": [option.proximity for option in options],
@@ -227,7 +227,7 @@ def going_on(run: Finished) -> Measures:
     """Lock the feature that most options change, and search again for as many rows.
 
     With the memory of the first search (``going_on``), without it (``anew``), and with the rows of
-    both searches and the lock known from the start (``with_lock``), which nobody could know.
+    both searches and the lock known from the start (``with_lock``), as an upper bound.
     """
     from waysout.domain.rules import Immutable
     from waysout.run.find import find
@@ -259,7 +259,7 @@ def going_on(run: Finished) -> Measures:
 
 
 class NamedEdits(Memory):
-    """Begins each search with the shared edits, and keeps what was named for each person."""
+    """Starts each search with the shared edits, and records the named edits of each person."""
 
     def __init__(self, library: SharedLibrary | None) -> None:
         from waysout.batch.shared_edits import SharedEdits
@@ -271,16 +271,16 @@ class NamedEdits(Memory):
         self._inner = SharedEdits(library) if library else None
 
     def of(self, problem: Problem, query: Row) -> Past:
-        """Return what is shared with a person."""
+        """Return the edits shared with a person."""
         past = Past() if self._inner is None else self._inner.of(problem, query)
         self.pasts[query], self.shared[query] = past, len(past.edits)
         return past
 
 
 def shared_memory(arm: Arm, environment: Environment, folder: Path, options: Options) -> NamedEdits:
-    """Return a memory with the library of an arm's pilots, which are searched where it is missing.
+    """Return a memory with the library of an arm's pilots; build it if it does not exist.
 
-    Pilots are searched as the arm is, but ask the LLM throughout.
+    Pilots are searched with the arm's settings, but use the LLM throughout.
     """
     from waysout.batch.shared_edits import library_in
 
@@ -294,10 +294,10 @@ def shared_memory(arm: Arm, environment: Environment, folder: Path, options: Opt
     def load() -> SharedLibrary:
         place.mkdir(parents=True, exist_ok=True)
         settings = {key: value for key, value in arm.settings.items() if key != "ask"}
-        asked: Options = {**options, "settings": settings}
-        asked.pop("progress", None)
-        rows = [environment.data.rows[number] for number in arm.everybody]
-        library = library_in(place, environment.problem(arm.rules), rows, asked, pilots)
+        pilot_options: Options = {**options, "settings": settings}
+        pilot_options.pop("progress", None)
+        rows = [environment.data.rows[number] for number in arm.all_query_rows]
+        library = library_in(place, environment.problem(arm.rules), rows, pilot_options, pilots)
         if library is None:
             raise Stopped
         return library
@@ -306,7 +306,7 @@ def shared_memory(arm: Arm, environment: Environment, folder: Path, options: Opt
 
 
 def shared(run: Finished) -> Measures:
-    """Measure which options are made of named edits alone, and what the pilots cost."""
+    """Measure which options consist of named edits only, and the cost of the pilots."""
     memory, query = run.memory, run.query
     assert isinstance(memory, NamedEdits)
     rows, edits = list(run.found.values()), memory.pasts[query].edits
@@ -324,7 +324,7 @@ def shared(run: Finished) -> Measures:
 def named_share(
     problem: Problem, query: Row, rows: Sequence[Row], edits: Sequence[Edit]
 ) -> float | None:
-    """Return the share of options that are made of such edits, and what follows from them."""
+    """Return the share of options that consist of such edits and what follows from them."""
     known = {(edit.feature, edit.value) for edit in edits}
 
     def is_named(row: Row) -> bool:

@@ -1,4 +1,4 @@
-"""Searches that ask a real LLM: many at once, in one event loop, on one backend."""
+"""Searches with a real LLM: many at once, in one event loop, on one backend."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from waysout.run.find import FEWEST_AT_ONCE, afind_many
 
 @dataclass
 class LlmQueueRun:
-    """Runs a queue. ``error`` is why its LLM could not be asked to the end, if that was so.
+    """Runs a queue. ``error`` is set if its LLM became unavailable before the end.
 
-    Arms find out one by one that it is gone. After one such failure, and until some search gets a
-    reply, no other arm begins.
+    Each arm notices that by itself. After one such failure no other arm begins until some search
+    gets a reply.
     """
 
     queue: Queue
@@ -44,7 +44,7 @@ class LlmQueueRun:
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        """Run all searches until the run is stopped or the LLM is gone."""
+        """Run all searches until the run is stopped or the LLM is unavailable."""
         self.stop.add(self._own)
         try:
             async with asyncio.TaskGroup() as group:
@@ -65,7 +65,7 @@ class LlmQueueRun:
 
     @property
     def _doubtful(self) -> bool:
-        """Whether the LLM may be gone: it failed an arm, and has not replied since."""
+        """Whether the LLM may be unavailable: it failed an arm, and has not replied since."""
         return self.error is not None and self.replies.last_reply <= self._failed_at
 
     def _leave(self, searches: int) -> None:
@@ -88,9 +88,9 @@ class LlmQueueRun:
             why = reason(error)
             self.error, self._failed_at = error, time.monotonic()
             if not isinstance(error, LLMUnreachable):
-                self._own(why)  # an LLM that is set up wrongly will not answer anyone
+                self._own(why)  # a misconfigured LLM will fail for all arms
         except Exception as error:
-            if error is self.replies.lost:  # without the file, going on is pointless
+            if error is self.replies.lost:  # there is no point in continuing without the file
                 raise
             why = reason(error)
         finally:
@@ -116,21 +116,21 @@ class LlmQueueRun:
 
         self._own.add(stop)
         try:
-            if KINDS[task.arm.kind].memory:  # it may search, from another thread
+            if KINDS[task.arm.kind].memory:  # it may run searches, from another thread
                 other = _FromThreads(self.replies, asyncio.get_running_loop())
-                asked = await asyncio.to_thread(searches.options, other)
-                asked["llm"] = self.replies
+                options = await asyncio.to_thread(searches.options, other)
+                options["llm"] = self.replies
             else:
-                asked = searches.options(self.replies)
-            source = afind_many(place.problem(task.arm.rules), rows(), **asked)
+                options = searches.options(self.replies)
+            source = afind_many(place.problem(task.arm.rules), rows(), **options)
             try:
                 async for result in source:
                     query, tally = queries[result.index], tallies[result.index]
                     interrupted = result.outcome.kind is OutcomeKind.INTERRUPTED
                     if interrupted and (self._own.reason or self.replies.lost):
-                        continue  # it did not end by itself; the cause is reported once
-                    args = (query, result, asked.get("memory"), tally, self.commit)
-                    plain = task.arm.kind == FIND  # else measuring may take long
+                        continue  # it was stopped; the cause is reported once
+                    args = (query, result, options.get("memory"), tally, self.commit)
+                    plain = task.arm.kind == FIND  # other kinds may take long to measure
                     outcome = (
                         searches.cell(*args)
                         if plain
@@ -155,5 +155,5 @@ class _FromThreads(Backend):
 
     async def complete(self, request: Request) -> Reply:
         """Return the reply of the backend."""
-        asked = asyncio.run_coroutine_threadsafe(self._backend.complete(request), self._loop)
-        return await asyncio.wrap_future(asked)
+        future = asyncio.run_coroutine_threadsafe(self._backend.complete(request), self._loop)
+        return await asyncio.wrap_future(future)

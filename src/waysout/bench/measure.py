@@ -1,4 +1,4 @@
-"""The environment of searches, loaded once in a process, and cells made of their results."""
+"""The environment of searches, loaded once per process, and cells from their results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Environment:
-    """A data set with its oracle, which all its arms share, and the rows that give the scales."""
+    """A data set, its oracle (shared by all arms), and the rows that define the scales."""
 
     data: Dataset
     oracle: CachedOracle
@@ -56,7 +56,7 @@ class Environment:
         )
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what was made under a key before, or make it now."""
+        """Return the cached value of a key, or compute it now."""
         if key not in self._made:
             self._made[key] = make()
         found: T = self._made[key]
@@ -80,14 +80,14 @@ def oracle_sha256(name: str) -> str:
 
 
 def made_of(arm: Arm, place: Environment) -> str:
-    """Return a digest of what decides an arm's searches and is not in its id.
+    """Return a digest of the inputs of an arm's searches that are not part of its id.
 
-    That is what the card says, the scales that the training rows give, and the encoder by name.
+    These are the card, the scales from the training rows, and the name of the encoder.
     """
     problem = place.problem(arm.rules)
-    told = [describe(problem), wording(problem.schema), as_before(arm.made.settings())]
-    # On another machine the last digit of a scale may be another.
-    rounded = json.loads(json.dumps(plain(told)), parse_float=lambda text: f"{float(text):.9g}")
+    inputs = [describe(problem), wording(problem.schema), as_before(arm.made.settings())]
+    # The last digit of a scale may differ between machines.
+    rounded = json.loads(json.dumps(plain(inputs)), parse_float=lambda text: f"{float(text):.9g}")
     return digest(rounded)[:ID_LENGTH]
 
 
@@ -103,7 +103,7 @@ class FoundAt:
         found += [(now.llm_calls, now.oracle_rows)] * (now.options - len(found))
 
     def of(self, problem: Problem, result: Result) -> tuple[tuple[int, int], ...]:
-        """Return it for the options that count: those whose key is not the query's."""
+        """Return the spending for each option that counts: those whose key is not the query's."""
         known, spent = self._found.get(result.index, []), result.ledger
         last = (spent.llm_calls, spent.oracle_rows)
         query = problem.key(tuple(result.query.values()))
@@ -116,7 +116,7 @@ class FoundAt:
 
 @dataclass(frozen=True)
 class ArmSearches:
-    """Searches of an arm: the options to run them with, and cells made of their results."""
+    """Searches of an arm: their options, and cells from their results."""
 
     arm: Arm
     llm: str
@@ -128,7 +128,7 @@ class ArmSearches:
     def options(self, llm: str | Backend | None) -> Options:
         """Return the options of the searches, with the memory of the arm's kind, if it has one."""
         arm, kind = self.arm, KINDS[self.arm.kind]
-        asked: Options = {
+        options: Options = {
             "method": arm.method,
             "settings": arm.settings,
             "llm": llm,
@@ -142,13 +142,13 @@ class ArmSearches:
             "stop": self.stop,
         }
         if kind.memory:
-            asked["memory"] = kind.memory(arm, self.place, self.folder, asked)
-        return asked
+            options["memory"] = kind.memory(arm, self.place, self.folder, options)
+        return options
 
     def cell(
         self, query: int, result: Result, memory: Memory | None, tally: ReplyTally, commit: str
     ) -> Cell | Failure:
-        """Measure one search: what it found and spent, without any row."""
+        """Measure one search: what it found and spent, without any data row."""
         arm, outcome, spent = self.arm, result.outcome, result.ledger
         if outcome.kind in _UNFINISHED:
             return failure(arm, self.llm, query, outcome.reason)
@@ -190,12 +190,12 @@ def failure(arm: Arm, llm: str, query: int, reason: str) -> Failure:
 
 @cache
 def source_commit() -> str:
-    """Return the commit of the source, where it is a checkout, marked if files were changed.
+    """Return the commit of the source if it is a checkout, marked if files were changed.
 
-    ``WAYSOUT_COMMIT`` names it for a copy of a checkout, such as in an image.
+    ``WAYSOUT_COMMIT`` sets it for a copy of a checkout, such as in an image.
     """
-    if said := os.environ.get("WAYSOUT_COMMIT"):
-        return said
+    if commit := os.environ.get("WAYSOUT_COMMIT"):
+        return commit
     folder = Path(__file__).parents[1]
 
     def git(*words: str) -> str:
@@ -209,7 +209,7 @@ def source_commit() -> str:
             return ""
         return done.stdout.strip()
 
-    # An installed package may lie within somebody else's repository.
+    # An installed package may lie inside an unrelated repository.
     if not git("ls-files", "__init__.py"):
         return ""
     commit = git("rev-parse", "HEAD")

@@ -1,7 +1,7 @@
-"""The paper's published numbers (the CSV files in ``paper/``), and where they cannot all be true.
+"""The paper's published numbers (the CSV files in ``paper/``), and where they are inconsistent.
 
-They are facts to compare with. Nothing is ever tested against them, because they do not all hold
-together: `disagreements` lists what cannot be true at once, by more than rounding explains.
+They are shown for comparison. No test depends on them, because they are not consistent with each
+other: `disagreements` lists the differences that are larger than rounding explains.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ LLM = "Gemma-3-12B"
 NAMES: Mapping[str, str] = {
     "loan": "Loan", "adult": "Adult", "credit": "Credit", "heloc": "HELOC"
 }  # fmt: skip
-"""Our names of the data sets, and the paper's."""
+"""Our name of each data set, and the paper's."""
 
 PaperRow = Mapping[str, str]
 _SETTING = re.compile(r"(?P<scope>Global|Path|Window), (?:theta|tau)=(?P<threshold>[\d.]+)")
 _MATCHED = re.compile(r"(?P<scope>Global|Path) .*theta=(?P<theta>[\d.]+) vs .*tau=(?P<tau>[\d.]+)")
 _SCOPES = re.compile(r"Compression theta=(?P<theta>[\d.]+): (?P<a>\w+) vs (?P<b>\w+)")
-# The paired tables' names of what the tables of means have as columns.
+# Metric names in the paired tables, and the columns of the tables of means.
 METRICS: Mapping[str, str] = {
     "Unique Valid CFs": "unique_valid",
     "Yield": "unique_valid",
@@ -47,7 +47,7 @@ def read(name: str) -> tuple[PaperRow, ...]:
 
 
 def find(name: str, **where: str) -> PaperRow:
-    """Return the row with these cells; an empty one if the paper has none."""
+    """Return the row with these cells, or an empty one if there is none."""
     return next((row for row in read(name) if where.items() <= row.items()), {})
 
 
@@ -78,8 +78,8 @@ def with_ends(row: PaperRow) -> PaperRow:
     return {**row, "low": low.strip(), "high": high.strip()}
 
 
-def best(table: str, data: str, method: str) -> PaperRow:
-    """Return the row of a data set for ``No pruning``, ``Compression`` or ``Embedding``."""
+def selected_row(table: str, data: str, method: str) -> PaperRow:
+    """Return the row of the selected ``No pruning``, ``Compression`` or ``Embedding`` setting."""
     rows = (row for row in read(table) if row["dataset"] == NAMES.get(data))
     return next((row for row in rows if row["setting"].startswith(method)), {})
 
@@ -135,7 +135,7 @@ class Disagreement:
 
 
 def _half(text: str) -> Decimal:
-    """Return half a unit of a printed number's last digit: what rounding may have taken."""
+    """Return half a unit of a printed number's last digit: the largest rounding error."""
     exponent = Decimal(text).as_tuple().exponent
     return Decimal(1).scaleb(int(exponent)) / 2
 
@@ -147,7 +147,7 @@ def _swept(dataset: str, method: str, scope: str, threshold: float) -> PaperRow:
 
 @cache
 def disagreements() -> tuple[Disagreement, ...]:
-    """Return all that the published tables say in two ways, in the order of the files."""
+    """Return every quantity the tables report inconsistently, in the order of the files."""
     found: dict[Disagreement, None] = {}
 
     def compare(data: str, what: str, *values: str) -> None:
@@ -157,7 +157,7 @@ def disagreements() -> tuple[Disagreement, ...]:
 
     for data, name in NAMES.items():
         weights = find("reward_weights", dataset=name, setting="BALANCED")["yield"]
-        plain = best("pruning_best_all30", data, "No pruning")["unique_valid"]
+        plain = selected_row("pruning_best_all30", data, "No pruning")["unique_valid"]
         what = "BALANCED without pruning: unique_valid"
         compare(data, what, "reward_weights", weights, "pruning_best_all30", plain)
     for row in read("pruning_best_all30"):
@@ -177,7 +177,7 @@ def disagreements() -> tuple[Disagreement, ...]:
                     swept[metric])  # fmt: skip
     for row in read("pruning_paired_selected"):
         metric, data = METRICS[row["metric"]], row["dataset"].lower()
-        a, b = (best("pruning_best_all30", data, side)[metric]
+        a, b = (selected_row("pruning_best_all30", data, side)[metric]
                 for side in row["comparison"].split(" vs "))  # fmt: skip
         difference, delta = Decimal(b) - Decimal(a), Decimal(row["delta"])
         rounding = _half(a) + _half(b) + _half(row["delta"])
@@ -190,7 +190,7 @@ def disagreements() -> tuple[Disagreement, ...]:
 
 
 def _paired_means() -> Iterator[tuple[str, str, PaperRow, str, str, tuple[str, str, float]]]:
-    """Yield the means of the paired tables: data, table, row, column, metric, setting pruned."""
+    """Yield the means of the paired tables: data, table, row, column, metric, pruning setting."""
     for data in NAMES:
         for (scope, theta, tau), rows in matched(data).items():
             for metric, row in rows.items():

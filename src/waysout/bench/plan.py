@@ -10,8 +10,8 @@
     settings = { pruning = "gzip" }
     grid = { scope = ["path", "global"], threshold = [0.001, 0.01] }
 
-An arm with a grid stands for an arm of each combination. Arms inherit what they do not say from the
-plan. A plan that is ``like`` another inherits from that plan, and may add ``[[more_arms]]``.
+An arm with a grid expands to one arm per combination. Arms inherit unset keys from the plan. A plan
+with ``like`` inherits from the plan it names, and may add ``[[more_arms]]``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ARM_KEYS = (
 )  # fmt: skip
 _STYLE_KEYS = tuple(field.name for field in fields(Style))
 _DEFAULTS = {"queries": 30, "k": 5, "calls": 30, "seed": 0, "rules": "paper"}
-_WHOLE: Mapping[str, tuple[int, int | None]] = {
+_INTEGER_BOUNDS: Mapping[str, tuple[int, int | None]] = {
     "k": (1, MOST_K), "calls": (0, None), "rows": (1, None), "seed": (0, 2**31 - 1),
     "queries": (1, None),
 }  # fmt: skip
@@ -72,9 +72,9 @@ def plan_text(name_or_path: str) -> str:
 
 
 def load_plan(name_or_path: str) -> ExperimentPlan:
-    """Read a plan: one of ours by its name, or a TOML file."""
+    """Load a built-in plan by name, or a plan from a TOML file."""
     source = _find(name_or_path)
-    return _plan(source.name, source.label, _whole(source, ()))
+    return _plan(source.name, source.label, _merged(source, ()))
 
 
 # Files -----------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def _find(name_or_path: str, folder: Path | None = None) -> _Source:
         return _Source(name_or_path, f"plan {name_or_path}", place.read_text("utf-8"))
     path = Path(name_or_path).expanduser()
     if path.suffix != ".toml":
-        raise InputError(f"{unknown('plan', name_or_path, plan_names())}; or give a .toml file")
+        raise InputError(f"{unknown('plan', name_or_path, plan_names())}; or pass a .toml file")
     path = path if folder is None else folder / path
     try:
         return _Source(path.stem, str(path), path.read_text("utf-8"), path.parent)
@@ -107,8 +107,8 @@ def _find(name_or_path: str, folder: Path | None = None) -> _Source:
         raise InputError(f"cannot read the plan {path}: {reason}") from None
 
 
-def _whole(source: _Source, inside: tuple[str, ...]) -> Table:
-    """Return a plan's table, merged into that of the plan it is like."""
+def _merged(source: _Source, parents: tuple[str, ...]) -> Table:
+    """Return a plan's table, merged with the one named by its ``like``."""
     try:
         table = tomllib.loads(source.text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -117,20 +117,21 @@ def _whole(source: _Source, inside: tuple[str, ...]) -> Table:
     if like is None:
         if "more_arms" in table:
             raise InputError(
-                f"{source.label}: more_arms are added to those of the plan that it is like: say "
-                "like, or write [[arms]]"
+                f"{source.label}: more_arms extends the plan named by `like`; set `like`, or use "
+                "[[arms]]"
             )
         return table
     if "arms" in table:  # they would silently replace all arms of the other plan
         raise InputError(
-            f"{source.label}: a plan that is like another has its arms: write [[more_arms]] to add "
-            "some, or leave out like"
+            f"{source.label}: a plan with `like` inherits its arms; use [[more_arms]] to add to "
+            "them, or remove `like`"
         )
     if not isinstance(like, str):
-        raise InputError(f"{source.label}: like is the name of a plan, not {shown(like)}")
-    if source.label in inside:
-        raise InputError(f"{source.label} is like itself: {' → '.join((*inside, source.label))}")
-    base = _whole(_find(like, source.folder), (*inside, source.label))
+        raise InputError(f"{source.label}: like must be the name of a plan, not {shown(like)}")
+    if source.label in parents:
+        cycle = " → ".join((*parents, source.label))
+        raise InputError(f"{source.label}: `like` forms a cycle: {cycle}")
+    base = _merged(_find(like, source.folder), (*parents, source.label))
     more = _tables(source.label, table, "more_arms")
     return {**base, **table, "arms": [*_tables(like, base, "arms"), *more], "more_arms": []}
 
@@ -139,7 +140,7 @@ def _whole(source: _Source, inside: tuple[str, ...]) -> Table:
 
 
 def _plan(name: str, label: str, table: Table) -> ExperimentPlan:
-    """Make a plan of its table; errors begin with the label."""
+    """Build a plan from its table; errors begin with the label."""
     _check_keys(label, "key", table, _PLAN_KEYS)
     shared = {**_DEFAULTS, **_shared(label, table)}
     datasets = _names(label, table, "datasets")
@@ -154,7 +155,7 @@ def _plan(name: str, label: str, table: Table) -> ExperimentPlan:
         entries.append(_Entry(where, arm, shared, label, table))
     arms = tuple(arm for data in datasets for entry in entries for arm in entry.arms(data))
     if not arms:
-        raise InputError(f"{label} has no arms: give it some, [[arms]]")
+        raise InputError(f"{label} has no arms; add an [[arms]] table")
     seen: set[tuple[str, str]] = set()
     for one in arms:
         if (one.data, one.name) in seen:
@@ -174,7 +175,7 @@ def _plan(name: str, label: str, table: Table) -> ExperimentPlan:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One ``[[arms]]`` of a plan, which may stand for many arms."""
+    """One ``[[arms]]`` table of a plan, which may expand to many arms."""
 
     where: str
     table: Table
@@ -203,7 +204,7 @@ class _Entry:
         for key, values in grid.items():
             if not isinstance(values, list) or not values:
                 raise InputError(
-                    f"{self.where}: grid: {key} is a list of values, not {shown(values)}"
+                    f"{self.where}: grid: {key} must be a list of values, not {shown(values)}"
                 )
         known = (*settings, *_SHARED, *_STYLE_KEYS)
         _check_keys(f"{self.where}: grid", "setting or key", grid, known)
@@ -211,21 +212,24 @@ class _Entry:
         _whole_number(self.where, "repeat", repeat, 1)
         if repeat > 1:
             if "seed" in grid:
-                raise InputError(f"{self.where}: repeat counts seeds up: leave it or the grid's")
+                raise InputError(
+                    f"{self.where}: repeat already varies the seed; remove either `repeat` or "
+                    "`seed` from the grid"
+                )
             first = self._limits({})["seed"]
             grid["seed"] = list(range(first, first + repeat))
         size = prod(len(values) for values in grid.values())
         if size > _MOST_ARMS:
-            raise InputError(f"{self.where}: the grid has {size:,} arms; {_MOST_ARMS:,} at most")
+            raise InputError(f"{self.where}: the grid has {size:,} arms, more than {_MOST_ARMS:,}")
         for values in product(*grid.values()):
             yield dict(zip(grid, values, strict=True))
 
     def _limits(self, point: Table) -> dict[str, Any]:
-        """Return the shared keys: the grid's values before the arm's before the plan's."""
-        said = {**self.shared, **_shared(self.where, {**self.table, **point})}
-        if "rows" not in said:
-            said["rows"] = said["k"] * max(self.shared["calls"], said["calls"])
-        return said
+        """Return the shared keys; the grid overrides the arm, and the arm overrides the plan."""
+        limits = {**self.shared, **_shared(self.where, {**self.table, **point})}
+        if "rows" not in limits:
+            limits["rows"] = limits["k"] * max(self.shared["calls"], limits["calls"])
+        return limits
 
     def _arm(
         self, data: str, name: str, method: str, settings_of: Sequence[str], point: Table
@@ -238,7 +242,7 @@ class _Entry:
             **{key: value for key, value in point.items() if key in settings_of},
         }
         rest = {key: value for key, value in point.items() if key not in settings_of}
-        said = self._limits(rest)
+        limits = self._limits(rest)
         style = {
             **_style(self.label, self.plan.get("style", {})),
             **_style(self.where, self.table.get("style", {})),
@@ -246,28 +250,31 @@ class _Entry:
         }
         try:
             made = make_method(method, settings)
-            _card(data).rules(said["rules"])
+            _card(data).rules(limits["rules"])
         except InputError as error:
             raise InputError(f"{self.where}, {data}: {error}") from None
-        if said["rows"] < 1:
-            raise InputError(f"{self.where}: without calls, say how many rows it may ask (rows)")
+        if limits["rows"] < 1:
+            raise InputError(f"{self.where}: with calls = 0, `rows` must be set")
         listed = self._listed(data)
         known = len(listed or stored_queries(data))
-        if said["queries"] > known:
-            raise InputError(f"{self.where}, {data}: {said['queries']} queries; {known} are stored")
+        if limits["queries"] > known:
+            raise InputError(
+                f"{self.where}, {data}: {limits['queries']} queries requested, but only {known} "
+                "stored"
+            )
         kind, kind_settings = self._kind()
         return Arm(
             name=name,
             data=data,
             method=method,
             settings=settings,
-            k=said["k"],
-            calls=said["calls"] if made.needs_llm else 0,
-            rows=said["rows"],
-            seed=said["seed"],
-            rules=said["rules"],
+            k=limits["k"],
+            calls=limits["calls"] if made.needs_llm else 0,
+            rows=limits["rows"],
+            seed=limits["seed"],
+            rules=limits["rules"],
             style=Style(**style),
-            queries=said["queries"],
+            queries=limits["queries"],
             paper=_text(self.where, self.table, "paper", ""),
             alone=_flag(self.label, self.plan, "one_by_one"),
             kind=kind,
@@ -279,7 +286,9 @@ class _Entry:
         """Return the row numbers that the plan lists for a data set, if any."""
         rows = _table(self.label, self.plan, "rows_of").get(data, [])
         if not isinstance(rows, list) or len(set(map(repr, rows))) < len(rows):
-            raise InputError(f"{self.label}: rows_of: {data} is a list of row numbers, each once")
+            raise InputError(
+                f"{self.label}: rows_of: {data} must be a list of distinct row numbers"
+            )
         for row in rows:
             _whole_number(f"{self.label}: rows_of", data, row, 0)
         return tuple(rows)
@@ -295,7 +304,7 @@ class _Entry:
             for key, value in own.items():
                 if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                     raise InputError(
-                        f"{where}: {key} is a number of at least 0, not {shown(value)}"
+                        f"{where}: {key} must be a number of at least 0, not {shown(value)}"
                     )
             found |= own
         return kind, found
@@ -314,7 +323,7 @@ def _check_keys(where: str, what: str, table: Table, known: Sequence[str]) -> No
 
 def _shared(where: str, table: Table) -> dict[str, Any]:
     """Return the keys that plans, arms and grids may all have, checked."""
-    for key, (least, most) in _WHOLE.items():
+    for key, (least, most) in _INTEGER_BOUNDS.items():
         if key in table:
             _whole_number(where, key, table[key], least, most)
     if "rules" in table:
@@ -332,41 +341,43 @@ def _whole_number(where: str, key: str, value: object, least: int, most: int | N
 def _text(where: str, table: Table, key: str, default: str | None = None) -> str:
     value = table.get(key, default)
     if not isinstance(value, str) or (not value and default is None):
-        said = f"not {shown(value)}" if key in table else "and is missing"
-        raise InputError(f"{where}: {key} is a text, {said}")
+        if key not in table:
+            raise InputError(f"{where}: `{key}` is required (a string)")
+        raise InputError(f"{where}: {key} must be a string, not {shown(value)}")
     return value
 
 
 def _flag(where: str, table: Table, key: str) -> bool:
     value = table.get(key, False)
     if not isinstance(value, bool):
-        raise InputError(f"{where}: {key} is true or false, not {shown(value)}")
+        raise InputError(f"{where}: {key} must be true or false, not {shown(value)}")
     return value
 
 
 def _table(where: str, table: Table, key: str) -> Table:
     value = table.get(key, {})
     if not isinstance(value, dict):
-        raise InputError(f"{where}: {key} is a table, not {shown(value)}")
+        raise InputError(f"{where}: {key} must be a table, not {shown(value)}")
     return value
 
 
 def _tables(where: str, table: Table, key: str) -> list[Table]:
     value = table.get(key, [])
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        raise InputError(f"{where}: {key} are tables: [[{key}]]")
+        raise InputError(f"{where}: {key} must be an array of tables ([[{key}]])")
     return value
 
 
 def _names(
     where: str, table: Table, key: str, default: tuple[str, ...] | None = None
 ) -> tuple[str, ...]:
-    """Return a list of different texts."""
+    """Return a list of distinct strings."""
     value = table.get(key, default)
-    whole = isinstance(value, (list, tuple)) and value and all(isinstance(v, str) for v in value)
-    if not whole or not all(value) or len(set(value)) < len(value):
-        said = f"not {shown(value)}" if key in table else "and is missing"
-        raise InputError(f"{where}: {key} is a list of names, each once, {said}")
+    valid = isinstance(value, (list, tuple)) and value and all(isinstance(v, str) for v in value)
+    if not valid or not all(value) or len(set(value)) < len(value):
+        if key not in table:
+            raise InputError(f"{where}: `{key}` is required (a list of names)")
+        raise InputError(f"{where}: {key} must be a list of distinct names, not {shown(value)}")
     return tuple(value)
 
 
@@ -378,7 +389,7 @@ def _check_datasets(where: str, names: Sequence[str]) -> None:
 
 def _style(where: str, table: object) -> dict[str, Any]:
     if not isinstance(table, dict):
-        raise InputError(f"{where}: style is a table, not {shown(table)}")
+        raise InputError(f"{where}: style must be a table, not {shown(table)}")
     _check_keys(f"{where}: style", "key", table, _STYLE_KEYS)
     if "template" in table and table["template"] not in get_args(Template):
         raise InputError(f"{where}: {unknown('template', table['template'], get_args(Template))}")

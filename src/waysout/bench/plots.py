@@ -39,7 +39,7 @@ YIELD, NEARNESS, ROWS = "unique valid options", "proximity (1: as things stand)"
 
 @dataclass(frozen=True)
 class Picture:
-    """One kind of picture: the plan whose arms it shows, a description, and what draws it."""
+    """One kind of picture: the plan whose arms it shows, a description, and a draw function."""
 
     plan: str
     what: str

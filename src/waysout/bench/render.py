@@ -1,8 +1,8 @@
 """Tables as text, Markdown, LaTeX, CSV, HTML or JSON.
 
-For people, the paper's figures stand beneath ours, so that each column reads down; CSV and JSON
-have them beside ours. Names come from plans and servers: each format escapes them. The same tables
-always give the same text.
+In formats for people the paper's figures are beneath ours, so that columns can be read downwards;
+in CSV and JSON they are beside ours. Names come from plans and servers, so each format escapes
+them. The same tables always give the same text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def frame(table: ResultTable) -> pd.DataFrame:
 
     rows = [(*table.label_columns, "from", *table.columns, "runs")]
     for line in table.lines:
-        # A mean over nothing is no gap in the table; what was not run leaves gaps.
+        # A dash is an undefined mean; an empty cell was not run.
         nothing = "" if any(figure.ours == NOT_RUN for figure in line.figures) else "–"
         ours = (figure.ours_text or nothing for figure in line.figures)
         rows.append((*line.labels, OURS, *ours, line.runs))
@@ -60,7 +60,7 @@ def frame(table: ResultTable) -> pd.DataFrame:
 
 
 def _words(table: ResultTable) -> int:
-    """Return how many columns of `frame` stand before the figures."""
+    """Return the number of columns of `frame` before the figures."""
     return len(table.label_columns) + table.has_paper
 
 
@@ -68,16 +68,16 @@ def _text(tables: Sequence[ResultTable]) -> str:
     from rich.console import Console
     from rich.measure import Measurement
 
-    out, said = io.StringIO(), set[str]()
+    out, printed = io.StringIO(), set[str]()
     console = Console(
         file=out, width=WIDTH, color_system=None, markup=False, highlight=False, emoji=False
     )
     for table in tables:
         grid = _grid(table)
-        # Better too wide for the screen than with figures cut off.
+        # A table wider than the screen is better than truncated figures.
         needed = Measurement.get(console, console.options.update(max_width=10 * WIDTH), grid)
-        about = [text for text in table.about if text not in said]
-        said |= set(about)
+        about = [text for text in table.about if text not in printed]
+        printed |= set(about)
         for text in (table.title, *about):
             console.print(clean(text))
         console.print()
@@ -121,7 +121,7 @@ def _grid(table: ResultTable) -> Table:
             row = [f"{a}\n{b}".rstrip("\n") for a, b in zip(row, next(cells), strict=True)]
         if above and line.labels[0] != above[0]:
             grid.add_section()
-        for place in range(len(line.labels) - 1):  # what the line above says is not repeated
+        for place in range(len(line.labels) - 1):  # omit labels repeated from the line above
             if line.labels[: place + 1] == above[: place + 1]:
                 row[place] = ""
         above = line.labels
@@ -148,7 +148,7 @@ def _markdown(tables: Sequence[ResultTable]) -> str:
 
 
 class Markdown(str):
-    """A cell that is Markdown already; all others are escaped."""
+    """A cell that is already Markdown; all others are escaped."""
 
 
 def markdown_grid(
@@ -232,7 +232,7 @@ def _html(tables: Sequence[ResultTable]) -> str:
 
 
 def _csv(tables: Sequence[ResultTable]) -> str:
-    """Return one table of all lines: what a line has no column for stays empty."""
+    """Return one table with all lines; columns that a line does not have stay empty."""
     import pandas as pd
 
     rows: list[dict[str, Number]] = []

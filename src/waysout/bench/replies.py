@@ -1,8 +1,8 @@
-"""One LLM for all searches: a reply that is on file is never asked for again.
+"""One LLM for all searches: a stored reply is never requested again.
 
-Replies are filed by request, not searches by their steps: searches and oracles are deterministic,
-so replies are all that is worth keeping. A killed plan runs its open searches again from the
-beginning, out of the file, and paired arms start from the same words.
+Replies are stored by request, rather than the steps of each search: searches and oracles are
+deterministic, so replies are all that needs storing. After a kill, unfinished searches run again
+from the beginning with the stored replies, and paired arms start from the same proposals.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from waysout.bench.results import Results
 from waysout.llm.base import Backend, Reply, Request
 
 LAST_SECONDS = 3.0
-"""How long to wait for pending replies at the end: a Ctrl-C has little more patience."""
+"""Seconds to wait for pending replies at the end, also after Ctrl-C."""
 
 
 @dataclass
 class ReplyTally:
-    """What one search got from its LLM: seconds of replies, and how many were on file.
+    """What one search got from its LLM: seconds of replies, and the number of stored ones.
 
     ``apart`` is set for a search that is measured alone: the only arm it shares replies with.
     """
@@ -34,16 +34,16 @@ class ReplyTally:
     from_file: int = 0
 
 
-# The search that asks: each runs in a task of its own, which keeps what was set at its start.
+# The tally of the current search: each runs in its own task, which keeps the value at its start.
 TALLY: ContextVar[ReplyTally] = ContextVar("tally")
 
 
 class SharedReplies(Backend):
-    """Passes on a limited number of requests at once, and files every reply before returning it.
+    """Limits the number of requests at once, and stores every reply before returning it.
 
-    Two searches that ask the same share one reply. An arm that is measured alone shares none with
-    others: latencies of a crowd say nothing about its own cost. A pending reply is filed even if
-    its search is stopped meanwhile. The backend stays open.
+    Searches with the same request share one reply. An arm that is measured alone shares none with
+    others, since latencies under load say nothing about its own cost. A pending reply is stored
+    even if its search is stopped meanwhile. The backend stays open.
     """
 
     def __init__(self, backend: Backend, results: Results, *, in_flight: int = 0) -> None:
@@ -54,7 +54,7 @@ class SharedReplies(Backend):
         self.last_reply = float("-inf")
         """Time of the last of them, by the monotonic clock."""
         self.lost: Exception | None = None
-        """The error of a reply that could not be filed: then nothing more is asked."""
+        """The error of a reply that could not be stored: then no more requests are sent."""
         self._results = results
         self._in_flight = in_flight
         self._width = 0
@@ -64,20 +64,20 @@ class SharedReplies(Backend):
 
     @property
     def parallel(self) -> int:  # type: ignore[override]
-        """Maximum number of requests at once: as given, else what the backend takes.
+        """Maximum number of requests at once: as set, else the backend's limit.
 
         That may change once a backend has loaded its model.
         """
         return self._in_flight or self.backend.parallel
 
     async def complete(self, request: Request) -> Reply:
-        """Return the reply on file, else ask the LLM and file its reply."""
+        """Return the stored reply, or send the request and store its reply."""
         tally = TALLY.get(None)
         apart = f" alone {tally.apart}" if tally and tally.apart else ""
         key = request.key(f"{self.name}{apart}")
         lock = self._asking.get(key) or asyncio.Lock()
         self._asking[key] = lock
-        async with lock:  # a search that asks the same meanwhile finds it on file
+        async with lock:  # a search with the same request then finds it stored
             if key in self._sent:  # by a search that was stopped
                 await asyncio.wait([self._sent[key]])
             reply = self._results.reply(key)
@@ -97,7 +97,7 @@ class SharedReplies(Backend):
 
     async def _ask(self, key: str, request: Request) -> Reply:
         try:
-            if self.lost is not None:  # a reply that is not filed would be paid for again
+            if self.lost is not None:  # a reply that is not stored would be paid for again
                 raise self.lost
             reply = await self.backend.complete(request)
         finally:
@@ -115,7 +115,7 @@ class SharedReplies(Backend):
 
     @contextmanager
     def filing(self) -> Iterator[None]:
-        """Remember the first error of filing, and raise it again for all that follows."""
+        """Keep the first storage error, and raise it again for everything that follows."""
         try:
             yield
         except Exception as error:
@@ -123,7 +123,7 @@ class SharedReplies(Backend):
             raise self.lost from None
 
     async def settle(self) -> None:
-        """Wait a while for pending replies, so that they are filed, and cancel the rest."""
+        """Wait a while for pending replies, so that they are stored, and cancel the rest."""
         sent = [*self._sent.values()]
         if sent:
             await asyncio.wait(sent, timeout=LAST_SECONDS)

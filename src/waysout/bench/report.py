@@ -116,13 +116,15 @@ class Report:
 
     @cached_property
     def llms(self) -> tuple[str, ...]:
-        """The LLMs that were asked, real ones first."""
+        """The LLMs that were used, real ones first."""
         return tuple(sorted(self.cells.llms, key=lambda llm: (is_simulated(llm), llm)))
 
     def files(self) -> Iterator[tuple[Path, bytes]]:
         """Yield the page and then its pictures: the path and the content of each file."""
         if not len(self.cells):
-            raise InputError("there are no searches in these results: waysout bench run PLAN")
+            raise InputError(
+                "there are no searches in these results; run some with: waysout bench run PLAN"
+            )
         yield self.out, self.page().encode()
         for picture in self.pictures() if self.figures else ():
             figure = plots.draw(picture.name, self.cells, llm=picture.llm, arms=picture.arms)
@@ -139,7 +141,7 @@ class Report:
                 plan = known_plan(TABLES[table].plan)
                 view = self._view(plan, llm)
                 ran = ({s.arm.name for s in view.samples(data) if s.n} for data in plan.datasets)
-                if llm in self._asked(plan) and any(names.issuperset(arms) for names in ran):
+                if llm in self._llms_of(plan) and any(names.issuperset(arms) for names in ran):
                     found.append(Shown(name, table, arms, llm))
         return found
 
@@ -160,7 +162,7 @@ class Report:
         return _grids(heads, rows, numbers=4)
 
     def _of_plan(self, plan: ExperimentPlan, llm: str) -> list[Cell]:
-        """Return a plan's cells with an LLM, or those that ask none."""
+        """Return a plan's cells with an LLM, or those without one."""
         view = self._view(plan, llm)
         arms = [arm for arm in plan.arms if arm.asks_llm is bool(llm)]
         return [cell for arm in arms for cell in view.of(arm).cells.values()]
@@ -171,7 +173,7 @@ class Report:
     def _times(self) -> str:
         rows: dict[str, list[tuple[str, ...]]] = {}
         for plan in map(known_plan, plan_names()):
-            for llm in self._asked(plan):
+            for llm in self._llms_of(plan):
                 cells = {cell.key: cell for one in {llm, ""} for cell in self._of_plan(plan, one)}
                 whole, llms = (sum(cell.value(name) or 0.0 for cell in cells.values())
                                for name in ("seconds", "llm_seconds"))  # fmt: skip
@@ -188,7 +190,7 @@ class Report:
         pictures = self.pictures() if self.figures else []
         for name, entry in TABLES.items():
             plan = known_plan(entry.plan)
-            llms = self._asked(plan)
+            llms = self._llms_of(plan)
             if llms:
                 yield f"### `{name}`: {escape_markdown(plan.title)}\n"
             for llm in [""] if llms and entry.every_llm else llms:
@@ -197,7 +199,7 @@ class Report:
                 yield from (p.link(self.out, self.figures) for p in pictures
                             if self.figures and (p.table, p.llm) == (name, llm))  # fmt: skip
 
-    def _asked(self, plan: ExperimentPlan) -> list[str]:
+    def _llms_of(self, plan: ExperimentPlan) -> list[str]:
         """Return the LLMs with enough of a plan to show; an empty name for a plan without any.
 
         Enough is more than half of the arms, on the data set with most of them.
@@ -256,7 +258,7 @@ class Shown:
         return re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.") + ".svg"
 
     def link(self, page: Path, folder: Path) -> str:
-        """Return the picture for a page that lies elsewhere."""
+        """Return the picture's Markdown, linked from the folder of the page."""
         arms = f" ({' and '.join(self.arms)})" if self.arms else ""
         words = f"{plots.PICTURES[self.name].what}{arms}; LLM: {short_llm(self.llm)}"
         path = Path(os.path.relpath(folder, page.parent)).as_posix()
@@ -306,7 +308,7 @@ def _outcome_row(outcome: ClaimOutcome) -> tuple[str, ...]:
     digits = MEASURES[expected.metric].digits if expected.metric in MEASURES else 2
 
     def number(value: float | None, sign: str = "") -> str:
-        # Adding 0 makes a plain zero of a negative one, which rounding leaves behind.
+        # Adding 0 turns a negative zero, which rounding can give, into a plain one.
         return "" if value is None else f"{round(value, digits) + 0.0:{sign}.{digits}f}"
 
     metric = f"{expected.metric} against {expected.other}" if expected.other else expected.metric
@@ -343,7 +345,7 @@ def _spent(cells: Iterable[Cell]) -> tuple[str, ...]:
 
 
 def _clock(seconds: float) -> str:
-    """Write a duration for people.
+    """Format a duration.
 
     >>> _clock(42.4), _clock(4000), _clock(100_000)
     ('42 s', '1 h 7 min', '27 h 47 min')
@@ -371,7 +373,7 @@ def _folded(table: ResultTable, llm: str) -> str:
 def _grids(
     heads: Sequence[str], rows: Mapping[str, Sequence[Sequence[str]]], numbers: int = 0
 ) -> str:
-    """Return a table for each LLM under its name: as a column it would make tables too wide."""
+    """Return one table per LLM under its name, since an LLM column would be too wide."""
     return "\n\n".join(
         f"**{escape_markdown(name)}**\n\n{_grid(heads, found, numbers)}"
         for name, found in rows.items()

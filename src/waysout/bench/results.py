@@ -1,8 +1,8 @@
 """The results of experiments on disk: cells, failures, LLM replies, and the plans that were run.
 
-One SQLite file in a folder of its own; one process writes it, others may read meanwhile. A reply is
-on file before its search continues, a cell as soon as its search has ended: a process that dies
-loses neither.
+One SQLite file in its own folder; one process writes it, others may read meanwhile. A reply is
+stored before its search continues, a cell as soon as its search has ended: a killed process loses
+neither.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def results_dir() -> Path:
 
 
 def now() -> str:
-    """Return the current time as results write it."""
+    """Return the current time in the format of results."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -107,7 +107,9 @@ class Results:
         """Open the results in a folder for reading, also while another process writes them."""
         path = Path(folder) / RESULTS_FILE
         if not path.is_file():
-            raise InputError(f"there are no results in {folder}: waysout bench run makes them")
+            raise InputError(
+                f"there are no results in {folder}; create them with: waysout bench run"
+            )
         with _faults(path):
             db = connect(path, read_only=True)
             _check(db, path)
@@ -221,13 +223,13 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
                                                                      "user_version")]  # fmt: skip
     if found != [APPLICATION, VERSION]:
         raise InputError(
-            f"{path} holds no results of experiments of version {VERSION}: give another folder"
+            f"{path} holds no results of experiments of version {VERSION}; use another folder"
         )
 
 
 @contextmanager
 def _faults(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite into ours; `faults` would speak of a damaged run."""
+    """Translate SQLite errors; the messages of `faults` alone are about runs."""
     try:
         with faults(path):
             yield
@@ -249,6 +251,6 @@ def _intact(path: Path, what: str) -> Iterator[None]:
 
 def _damaged(path: Path, why: str) -> str:
     return (
-        f"{path} is damaged ({why}); move it away: waysout bench run makes a new one, and exports "
-        "of it can be read as before"
+        f"{path} is damaged ({why}); move it away: waysout bench run creates a new one, and "
+        "earlier exports can still be read"
     )

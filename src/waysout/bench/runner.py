@@ -1,8 +1,8 @@
-"""Runs plans: searches on file are not repeated, and each search is on file when it ends.
+"""Runs plans: stored searches are not repeated, and each search is stored when it ends.
 
-Replies of an LLM are filed by request, not searches by their steps: searches and oracles are
-deterministic, so a search that was cut off is run again from the beginning with the replies on
-file. The same file lets arms share replies, so that paired arms start from the same words.
+LLM replies are stored by request rather than the steps of each search: searches and oracles are
+deterministic, so an interrupted search is run again from the beginning with the stored replies.
+Arms share these replies too, so that paired arms start from the same proposals.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run_plan(
     progress: Watch | None = None,
     stop: StopAll | None = None,
 ) -> PlanSummary:
-    """Run the searches of one plan that are not on file (see `run_plans`)."""
+    """Run the searches of one plan that are not stored yet (see `run_plans`)."""
     backlog = backlog_of([plan], results.done(), llms=llms, in_flight=in_flight)
     return run_plans([plan], backlog, results, jobs=jobs, progress=progress, stop=stop)
 
@@ -60,9 +60,9 @@ def run_plans(
 ) -> PlanSummary:
     """Run the searches of some plans (`backlog_of`), and return a summary.
 
-    A search that fails is listed and stops no other; an LLM that is gone ends those that ask it.
-    Searches without an LLM, or with a simulated one, run in ``jobs`` processes; the rest share one
-    backend, and each of its replies is on file before any search continues with it.
+    A search that fails is recorded and does not stop the others; if an LLM becomes unreachable, the
+    searches that use it end. Searches without an LLM, or with a simulated one, run in ``jobs``
+    processes; the rest share one backend, and each reply is stored before a search continues.
     """
     for plan in plans:
         results.note_plan(plan)
@@ -88,7 +88,7 @@ class _Run:
         self.folder = self.results.path.parent
 
     def all(self) -> None:
-        """Run queue after queue."""
+        """Run all queues, one after the other."""
         absent = self._check_oracles()
         self._check_made_of(absent)
         for queue in self.backlog.queues:
@@ -112,7 +112,7 @@ class _Run:
                 pool.run(replace(queue, tasks=able))
 
     def keep(self, task: Task, outcome: Outcome) -> None:
-        """Put the outcome of a search on file, and report it."""
+        """Store the outcome of a search, and report it."""
         if isinstance(outcome, Failure):
             self.results.add_failure(outcome)
         else:
@@ -125,26 +125,27 @@ class _Run:
         return [task.arm for queue in self.backlog.queues for task in queue.tasks]
 
     def _check_oracles(self) -> dict[str, str]:
-        """Refuse to add to searches of another oracle; return why a data set has none today."""
+        """Raise if stored searches used another oracle; return why a data set has none now."""
         absent: dict[str, str] = {}
         on_file = self.results.oracles()
         for data in dict.fromkeys(arm.data for arm in self._arms):
             try:
-                today = oracle_sha256(data)
+                current = oracle_sha256(data)
             except WaysoutError as error:
                 absent[data] = reason(error)
                 continue
-            others = on_file.get(data, set()) - {today}
+            others = on_file.get(data, set()) - {current}
             if others:
                 raise IntegrityError(
-                    f"the searches on {data} in {self.results.path} are of another oracle "
-                    f"({others.pop()[:12]}; today's is {today[:12]}), which cannot be compared: "
-                    "use another folder of results, or train the earlier oracle again"
+                    f"the searches on {data} in {self.results.path} were run against a different "
+                    f"oracle ({others.pop()[:12]}; the current one is {current[:12]}), so they are "
+                    "not comparable; use another folder of results, or train the earlier oracle "
+                    "again"
                 )
         return absent
 
     def _check_made_of(self, absent: Collection[str]) -> None:
-        """Refuse to add searches to an arm whose searches on file were made of something else."""
+        """Raise if stored searches of an arm were run with different inputs."""
         on_file: dict[str, set[str]] = defaultdict(set)
         for cell in self.results.cells():
             if cell.made_of:
@@ -153,15 +154,15 @@ class _Run:
             if arm.id not in on_file or arm.data in absent:
                 continue
             try:
-                today = made_of(arm, environment(arm.data))
+                current = made_of(arm, environment(arm.data))
             except WaysoutError:
                 continue  # its searches will report it
-            if others := on_file[arm.id] - {today}:
+            if others := on_file[arm.id] - {current}:
                 raise IntegrityError(
-                    f"the searches of {arm.name} on {arm.data} in {self.results.path} were made "
-                    f"of something else ({others.pop()}; today's is {today}): the card's words or "
-                    "rules, the training rows or the encoder have changed, and they cannot be "
-                    "compared: use another folder of results, or restore them"
+                    f"the searches of {arm.name} on {arm.data} in {self.results.path} were run "
+                    f"with different inputs ({others.pop()}; now {current}): the card's text or "
+                    "rules, the training rows or the encoder have changed, so they are not "
+                    "comparable; use another folder of results, or restore the inputs"
                 )
 
     def _run_llm(self, queue: Queue, llm: Llm) -> None:

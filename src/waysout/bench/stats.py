@@ -19,7 +19,7 @@ from waysout.errors import MissingExtra
 RESAMPLES, SEED = 10_000, 42
 # Equal differences of floats still vary by about this much.
 _ROUNDING = 1e-12
-# Which scope is chosen where settings are equally good at the same threshold.
+# Order of preference among scopes that are equally good at the same threshold.
 _SCOPE_ORDER = ("path", "window", "global")
 
 Setting = tuple[str, float]
@@ -30,9 +30,9 @@ Setting = tuple[str, float]
 class Paired:
     """Two samples of the same queries compared: ``delta`` is the mean of b − a.
 
-    ``n`` counts the queries both have a value for. What n queries cannot tell is None: everything
-    for none, all but the means for one. Where all differences are equal, nothing is known of their
-    spread: t, p and d_z are None (the paper prints n/a), and the interval is that one value.
+    ``n`` counts the queries for which both have a value. What is undefined is None: everything for
+    n = 0, all but the means for n = 1. If all differences are equal they have no spread: t, p and
+    d_z are None (the paper prints n/a), and the interval is that one value.
     """
 
     n: int
@@ -76,8 +76,8 @@ def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired:
 def bootstrap_interval(differences: NDArray[np.float64]) -> tuple[float, float]:
     """Return the percentile bootstrap 95 % interval of the mean.
 
-    The same figures as scipy.stats.bootstrap's (a test compares them), drawn here because what that
-    draws, and the name of its argument for the seed, depend on its version.
+    The result equals that of scipy.stats.bootstrap (see the test). It is not used here because its
+    draws, and the name of its seed argument, depend on its version.
     """
     n = len(differences)
     draws = np.random.default_rng(SEED).integers(n, size=(RESAMPLES, n))

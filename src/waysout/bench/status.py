@@ -1,4 +1,4 @@
-"""How much of a plan is on file, arm by arm."""
+"""How much of a plan is done, arm by arm."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from waysout.llm.connect import is_simulated
 class ArmStatus:
     """How many of an arm's searches with an LLM are done.
 
-    ``calls`` are those of its finished searches, ``paid`` those of them that a real LLM answered
-    rather than the file. ``failures`` counts the failed searches by their reasons.
+    ``calls`` are those of its finished searches, ``paid`` those answered by a real LLM rather than
+    from stored replies. ``failures`` counts the failed searches by their reasons.
     """
 
     plan: str
@@ -37,12 +37,12 @@ class ArmStatus:
 def status_of(
     plan: ExperimentPlan, cells: Cells, failures: Sequence[Failure], llms: Sequence[str] = ()
 ) -> list[ArmStatus]:
-    """Return the status of each arm, with each LLM that the plan names or that was asked."""
+    """Return the status of each arm, with each LLM that the plan names or that was used."""
     named = [llm_name(llm) for llm in llms or plan.llms]
     names = dict.fromkeys(named if llms else [*named, *plan_llms(plan, cells)])
     found = []
     for arm in plan.arms:
-        wanted = arm.people
+        wanted = arm.query_rows
         for llm in names if arm.asks_llm else [NO_LLM]:
             of_arm = cells.of(arm, llm)
             done = [of_arm[query] for query in wanted if query in of_arm]
@@ -67,7 +67,7 @@ def status_of(
 
 
 def llm_name(given: str) -> str:
-    """Return the name that an LLM's cells have; where it is not installed, the name given."""
+    """Return an LLM's name in cells; if it is not installed, the name passed in."""
     try:
         return Llm.of(given).name
     except WaysoutError:

@@ -12,11 +12,11 @@ Number = float | str | None
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: ours and, where there is one, the paper's; None shows nothing.
+    """One figure: ours and, if there is one, the paper's; None leaves the cell empty.
 
     ``digits`` are those after the point, or the significant ones where ``general`` is set, as for
-    p-values. ``signed`` writes a plus before positive values. ``printed`` is the paper's figure to
-    the letter, so that no digit is dropped or added.
+    p-values. ``signed`` writes a plus before positive values. ``printed`` is the paper's figure
+    verbatim, so that no digit is dropped or added.
     """
 
     ours: Number
@@ -36,7 +36,7 @@ class Figure:
             return value or ""
         if self.general:
             return f"{value:#.{self.digits}g}"
-        # Adding 0 makes a plain zero of a negative one, which rounding leaves behind.
+        # Adding 0 turns a negative zero, which rounding can give, into a plain one.
         rounded = round(value, self.digits) + 0.0
         plus = "+" if self.signed and rounded > 0 else ""
         return f"{plus}{rounded:.{self.digits}f}"
@@ -73,7 +73,7 @@ class TableLine:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Lines under column heads. ``about`` says what was measured; ``command`` prints the table."""
+    """Lines under column headings. ``about`` is what was measured, ``command`` prints the table."""
 
     name: str
     title: str

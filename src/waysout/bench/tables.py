@@ -24,7 +24,7 @@ from waysout.errors import InputError, unknown
 
 @dataclass(frozen=True)
 class TableEntry:
-    """A table: the plan whose searches it needs, its builder, and whether it is of all LLMs."""
+    """A table: the plan whose searches it needs, its builder, and whether it covers all LLMs."""
 
     plan: str
     build: Callable[[View], list[ResultTable]]
@@ -65,10 +65,10 @@ def build(
     plan: str | None = None,
     places: Sequence[str] = (),
 ) -> list[ResultTable]:
-    """Return a table, or the few that belong together, of finished searches.
+    """Build a table, or a few related ones, from finished searches.
 
-    ``plan`` replaces the table's own plan by one with more or other arms. ``places`` are where the
-    cells come from; they are part of the command that each table names.
+    ``plan`` replaces the table's own plan. ``places`` are where the cells come from; they become
+    part of the command shown with each table.
     """
     entry = TABLES.get(name)
     if entry is None:
@@ -77,17 +77,19 @@ def build(
     if queries is not None:
         chosen = chosen.cut(queries=queries)
     llms = plan_llms(chosen, cells)
-    asked = llm or ""
+    chosen_llm = llm or ""
     if not entry.every_llm or llm:
-        asked = one_llm(llms, llm or "")
+        chosen_llm = one_llm(llms, llm or "")
     words = ["waysout", "bench", "table", name]
     for place in places:
         words += ["--results", place]
     for option, value in (("--llm", llm), ("--queries", queries), ("--plan", plan)):
         words += [option, str(value)] if value is not None else []
     own = load_plan(entry.plan) if plan else None
-    view = View(chosen, cells, asked, llms, shlex.join(words), own)
+    view = View(chosen, cells, chosen_llm, llms, shlex.join(words), own)
     if not any(view.of(arm).n for arm in chosen.arms) and not (entry.every_llm and llms):
         run = run_command(plan or entry.plan, places)
-        raise InputError(f"no search of the plan {chosen.name} is in these results: {run}")
+        raise InputError(
+            f"these results contain no search of the plan {chosen.name}; run it with: {run}"
+        )
     return [table for table in entry.build(view) if table.lines]

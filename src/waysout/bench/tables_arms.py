@@ -69,7 +69,7 @@ def llm_budget(view: View) -> list[ResultTable]:
 def llm_budget_row(arm: Arm) -> paper.PaperRow:
     """Return the paper's line for an arm; those with other pruning are in its pruning table."""
     if arm.paper in _IN_PRUNING_TABLE:
-        return paper.best("pruning_best_all30", arm.data, arm.paper)
+        return paper.selected_row("pruning_best_all30", arm.data, arm.paper)
     setting = arm.paper or arm.name
     return paper.find("llm_budget", dataset=title_of(arm.data), setting=setting)
 

@@ -127,7 +127,7 @@ class View:
 
     def of(self, arm: Arm) -> ArmSample:
         """Return the searches of an arm."""
-        wanted = arm.people[: self.plan.queries]
+        wanted = arm.query_rows[: self.plan.queries]
         there = self.cells.of(arm, self.llm)
         return ArmSample(arm, wanted, {q: there[q] for q in wanted if q in there})
 

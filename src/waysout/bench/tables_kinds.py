@@ -63,8 +63,8 @@ def baselines(view: View) -> list[ResultTable]:
         for sample in sorted(view.samples(data), key=lambda sample: sample.arm.rows):
             arm, cells = sample.arm, list(sample.cells.values())
             row = view.row(arm, find)
-            asked = [cell.found[0][1] if cell.found else math.inf for cell in cells]
-            first = statistics.median(asked) if asked else math.inf
+            spent = [cell.found[0][1] if cell.found else math.inf for cell in cells]
+            first = statistics.median(spent) if spent else math.inf
             unique, theirs = sample.mean("unique_valid"), paper.number(row, "unique_valid")
             solved = {q: c for q, c in sample.cells.items() if c.value("unique_valid")}
             strong = None
@@ -106,8 +106,8 @@ def optimum(view: View) -> list[ResultTable]:
         if not samples:
             continue
         one = next(iter(samples.values()))
-        told = list(one.cells.values())
-        proofs.append(TableLine((title_of(data),), (one.count(), *_proofs(told))))
+        cells = list(one.cells.values())
+        proofs.append(TableLine((title_of(data),), (one.count(), *_proofs(cells))))
         costs = {
             query: min(_values((s.cells[query] for s in samples.values()), "cost")
                        + _values([one.cells[query]], "least_cost"), default=None)
@@ -252,8 +252,8 @@ def shared(view: View) -> list[ResultTable]:
             TableLine((part, name), _level(sample), sample.arm.id) for name, sample in arms.items()
         ]
         if THROUGHOUT in arms:
-            # Pilots find their own edits again: only the others are compared, in the order in which
-            # they were finished: the bootstrap draws them by their places.
+            # Pilots find their own edits again, so only the others are compared, in the order in
+            # which they were finished, since the bootstrap draws them by position.
             pilots = {q for s in arms.values() for q, c in s.cells.items() if c.value("pilot")}
             ended = sorted(arms[THROUGHOUT].cells.items(), key=lambda pair: pair[1].at)
             base = {query: cell for query, cell in ended if query not in pilots}
@@ -282,7 +282,7 @@ def _level(sample: ArmSample) -> tuple[Figure, ...]:
     cells = list(sample.cells.values())
     pilot_calls = max(_values(cells, "pilot_calls"), default=0.0)
     each = (sample.mean("calls") or 0.0) + pilot_calls / len(cells)
-    # In a larger batch all but a few are no pilots.
+    # In a larger batch only a few are pilots.
     later = non_empty_mean(cell.value("calls") for cell in cells if not cell.value("pilot"))
     many = (later or 0.0) + pilot_calls / MANY
     named = statistics.fmean(

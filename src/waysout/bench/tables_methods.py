@@ -209,10 +209,10 @@ def _comparisons(ours: ArmSample, base: ArmSample) -> Iterator[Target]:
     ]
     for what, measure, good in _COMPARISONS:
         found = compared(both, measure)
-        # Not worse up to the rounding of means of the same numbers in another order.
-        yield what, said(found), found.delta is not None and good * found.delta >= -1e-12
+        # Not worse, within the rounding of means of the same numbers in another order.
+        yield what, described(found), found.delta is not None and good * found.delta >= -1e-12
     found = compared(both, whole_sets("lever_sets"))
-    yield "more lever sets", said(found), (found.delta or 0.0) > 0
+    yield "more lever sets", described(found), (found.delta or 0.0) > 0
 
 
 def compared(both: Sequence[tuple[Cell, Cell]], measure: Measure) -> Paired:
@@ -221,7 +221,7 @@ def compared(both: Sequence[tuple[Cell, Cell]], measure: Measure) -> Paired:
     return paired([theirs for _, theirs in figures], [ours for ours, _ in figures])
 
 
-def said(found: Paired) -> str:
+def described(found: Paired) -> str:
     """Describe a difference; without any spread there is nothing to test."""
     if found.delta is None:
         return "no query is solved by both"
@@ -236,7 +236,7 @@ def said(found: Paired) -> str:
 def _leads(samples: Samples, rivals: Sequence[str], whom: str) -> Iterator[Target]:
     empty, best = _empty(samples[SUBJECT]), min(rivals, key=lambda arm: _empty(samples[arm]))
     least = _empty(samples[best])
-    # Nothing leaves fewer than none.
+    # Fewer than 0 is not possible.
     met = empty < least or empty == 0
     yield f"fewer queries empty than any {whom}", f"{empty} to {least} ({best})", met
     measured, leads = [], True

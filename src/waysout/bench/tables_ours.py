@@ -26,7 +26,7 @@ from waysout.bench.tables_base import (
 from waysout.search.batches import BATCH
 
 AT_CALLS = (6, 15, 30)
-# Whole batches: what is asked 50 rows at a time has nothing before.
+# Whole batches: methods that send 50 rows at a time have no results in between.
 AT_ROWS = (BATCH, 2 * BATCH, 3 * BATCH)
 _MEASURES = (UNIQUE, PROXIMITY, SPARSITY, NOVELTY, VALIDITY, ROWS, CALLS)
 

@@ -36,7 +36,7 @@ FAMILIES = ("compression", "embedding")
 _FAMILY = {"gzip": "compression", "embedding": "embedding"}
 _IN_PAPER = {"none": "No pruning", "compression": "Compression", "embedding": "Embedding"}
 _MEASURES = (UNIQUE, PROXIMITY, SPARSITY, NOVELTY, PRUNED, ROWS)
-# The paper gives no deviation of the share that was pruned.
+# The paper reports no standard deviation of the share pruned.
 _WITH_SPREAD = (UNIQUE, PROXIMITY, SPARSITY, NOVELTY, ROWS)
 _LABELS = ("data set", "pruning")
 _CHOICE = (
@@ -118,7 +118,7 @@ def not_papers(sweeps: Iterable[Sweep]) -> list[str]:
     """Return a note on ways to prune that have other settings than the paper's sweep."""
     names = [f"{title_of(sweep.data)}, {way}" for sweep in sweeps
              for way, theirs in _IN_PAPER.items() if way not in sweep.papers
-             and paper.best("pruning_best_all30", sweep.data, theirs)]  # fmt: skip
+             and paper.selected_row("pruning_best_all30", sweep.data, theirs)]  # fmt: skip
     return [other_settings(names)] if names else []
 
 
@@ -159,7 +159,7 @@ def sweep_row(arm: Arm) -> paper.PaperRow:
     settings = arm.spec["settings"]
     pruning = settings.get("pruning")
     if pruning == "none":
-        return paper.best("pruning_best_all30", arm.data, "No pruning")
+        return paper.selected_row("pruning_best_all30", arm.data, "No pruning")
     if pruning not in _FAMILY:
         return {}
     return paper.find(
@@ -223,7 +223,7 @@ def _chosen(
             sample = sweep.ways[family][setting] if setting else None
             sample = sweep.none if family == "none" else sample
             papers = family in sweep.papers
-            row = paper.best(table, data, _IN_PAPER[family]) if papers else {}
+            row = paper.selected_row(table, data, _IN_PAPER[family]) if papers else {}
             named = Figure(setting_words(setting), setting_words(paper.setting(row)))
             labels = (title_of(data), family)
             if sample is None:
@@ -245,7 +245,7 @@ def _chosen(
 
 SCOPES = ("global", "path", "window")
 SCOPE_THRESHOLDS = (0.01, 0.02)
-# What hardly prunes is matched by anything that hardly prunes: no comparison of strengths.
+# Settings that hardly prune all match each other, which compares nothing.
 LEAST_PRUNED = 1.0
 _PAIR_LABELS = ("data set", "comparison", METRIC)
 

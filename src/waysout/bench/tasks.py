@@ -1,4 +1,4 @@
-"""Searches that plans ask for and that are not on file, in queues that run one after the other."""
+"""The searches of plans that are not stored yet, in queues that run one after the other."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Backlog:
-    """All searches to run, those without an LLM first, and the number already on file."""
+    """All searches to run, those without an LLM first, and the number already stored."""
 
     queues: tuple[Queue, ...]
     on_file: int
@@ -100,9 +100,9 @@ def backlog_of(
     llms: Sequence[str | Backend] = (),
     in_flight: int | None = None,
 ) -> Backlog:
-    """Return the searches of some plans that are not on file, each once.
+    """Return the searches of some plans that are not stored yet, each once.
 
-    ``llms`` and ``in_flight`` override what the plans say.
+    ``llms`` and ``in_flight`` override those of the plans.
     """
     queues: dict[tuple[str, int | None, bool], Queue] = {}
     seen: set[Key] = set()
@@ -116,7 +116,7 @@ def backlog_of(
                 width = (in_flight or plan.in_flight) if real else None
                 key = (name if real else NO_LLM, width, arm.alone)
                 queue = queues.setdefault(key, Queue(real, width, arm.alone))
-                new = tuple(q for q in arm.people if (arm.id, name, q) not in seen)
+                new = tuple(q for q in arm.query_rows if (arm.id, name, q) not in seen)
                 queue.tasks.append(Task(arm, name, new))
                 seen.update((arm.id, name, query) for query in new)
     for queue in queues.values():

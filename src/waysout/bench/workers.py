@@ -1,4 +1,4 @@
-"""Searches that wait for no LLM, in processes side by side; only the parent process writes."""
+"""Searches without a real LLM, in parallel processes; only the parent process writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from waysout.run.find import find
 from waysout.run.machine import one_thread_each
 from waysout.search.base import Method
 
-DIED = "the process that searched died: killed, or out of memory (try fewer processes)"
+DIED = "the worker process died: killed, or out of memory (try fewer processes)"
 _LOOK_SECONDS = 0.2
 
 Keep = Callable[[Task, Outcome], None]
@@ -54,7 +54,7 @@ class WorkerPool:
         """Run a queue until it is empty or the run is stopped."""
         tasks = self._prepared(queue.tasks)
         for suspect in self._drain(_by_query(tasks), 1 if queue.alone else self.jobs):
-            # Once more and alone: it may have died because the others had taken the memory.
+            # Try again alone: it may have died because the others used up the memory.
             for task in self._drain([[suspect]], 1):
                 self._fail(task, DIED)
 
@@ -82,9 +82,9 @@ class WorkerPool:
         return lost
 
     def _prepared(self, tasks: Sequence[Task]) -> list[Task]:
-        """Train models and build libraries before the searches, so that no two do it at once.
+        """Train models and build libraries before the searches, so that none is made twice.
 
-        Return the tasks for which that worked.
+        Return the tasks for which this succeeded.
         """
         able = []
         for task in tasks:
@@ -122,8 +122,8 @@ class WorkerPool:
 def _by_query(tasks: Iterable[Task]) -> list[list[Task]]:
     """Return single searches, grouped by query, those that take long first.
 
-    The arms of a query encode the same texts and ask the oracle for the same rows, which a process
-    does once. Long searches at the end would be waited for.
+    The arms of a query encode the same texts and evaluate the same rows, which a process does only
+    once. Long searches come first, so that they do not delay the end.
     """
     together: dict[tuple[int, str, int], list[Task]] = defaultdict(list)
     for task in sorted(tasks, key=lambda task: -task.weight_of_one):
@@ -136,7 +136,7 @@ def _by_query(tasks: Iterable[Task]) -> list[list[Task]]:
 def _next(
     worker: _Worker, workers: Sequence[_Worker], waiting: deque[Sequence[Task]]
 ) -> Task | None:
-    """Return a worker's next task: the rest of its query, a new query, or one of a busy worker."""
+    """Return a worker's next task: from its own query, a new query, or a busy worker's queue."""
     if not worker.tasks and waiting:
         worker.tasks.extend(waiting.popleft())
     if worker.tasks:
@@ -149,7 +149,7 @@ def _next(
 
 
 class _Worker:
-    """One process, so that a crash ends no other search, and the tasks it has still to do."""
+    """One process, so that a crash affects no other search, and its remaining tasks."""
 
     def __init__(self, alive: Connection) -> None:
         self.tasks: deque[Task] = deque()
@@ -208,8 +208,8 @@ def search(task: Task, commit: str, folder: Path) -> Outcome:
     try:
         place = environment(arm.data)
         searches = ArmSearches(arm, task.llm, place, folder, Stop())
-        asked = searches.options(task.llm or None)
-        result = find(place.problem(arm.rules), place.data.rows[query], **asked)
-        return searches.cell(query, result, asked.get("memory"), ReplyTally(), commit)
+        options = searches.options(task.llm or None)
+        result = find(place.problem(arm.rules), place.data.rows[query], **options)
+        return searches.cell(query, result, options.get("memory"), ReplyTally(), commit)
     except Exception as error:
         return failure(arm, task.llm, query, reason(error))

@@ -168,7 +168,7 @@ def test_every_ring_is_looked_into_once_then_the_nearest_good_one() -> None:
     assert rings.next() == 2
     rings.note(10, 0)  # now 3 of 15, and the last one finds 4 of 5
     assert rings.next() == 3
-    rings.leave(3)
+    rings.close(3)
     assert rings.next() == 1
 
 
@@ -181,8 +181,8 @@ def test_where_nothing_is_found_all_rings_have_their_turn() -> None:
 
 def test_rings_that_hold_nothing_new_are_left() -> None:
     rings = rings_after((1, 1), (1, 0))
-    rings.leave(0)
-    rings.leave(1)
+    rings.close(0)
+    rings.close(1)
     assert rings.next() is None
     rings.reopen()
     assert rings.next() == 0

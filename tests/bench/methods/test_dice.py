@@ -178,7 +178,7 @@ def test_nothing_may_change(method: Dice) -> None:
 def test_rules_that_nothing_satisfies_end_the_search_in_silence(
     method: Dice, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "_DRY_QUESTIONS", 10)
+    monkeypatch.setattr(module, "_DRY_REQUESTS", 10)
     search = method.start(make_case(rules=[Linear(that="income >= 200")], known=PEOPLE))
     assert run(search) == []
     assert ended(search)[0] is OutcomeKind.EXHAUSTED
@@ -250,14 +250,14 @@ def test_kdtree_goes_through_the_data_nearest_first_and_ends() -> None:
     asked = run(search)
     distances = [case.problem.distance(QUERY, r) for r in asked]
     assert distances == sorted(distances)
-    assert ended(search)[1] == "DiCE has been through all of your data"
+    assert ended(search)[1] == "DiCE has used all of your data"
 
 
 def test_a_space_that_is_used_up_ends_the_search() -> None:
     schema = Schema((Feature("a", "boolean"), Feature("b", "integer", range=(0, 2))))
     search = Dice().start(make_case((False, 0), (), schema=schema))
     assert len(run(search)) == 5
-    assert ended(search)[1] == "DiCE asked nothing new in 3 rounds"
+    assert ended(search)[1] == "DiCE requested nothing new in 3 rounds"
 
 
 def test_where_dice_breaks_off_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +267,7 @@ def test_where_dice_breaks_off_it_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(module._Rounds, "_round", broken)
     search = Dice().start(make_case())
     assert run(search) == []
-    told = "DiCE asked nothing new in 3 rounds (it says: ValueError: no such category)"
+    told = "DiCE requested nothing new in 3 rounds (ValueError: no such category)"
     assert ended(search) == (OutcomeKind.EXHAUSTED, told)
 
 
@@ -278,10 +278,10 @@ def test_a_round_that_only_asks_what_is_known_is_cut_short(monkeypatch: pytest.M
             model.predict_proba(self._frame.table([QUERY]))
 
     monkeypatch.setattr(module._Rounds, "_round", endless)
-    monkeypatch.setattr(module, "_DRY_QUESTIONS", 10)
+    monkeypatch.setattr(module, "_DRY_REQUESTS", 10)
     search = Dice().start(make_case())
     assert run(search) == []
-    assert ended(search)[1] == "DiCE asked nothing new in 3 rounds"
+    assert ended(search)[1] == "DiCE requested nothing new in 3 rounds"
     assert search.archive.generated == 30
 
 

@@ -211,7 +211,7 @@ def test_an_error_ends_the_search_by_name_and_keeps_what_was_found() -> None:
     run(search)
     kind, reason = ended(search)
     assert kind is OutcomeKind.EXHAUSTED
-    assert reason.startswith("the tool broke off: ValueError: No counterfactuals found !!!")
+    assert reason.startswith("the tool failed: ValueError: No counterfactuals found !!!")
     assert len(reason) < 300
     assert search.archive.rows == incomes(50.0)
 
@@ -239,7 +239,7 @@ def spin(evaluate: Evaluator) -> str:
 def test_code_that_asks_nothing_is_given_up() -> None:
     search = start(spin, patience=2)
     assert run(search) == incomes(50.0)
-    reason = "the tool asked the oracle nothing for 2 s and was given up"
+    reason = "the tool made no oracle request for 2 s and was abandoned"
     assert ended(search) == (OutcomeKind.EXHAUSTED, reason)
     assert search.archive.rows == incomes(50.0)
     assert threads() == []
@@ -252,7 +252,7 @@ def test_code_that_asks_only_what_it_knows_is_given_up() -> None:
 
     search = start(code, patience=0.05)
     assert run(search) == []
-    assert "asked the oracle nothing" in ended(search)[1]
+    assert "made no oracle request" in ended(search)[1]
     assert threads() == []
 
 
@@ -266,7 +266,7 @@ def test_code_that_cannot_be_reached_ends_as_soon_as_it_can() -> None:
 
     search = start(code, patience=0.01)
     assert run(search) == []
-    assert "given up" in ended(search)[1]
+    assert "abandoned" in ended(search)[1]
     release.set()
     for thread in threading.enumerate():
         if thread.name == FOREIGN:

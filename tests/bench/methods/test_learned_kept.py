@@ -156,7 +156,7 @@ def test_weights_that_are_none_are_learned_anew(forget: Forget, what: str) -> No
 
 
 def test_what_did_not_learn_is_not_kept(forget: Forget) -> None:
-    with pytest.raises(InputError, match="mean did not learn: its weights are no numbers"):
+    with pytest.raises(InputError, match="mean did not learn: its weights are not finite"):
         learned(Mean(times=float("inf")), table(), "cpu", ignore_progress)
     assert cached_learning() == []
 
@@ -168,7 +168,7 @@ def test_where_nothing_can_be_written_what_was_learned_serves(
     (tmp_path / "file").write_text("in the way", "utf-8")
     monkeypatch.setenv("WAYSOUT_CACHE", str(tmp_path / "file"))
     assert learned(Mean(), table(), "cpu", lambda what, share: heard.append(what)) == 3.0
-    assert "; not kept: cannot write" in heard[-1]
+    assert "; not stored: cannot write" in heard[-1]
 
 
 @pytest.mark.parametrize("odd", [{"rows": "abc"}, {"seconds": None}], ids=str)

@@ -1,4 +1,4 @@
-"""``waysout bench status``, ``show`` and ``export``: what is on file of plans and arms."""
+"""``waysout bench status``, ``show`` and ``export``: stored results of plans and arms."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 LlmNames = Annotated[
     list[str] | None,
-    typer.Option("--llm", help="Ask this LLM instead of the plan's; may be repeated."),
+    typer.Option("--llm", help="Use this LLM instead of the plan's; may be repeated."),
 ]
 OfLlms = Annotated[
     list[str] | None,
     typer.Option("--llm", help="Only with this LLM; may be repeated. Default: the plan's, and all "
-                 "that were asked."),
+                 "that were used."),
 ]  # fmt: skip
 Only = Annotated[
     list[str] | None,
-    typer.Option(help="Only this data set, this arm or DATA/ARM, * for anything; may be repeated."),
+    typer.Option(help="Only this data set, arm or DATA/ARM; * is a wildcard; may be repeated."),
 ]
 Queries = Annotated[
     int | None, typer.Option(help="Only the first N queries of each data set.", min=1)
@@ -68,12 +68,12 @@ def results_folder(given: Path | None) -> Path:
     from waysout.errors import InputError
 
     if given is not None and given.is_file():
-        raise InputError(f"--results {given} is a file: give a folder")
+        raise InputError(f"--results {given} is a file, not a folder")
     return given or results_dir()
 
 
 def failure_lines(failures: Iterable[tuple[str, str, int]]) -> list[str]:
-    """Return one line for each reason of failures, which are given as (arm, reason, count)."""
+    """Return one line per failure reason; ``failures`` are (arm, reason, count)."""
     reasons: dict[str, Counter[str]] = {}
     for arm, why, count in failures:
         reasons.setdefault(why, Counter())[arm] += count
@@ -109,9 +109,9 @@ def status(
         replies = kept.replies() if kept else {}
         for one in kept.plans() if kept and not plan else ():
             try:
-                one.hash  # noqa: B018 - it makes every arm
+                one.hash  # noqa: B018 - it builds every arm
             except InputError as error:
-                say(f"{one.name}: left out, it was run with another version of Waysout: {error}")
+                say(f"{one.name}: skipped, it was run with another version of Waysout: {error}")
             else:
                 wanted.append(one)
     cut = cut_all(wanted, queries=queries, only=only or ())
@@ -121,12 +121,13 @@ def status(
         return
     columns = ["data set", "arm", "done", "failed", "LLM calls", "paid", "id"]
     for name, arms in found:
-        for asked in dict.fromkeys(arm.llm for arm in arms):
+        for llm_used in dict.fromkeys(arm.llm for arm in arms):
             rows = [
                 (a.data, a.arm, f"{a.done}/{a.wanted}", sum(a.failures.values()) or "",
-                 f"{a.calls:,}", f"{a.paid:,}", a.id) for a in arms if a.llm == asked
+                 f"{a.calls:,}", f"{a.paid:,}", a.id) for a in arms if a.llm == llm_used
             ]  # fmt: skip
-            print_table(f"{name}, {f'with {asked}' if asked else 'without an LLM'}", columns, rows)
+            with_llm = f"with {llm_used}" if llm_used else "without an LLM"
+            print_table(f"{name}, {with_llm}", columns, rows)
         done, all_, paid = (sum(getattr(a, n) for a in arms) for n in ("done", "wanted", "paid"))
         tell(f"{name}: {done:,} of {all_:,} searches are done, for {paid:,} paid LLM calls")
         failed = ((f"{arm.data}/{arm.arm}{f' with {arm.llm}' if arm.llm else ''}", why, count)
@@ -134,7 +135,7 @@ def status(
         for line in failure_lines(failed):
             tell(line)
     for name, count in replies.items():
-        tell(f"{count:,} replies of {name} are on file, and will not be asked for again")
+        tell(f"{count:,} replies of {name} are stored and will be reused")
 
 
 # Heads are short enough for a terminal of 80 columns.
@@ -145,11 +146,11 @@ _FIGURES = {
 
 
 def show(
-    arm: Annotated[str, typer.Argument(help="An arm's id, or its beginning; tables name them.")],
+    arm: Annotated[str, typer.Argument(help="An arm's id or a prefix of it, as shown in tables.")],
     results: Places = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show what an arm is, and each of its searches: where a line of a table comes from."""
+    """Show an arm's settings and each of its searches: where a line of a table comes from."""
     from waysout.bench.cell import Cells
     from waysout.bench.results import results_dir
     from waysout.errors import InputError, unknown
@@ -158,9 +159,9 @@ def show(
     ids = sorted({cell.arm for cell in every})
     found = [one for one in ids if arm and one.startswith(arm)]
     if not found:
-        raise InputError(f"{unknown('arm', arm, ids)}; `waysout bench status` has their ids")
+        raise InputError(f"{unknown('arm', arm, ids)}; `waysout bench status` lists their ids")
     if len(found) > 1:
-        raise InputError(f"{arm!r} begins the ids of {len(found)} arms: {', '.join(found)}")
+        raise InputError(f"{arm!r} matches the ids of {len(found)} arms: {', '.join(found)}")
     cells = [cell for cell in every if cell.arm == found[0]]
     first = cells[0]
     if json:
@@ -171,7 +172,7 @@ def show(
         inner = value if isinstance(value, dict) else {}
         facts |= {f"{name}: {key}": part for key, part in inner.items()} or {name: value}
     facts |= {"oracle": first.oracle, "version": first.version, "commit": first.commit or "unknown"}
-    print_table(f"Arm {first.arm}", ["of the arm", "value"], list(facts.items()))
+    print_table(f"Arm {first.arm}", ["setting", "value"], list(facts.items()))
     for llm in dict.fromkeys(cell.llm for cell in cells):
         of_llm = [cell for cell in cells if cell.llm == llm]
         from_file = any(cell.value("from_file") for cell in of_llm)
@@ -179,8 +180,8 @@ def show(
         rows = [[c.query, c.outcome, *(_figure(c, name) for name in heads)] for c in of_llm]
         title = f"With {llm}" if llm else "Without an LLM"
         print_table(title, ["query", "outcome", *heads.values()], rows)
-    tell("unique: valid options, each once; prox., spar., nov.: means of their proximity, sparsity "
-         "and novelty; file: calls that were answered from file; --json has all of it")  # fmt: skip
+    tell("unique: distinct valid options; prox., spar., nov.: means of their proximity, sparsity "
+         "and novelty; file: calls answered from stored replies; --json has all")  # fmt: skip
 
 
 def _figure(cell: Cell, name: str) -> str:
@@ -193,7 +194,7 @@ def _figure(cell: Cell, name: str) -> str:
 
 
 def export(
-    file: Annotated[Path, typer.Argument(help="The file: FILE.jsonl or FILE.jsonl.gz.")],
+    file: Annotated[Path, typer.Argument(help="Output file: FILE.jsonl or FILE.jsonl.gz.")],
     plan: Annotated[
         list[str] | None,
         typer.Option("--plan", help="Only the searches of this plan; may be repeated."),
@@ -205,9 +206,9 @@ def export(
     results: Places = None,
     json: JsonFlag = False,
 ) -> None:
-    """Write finished searches to one file, from which every table can be made again.
+    """Write finished searches to one file, from which all tables can be rebuilt.
 
-    It holds no row of the data and no reply. The same searches give the same bytes.
+    It contains no data rows and no replies. The same searches give the same bytes.
     """
     from waysout.bench.cell import Cells, write_cells
     from waysout.bench.results import results_dir
@@ -215,7 +216,7 @@ def export(
     from waysout.errors import InputError
 
     if not file.name.endswith((".jsonl", ".jsonl.gz")):
-        raise InputError(f"an export is FILE.jsonl or FILE.jsonl.gz, not {file.name}")
+        raise InputError(f"an export must be named FILE.jsonl or FILE.jsonl.gz, not {file.name}")
     cells = Cells.read(results or [str(results_dir())])
     names = {llm_name(one) for one in llm or ()}
     ids = {arm.id for one in load_plans(plan or ()) for arm in one.arms}

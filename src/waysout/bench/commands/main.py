@@ -45,7 +45,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 FAILED = 1
-# Without a terminal to show a bar on, a line is printed this often.
+# Seconds between progress lines when there is no terminal for a progress bar.
 LINE_SECONDS = 30.0
 
 
@@ -54,9 +54,7 @@ LINE_SECONDS = 30.0
 
 @app.command()
 def plans(
-    name: Annotated[
-        str | None, typer.Argument(help="Print the TOML of this plan, to be copied.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Print the TOML of this plan.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """List the plans that come with Waysout: one for each table, run by name.
@@ -117,15 +115,15 @@ def run(
     ] = None,
     in_flight: Annotated[
         int | None,
-        typer.Option(help="LLM requests at once. Default: what the LLM can take.", min=1),
+        typer.Option(help="LLM requests at once. Default: the LLM's limit.", min=1),
     ] = None,
     results: Folder = None,
     json: JsonFlag = False,
 ) -> None:  # fmt: skip
-    """Run what is left to do of some plans.
+    """Run the searches of plans that are not done yet.
 
-    Every finished search and every reply of an LLM is kept at once. Stop at any time and run the
-    same command again: nothing on file is done or asked twice.
+    Every finished search and every LLM reply is stored at once. Stop at any time and run the same
+    command again: it continues where it stopped.
 
     Try: waysout bench run reward-weights --queries 3 --only loan
     """
@@ -137,7 +135,7 @@ def run(
     wanted = load_plans(plan, queries, only, llm)
     with Results.open(results_folder(results)) as kept:
         backlog = backlog_of(wanted, kept.done(), in_flight=in_flight)
-        # What there is to do, and what it may cost, is said before anything is paid.
+        # Print what there is to do, and what it may cost, before anything is paid.
         names, left = ", ".join(one.name for one in wanted), _searches(backlog.searches)
         say(f"{names}: {left} to do, {backlog.on_file:,} on file")
         for queue in backlog.queues:
@@ -197,7 +195,7 @@ def _summarise(
         reused = f", {ended.from_file:,} answered from file" if ended.from_file else ""
         tell(f"{_searches(ended.done)} done in {ended.seconds:.0f} s{paid}{reused}; "
              f"{ended.on_file:,} were on file")  # fmt: skip
-        # A command is not wrapped: it is there to be copied.
+        # Commands are not wrapped, so that they can be copied.
         typer.echo(printable(f"results: {folder}\nsee: {see}"))
     failures = ((f"{arms[f.arm]}{f' with {f.llm}' if f.llm else ''}", f.reason, 1)
                 for f in ended.failures)  # fmt: skip
@@ -220,7 +218,7 @@ def _searches(count: int) -> str:
 
 @dataclass
 class PlanSignals(Signals):
-    """Stops all searches at a signal, and says how to resume."""
+    """Stops all searches at a signal, and prints how to resume."""
 
     def __post_init__(self) -> None:
         from waysout.bench.progress import StopAll
@@ -233,9 +231,9 @@ class PlanSignals(Signals):
 
 
 def resume_words() -> str:
-    """Say how to resume what was interrupted."""
+    """Return how to resume an interrupted run."""
     command = shlex.join(["waysout", *sys.argv[1:]])
-    return f"finished searches are kept; resume with: {command}"
+    return f"finished searches are stored; resume with: {command}"
 
 
 @contextmanager

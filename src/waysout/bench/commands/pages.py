@@ -94,15 +94,15 @@ def plot(
     if name not in PICTURES:  # before anything is read
         raise InputError(unknown("picture", name, PICTURES))
     if name == "paired" and len(arms or ()) != 2:
-        raise InputError("paired compares two arms: give --arms A --arms B")
+        raise InputError("paired compares two arms: pass --arms A --arms B")
     file = out / f"{name}.svg" if out.is_dir() else out
     if file.suffix != ".svg":
         raise InputError(f"a picture is written to FILE.svg or to an existing folder, not {out}")
     places = results or [str(results_dir())]
     check_places({"--out": file}, {"--plan": plan, **{f"--results {p}": p for p in places}})
     cells = Cells.read(places)
-    asked = one_llm(cells.llms, llm)
-    made = draw(name, cells, llm=asked, plan=plan, arms=arms or (), places=results or ())
+    chosen = one_llm(cells.llms, llm)
+    made = draw(name, cells, llm=chosen, plan=plan, arms=arms or (), places=results or ())
     _write(file, to_svg(made))
 
 

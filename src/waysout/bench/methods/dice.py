@@ -1,8 +1,8 @@
 """DiCE itself: the package ``dice-ml`` behind an adapter that counts and caps its rows.
 
-DiCE asks for a number of counterfactuals once, and stops. Here it is asked round after round, until
-the rows are spent or nothing new comes, and every valid row it meets is an option: the count is the
-same for all methods, and a baseline is as strong as it can be.
+DiCE itself generates a given number of counterfactuals and stops. Here it runs round after round,
+until the rows are spent or nothing new comes, and every valid row it requests is an option: so all
+methods are counted in the same way, and the baseline is as strong as it can be.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _DRY_ROUNDS = 3
-# After this many questions in a row that cost nothing, DiCE looks for what does not exist, and
-# would not end.
-_DRY_QUESTIONS = 100
+# After this many requests in a row without a new row, DiCE looks for something that does not exist,
+# and would not end.
+_DRY_REQUESTS = 100
 # Sizes come from the row budget, and leave DiCE rows for several rounds, or generations: its own
 # defaults spend 1,000 rows or more before they look at an answer.
 _ROUNDS = 6
@@ -44,14 +44,14 @@ _MEASURED_ROWS = 1000
 
 @dataclass(frozen=True)
 class Dice(Method):
-    """Asks DiCE for ``options`` a round; 0 leaves that, and ``sample_size``, to the row budget.
+    """Runs DiCE for ``options`` per round; 0 derives it, or ``sample_size``, from the row budget.
 
-    ``genetic`` and ``kdtree`` ask the oracle of a whole table first. That of ``table="near"`` has
-    the approved rows nearest to the query, made to keep the rules, and a third of the budget at
-    most; with "all" it is the data as they are, as published. ``sparsity`` is DiCE's way to move
-    numbers back to the query's, which asks row by row and changes little here: a row in the same
-    bins as one asked before is not asked again. DiCE is given up when it asks nothing for
-    ``patience`` seconds.
+    ``genetic`` and ``kdtree`` first send a whole table to the oracle. With ``table="near"`` it has
+    the approved rows nearest to the query, projected onto the rules, and takes at most a third of
+    the budget; with "all" it is the unchanged data, as published. ``sparsity`` is DiCE's own step
+    that moves numbers back to the query's. It works row by row and changes little here: a row in
+    the same bins as an earlier one is not sent again. DiCE is abandoned when it makes no request
+    for ``patience`` seconds.
     """
 
     name: ClassVar[str] = "dice"
@@ -72,7 +72,7 @@ class Dice(Method):
             raise MissingExtra("dice-ml", "dice") from None
 
     def start(self, case: Case) -> Search:
-        """Return a search that asks what DiCE asks."""
+        """Return a search that passes on DiCE's requests."""
         if self.variant != "random":
             need_known(case.known, f"the variant {self.variant!r} of DiCE")
         case = case.with_row_limit()
@@ -81,11 +81,11 @@ class Dice(Method):
 
 
 class _Dry(BaseException):
-    """Ends a round in which DiCE asks nothing new any more."""
+    """Ends a round in which DiCE requests nothing new any more."""
 
 
 class _Model:
-    """The oracle as DiCE wants a model to be."""
+    """The oracle with the interface that DiCE expects of a model."""
 
     def __init__(self, frame: DiceFrame, evaluate: Evaluator) -> None:
         self._frame = frame
@@ -97,7 +97,7 @@ class _Model:
         before = self._evaluate.asked
         yes = self._evaluate(self._frame.rows(table))
         self._dry = 0 if self._evaluate.asked > before else self._dry + 1
-        if self._dry == _DRY_QUESTIONS:
+        if self._dry == _DRY_REQUESTS:
             raise _Dry
         return np.column_stack([1.0 - yes, yes])
 
@@ -115,7 +115,7 @@ class _Rounds:
         return DiceFrame(self._case)
 
     def run(self, evaluate: Evaluator) -> str:
-        """Ask until nothing new comes, and return why."""
+        """Run rounds until nothing new comes, and return the reason."""
         if not self._frame.varied:
             return "no feature may change"
         dry, last_error, options = 0, "", self._options
@@ -125,17 +125,17 @@ class _Rounds:
                 self._round(table, options, evaluate)
             except _Dry:
                 pass
-            except Exception as error:  # DiCE breaks off where it finds nothing, and elsewhere
+            except Exception as error:  # DiCE raises where it finds nothing, among others
                 last_error = words(error)
             new = evaluate.asked - before
             if 2 * new < self._samples and self._method.variant == "random":
-                # A request for few is answered with simple ones, which have mostly been asked.
+                # DiCE meets small requests with simple rows, which are mostly known already.
                 options *= 2
             dry = 0 if new else dry + 1
             if dry == _DRY_ROUNDS:
-                said = f" (it says: {last_error})" if last_error else ""
-                return f"DiCE asked nothing new in {dry} rounds{said}"
-        return "DiCE has been through all of your data"
+                why = f" ({last_error})" if last_error else ""
+                return f"DiCE requested nothing new in {dry} rounds{why}"
+        return "DiCE has used all of your data"
 
     def _round(self, rows: Sequence[Row], options: int, evaluate: Evaluator) -> None:
         import dice_ml
@@ -143,7 +143,7 @@ class _Rounds:
         frame, method = self._frame, self._method
         table, permitted = frame.table([self._case.query, *rows]), frame.permitted()
         if method.variant == "genetic":
-            # This variant numbers the levels that its table holds, and breaks off at any other.
+            # This variant numbers the levels in its table, and fails on any other level.
             for column in frame.columns:
                 if not column.feature.is_numeric:
                     held = set(table[column.name])
@@ -159,7 +159,7 @@ class _Rounds:
         explainer = dice_ml.Dice(data, model, method=method.variant)
         query = table.iloc[:1]
         data.set_continuous_feature_indexes(query)
-        # Past the public method for many queries, which starts a progress bar and a thread for it.
+        # Not the public method, which starts a progress bar and a thread for it.
         explainer._generate_counterfactuals(
             query,
             total_CFs=options,
@@ -194,7 +194,7 @@ class _Rounds:
             found["sample_size"] = self._samples
         elif method.variant == "genetic":
             numbers, scales = self._frame.numbers, self._case.problem.distance.scales
-            # As DiCE weighs them, but for its rounding: two decimals make nothing of large numbers.
+            # DiCE's own weights, but not rounded: two decimals turn small weights into 0.
             found["feature_weights"] = {c.name: 1.0 / scales[c.feature.name] for c in numbers}
             found |= {} if numbers else {"proximity_weight": 0.0}
         return found
@@ -202,7 +202,7 @@ class _Rounds:
     # Tables -------------------------------------------------------------------------------------
 
     def _tables(self) -> Iterator[Sequence[Row]]:
-        """Return the rows of each round, without end where other draws make a difference."""
+        """Return the rows of each round, endlessly where new draws make a difference."""
         method, known = self._method, self._case.known
         if method.variant == "random" or known is None:
             return repeat(self._measured())

@@ -1,4 +1,4 @@
-"""One query's table as DiCE sees it, and typed rows out of the tables it asks about.
+"""Rows as tables for DiCE, and DiCE's tables as typed rows.
 
 DiCE casts numbers to 32 bits and all else to text, guesses decimals from how numbers print, joins
 the names of columns and levels, and cannot handle missing values. So columns get plain names,
@@ -37,7 +37,7 @@ _MOST_DECIMALS = 12
 
 @dataclass(frozen=True, slots=True)
 class DiceColumn:
-    """A feature as DiCE knows it. ``own`` stands for the query's value, missing or not."""
+    """A feature as a column for DiCE. ``own`` stands for the query's value, missing or not."""
 
     name: str
     place: int

@@ -1,12 +1,12 @@
-"""A search by code that insists on calling the model itself.
+"""A search by third-party code that calls the model itself.
 
-The foreign code runs in a thread of its own, but only while `ForeignSearch.ask` waits for it: it
-blocks from the moment it asks about rows until the search was told the answers and is asked again.
-So it runs like a coroutine, and the same seed gives the same works. (A process of its own would
-also survive its crashes, but every table and answer would have to be sent across.)
+The foreign code runs in its own thread, but only while `ForeignSearch.ask` waits for it: a request
+for rows blocks it until the search has the answers and `ask` is called again. So it runs like a
+coroutine, and the same seed gives the same sequence of requests. (A separate process would also
+survive crashes, but every table and answer would have to be sent to it.)
 
-Such code draws from the global generators of numpy and Python and prints as it likes. Both belong
-to the user: the generators are swapped at each hand-over, under one lock, and output is dropped.
+Such code draws from the global random generators of numpy and Python, and may print. Both belong to
+the user: generator states are swapped under a lock whenever control passes, and output is dropped.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from waysout.search.batches import BatchSearch, Candidate
 Scores = NDArray[np.float64]
 
 PATIENCE = 60.0
-# How long a thread may take to unwind. Code that does not return from C in that time is left alone:
-# it will end as soon as it does.
-_GRACE = 0.5
+# Seconds to wait for a thread to unwind. Code that is still inside a C call by then is not waited
+# for: it ends when the call returns.
+_UNWIND_SECONDS = 0.5
 _LONGEST_ERROR = 200
 
 
 # The global state of the process ----------------------------------------------------------------
 
-# The generators exist once in a process, so one foreign code runs at a time.
+# The generators are global to the process, so only one foreign search runs at a time.
 _one_at_a_time = threading.Lock()
 _silenced: set[int] = set()
 
 
 class GlobalDraws:
-    """The states of the global generators as one foreign code left them."""
+    """The states of the global generators as one piece of third-party code left them."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         seed = int(rng.integers(2**32))
@@ -57,7 +57,7 @@ class GlobalDraws:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Let foreign code run inside, alone, with its own states and with its output dropped."""
+        """Swap in the foreign code's generator states and drop its output, one search at a time."""
         with _one_at_a_time:
             users = np.random.get_state(), random.getstate()
             # Not contextlib.redirect_stdout: the user's other threads may print meanwhile.
@@ -70,7 +70,7 @@ class GlobalDraws:
             finally:
                 self._states = np.random.get_state(), random.getstate()
                 _set_states(users)
-                # A stream that was put there meanwhile will be taken away by its owner.
+                # If the stream was replaced meanwhile, its owner restores it.
                 if sys.stdout is ours[0]:
                     sys.stdout = streams[0]
                 if sys.stderr is ours[1]:
@@ -99,20 +99,20 @@ class _Filtered:
 
 
 class Unwound(SystemExit):
-    """Ends foreign code: it passes ``except Exception``, and a thread dies of it silently."""
+    """Raised to end foreign code; not caught by ``except Exception``, ends the thread silently."""
 
 
 class Evaluator:
     """Foreign code in a thread that runs only while another thread waits in `resume`.
 
-    The foreign code calls it: typed rows in, a score for each out. A score is 0 to 1, above 0.5 for
-    a row that would be an option and below for any other, and the higher the nearer to one. A call
-    ends the foreign code (by `Unwound`) once the search is over.
+    The foreign code calls it with typed rows, and gets a score from 0 to 1 for each: above 0.5 if
+    the row is an option, below if not, and higher the closer it is to being one. Once the search is
+    over, a call ends the foreign code by raising `Unwound`.
     """
 
     def __init__(self, run: Run) -> None:
         self.asked = 0
-        """Number of rows the oracle was asked so far; known or forbidden rows cost none."""
+        """Number of rows sent to the oracle so far; known or forbidden rows are not counted."""
         self.reason = ""
         self.error = ""
         self._run = run
@@ -125,7 +125,7 @@ class Evaluator:
         self._thread = threading.Thread(target=self._main, name="waysout-foreign", daemon=True)
 
     def resume(self, scores: Scores, seconds: float) -> Sequence[Row] | None:
-        """Run until it asks about rows, at most ``seconds``; ``None`` if it asks about none."""
+        """Run for at most ``seconds``, until rows are requested; return them, or ``None``."""
         with self._turn:
             if self._over or self._closed:
                 return None
@@ -142,7 +142,7 @@ class Evaluator:
         return self._running and self._thread.is_alive()
 
     def close(self) -> None:
-        """End it, wherever it is; may be called twice, and from any thread."""
+        """End the foreign code; may be called repeatedly, and from any thread."""
         with self._turn:
             self._closed = True
             self._turn.notify_all()
@@ -150,10 +150,10 @@ class Evaluator:
         if thread.ident is None or thread is threading.current_thread():
             return
         if self.running:
-            # It asks nothing, so this is the only way to reach it.
+            # It makes no request that could be refused, so this is the only way to stop it.
             raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
             raise_in(ctypes.c_ulong(thread.ident), ctypes.py_object(Unwound))
-        thread.join(_GRACE)
+        thread.join(_UNWIND_SECONDS)
 
     def __call__(self, rows: Sequence[Row]) -> Scores:
         """Return a score for each row; blocks until the oracle has answered."""
@@ -171,7 +171,7 @@ class Evaluator:
             self.reason = self._run(self)
         except Unwound:
             pass
-        except BaseException as error:  # whatever it is, it ends this search and no other
+        except BaseException as error:  # any error ends only this search
             self.error = words(error)
         finally:
             _silenced.discard(threading.get_ident())
@@ -181,11 +181,11 @@ class Evaluator:
 
 
 Run = Callable[[Evaluator], str]
-"""Foreign code: it asks as it likes and returns why it has nothing more to ask."""
+"""Foreign code: calls the evaluator as often as it likes, and returns why it stopped."""
 
 
 def words(error: BaseException) -> str:
-    """Return an error on one line, for a reason."""
+    """Format an error on one line."""
     text = " ".join(str(error).split())[:_LONGEST_ERROR]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -194,12 +194,12 @@ def words(error: BaseException) -> str:
 
 
 class ForeignSearch(BatchSearch):
-    """Asks what foreign code asks, each key once and never past the budget.
+    """Passes on the requests of foreign code, each key once and within the budget.
 
-    A row whose key was asked before gets the same score again and costs nothing; so does the query
-    itself. A row that breaks a rule scores 0 without being asked: to the foreign code the rules are
-    part of the model. It is given up after ``patience`` seconds without a question; what was found
-    until then stays.
+    A row with a known key gets the same score again at no cost; so does the query itself. A row
+    that breaks a rule scores 0 without an oracle request: to the foreign code the rules are part of
+    the model. It is abandoned after ``patience`` seconds without a request; what was found until
+    then is kept.
     """
 
     def __init__(self, case: Case, run: Run, *, who: str, patience: float = PATIENCE) -> None:
@@ -212,12 +212,12 @@ class ForeignSearch(BatchSearch):
         self._of_query = self._score(case.probability, False)
         self._known: dict[str, float] = {}
         self._awaited: list[tuple[Row, str]] = []
-        # A search that is dropped half-way closes its thread too.
+        # Also close the thread of a search that is garbage-collected before it ends.
         weakref.finalize(self, self._foreign.close)
 
     @property
     def thinks(self) -> bool:
-        """Whether `ask` may take long: foreign code takes as long as it takes."""
+        """Whether `ask` may take long: foreign code may run for any length of time."""
         return True
 
     def close(self) -> None:
@@ -231,14 +231,14 @@ class ForeignSearch(BatchSearch):
     def _batch(self, most: int) -> list[Candidate]:
         with self._draws.active():
             try:
-                return self._questions(most)
+                return self._requests(most)
             finally:
-                # The user's generators are not given back under a thread that still draws.
+                # A thread that still draws must end before the user's generators are restored.
                 if self._foreign.running:
                     self._foreign.close()
 
-    def _questions(self, most: int) -> list[Candidate]:
-        """Return what must be asked before the foreign code goes on, as far as the budget goes."""
+    def _requests(self, most: int) -> list[Candidate]:
+        """Return the rows that the foreign code waits for, as far as the budget allows."""
         foreign, query = self._foreign, self.case.query
         until = time.monotonic() + self._patience
         while True:
@@ -250,10 +250,10 @@ class ForeignSearch(BatchSearch):
                 if foreign.running:
                     waited = f"{self._patience:g} s"
                     self._reason = (
-                        f"{self._who} asked the oracle nothing for {waited} and was given up"
+                        f"{self._who} made no oracle request for {waited} and was abandoned"
                     )
                 elif foreign.error:
-                    self._reason = f"{self._who} broke off: {foreign.error}"
+                    self._reason = f"{self._who} failed: {foreign.error}"
                 return []
             self._awaited = [(row, self.case.problem.key(row)) for row in rows]
             batch = self._candidates(rows, most)
@@ -268,7 +268,7 @@ class ForeignSearch(BatchSearch):
             self._known[candidate.key] = self._score(chance, is_valid)
 
     def _score(self, chance: float, valid: bool) -> float:
-        # Nowhere near 0.5, where one tool says yes and another no.
+        # Keep scores away from 0.5, where tools disagree about which side it belongs to.
         worth = min(1.0, max(0.0, self.case.problem.goal.worth(chance)))
         return 0.51 * valid + 0.49 * worth
 

@@ -1,8 +1,7 @@
-"""How tokens attend to the KV cache of their slots: as the attention of a transformers model.
+"""Attention over the KV cache of slots, as an attention implementation for transformers.
 
-A model that uses transformers' attention interface calls `_attend` in each layer. What that does
-differs between a step that writes one token in every slot and the reading of prompts, and is set
-before each pass (`use`).
+A model that uses transformers' attention interface calls `_attend` in each layer. The function it
+calls is set before each pass (`use`): decoding one token per slot and reading prompts differ.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ NAME = "waysout"
 
 
 class UnsupportedModel(Exception):
-    """A model needs something that this engine does not have."""
+    """A model needs something that this engine does not support."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class _Current:
 
 
 def register() -> None:
-    """Make this attention known to transformers; masks are ours as well, so it makes none."""
+    """Register this attention with transformers; it makes no masks, since ours are used."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, _attend)
@@ -70,7 +69,7 @@ def _attend(
     if more.get("s_aux") is not None:
         raise UnsupportedModel("its attention has sinks")
     if attention_mask is not None:
-        raise UnsupportedModel("it has a mask of its own")
+        raise UnsupportedModel("it uses its own mask")
     if not getattr(module, "is_causal", True) or more.get("is_causal") is False:
         raise UnsupportedModel("its tokens look ahead")
     assert _Current.attend is not None
@@ -84,9 +83,9 @@ def _attend(
 
 
 def by_matmul(at: Tensor, span: int) -> Attend:
-    """Attend with one token per slot, at these positions, through plain matrix products.
+    """Attend with one token per slot, at these positions, by plain matrix products.
 
-    The first ``span`` tokens of each slot are looked at.
+    Only the first ``span`` tokens of each slot are attended to.
     """
     rows, bias_of = len(at), _biases(at[:, None], span)
 
@@ -94,7 +93,7 @@ def by_matmul(at: Tensor, span: int) -> Attend:
         kv, width = keys.shape[1], keys.shape[-1]
         grouped = q.reshape(rows * kv, -1, width)
         k = keys[:rows, :, :span].flatten(0, 1).transpose(1, 2)
-        # Scores of these models are large: rounded to 8 bits they would be off by tenths.
+        # Scores of these models are large: with the 8 bits of bfloat16 they would be off by tenths.
         scores = full_product(torch.bmm, grouped, k).view(rows, kv, -1, span)
         bias = bias_of(form.window, torch.float32)[:, None, None]
         share = _weighed(scores, bias, form).softmax(-1).to(q.dtype).view(rows * kv, -1, span)
@@ -131,16 +130,16 @@ BY_NAME: dict[str, Callable[[Tensor, int], Attend]] = {"matmul": by_matmul, "ker
 
 
 def by_prompt(slots: Tensor, lengths: Sequence[int], positions: Tensor, span: int) -> Attend:
-    """Attend with several tokens per slot, which come one slot after the other in one row."""
+    """Attend with several tokens per slot, concatenated slot by slot."""
     count, longest = len(lengths), max(lengths)
-    # Only the attention is padded, to the longest; all else works on the row as it is.
+    # Only the attention is padded to the longest; everything else uses the flat row.
     spread = np.concatenate([i * longest + np.arange(n) for i, n in enumerate(lengths)])
     padded = upload(spread, slots.device)
     reach = torch.zeros(count * longest, dtype=torch.long, device=slots.device)
     bias_of = _biases(reach.index_copy(0, padded, positions).view(count, longest, 1), span)
 
     def read(cache: Tensor, heads: int) -> Tensor:
-        """Return what the slots hold, the keys that heads share once for each of them."""
+        """Return the cache of the slots, with shared keys repeated for each head."""
         kv = cache.shape[1]
         shared = torch.arange(heads, device=slots.device) // (heads // kv)
         rows = (slots[:, None] * kv + shared).flatten()
@@ -169,7 +168,7 @@ def by_prompt(slots: Tensor, lengths: Sequence[int], positions: Tensor, span: in
 def _biases(at: Tensor, span: int) -> Callable[[int | None, torch.dtype], Tensor]:
     """Return a function for the bias to add to scores: 0 where a token at ``at`` sees, else -inf.
 
-    It is the same in all layers of one window, and made once.
+    It is computed once for all layers with the same window.
     """
     made: dict[tuple[int | None, torch.dtype], Tensor] = {}
     there = torch.arange(span, device=at.device)
@@ -194,7 +193,7 @@ def _weighed(scores: Tensor, bias: Tensor, form: AttentionForm) -> Tensor:
 
 
 def upload(values: object, device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
-    """Bring numbers to the device without waiting for it."""
+    """Copy numbers to the device without waiting for it."""
     here = torch.from_numpy(np.array(values)).to(dtype)
     if device.type == "cuda":
         here = here.pin_memory()
@@ -202,7 +201,7 @@ def upload(values: object, device: torch.device, dtype: torch.dtype = torch.long
 
 
 def full_product(product: Callable[..., Tensor], a: Tensor, b: Tensor) -> Tensor:
-    """Multiply matrices, the result in full precision and not in that of the factors."""
+    """Multiply matrices with a float32 result, whatever the precision of the factors."""
     if a.dtype != torch.float32 and a.is_cuda and _widens():
         return product(a, b, out_dtype=torch.float32)
     return product(a, b).float()

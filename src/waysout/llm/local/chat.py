@@ -1,4 +1,4 @@
-"""From a conversation to tokens and back, as a model's own template has it."""
+"""Conversations to tokens and back, by a model's own chat template."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ class Chat:
         return text
 
     def ends(self, network: Any) -> set[int]:
-        """Return the tokens that end a reply: those the model names, and that after a turn."""
-        told = [
+        """Return the tokens that end a reply: those the model lists, and the one after a turn."""
+        listed = [
             getattr(network.generation_config, "eos_token_id", None),
             getattr(network.config.get_text_config(), "eos_token_id", None),
             self.tokenizer.eos_token_id,
             self.tokenizer.bos_token_id,
         ]
-        # Files often name only the end of a text, and not the special token that closes a reply.
+        # Files often list only the end-of-text token, not the special token that ends a turn.
         turns = [("user", "a"), ("assistant", _MARK)]
         if self._takes(turns):
             after = self._tokens(self._written(turns).rpartition(_MARK)[2].lstrip())
             special = {*self.tokenizer.all_special_ids, *self.tokenizer.added_tokens_decoder}
-            told += [token for token in after[:1] if token in special]
-        listed = [one if isinstance(one, list) else [one] for one in told]
-        return {int(one) for each in listed for one in each if one is not None}
+            listed += [token for token in after[:1] if token in special]
+        groups = [one if isinstance(one, list) else [one] for one in listed]
+        return {int(one) for group in groups for one in group if one is not None}
 
     def _takes(self, turns: Sequence[Turn]) -> bool:
-        """Whether the template knows such turns; some refuse a role, others leave it out."""
+        """Whether the template supports such turns; some raise on a role, others drop it."""
         from jinja2 import TemplateError
 
         try:
@@ -65,7 +65,7 @@ class Chat:
         text: str = self.tokenizer.apply_chat_template(
             [{"role": role, "content": content} for role, content in turns],
             tokenize=False,
-            enable_thinking=False,  # the answer is asked for in few tokens
+            enable_thinking=False,  # replies are limited to few tokens
             **options,
         )
         return text
@@ -81,9 +81,9 @@ def folded(messages: Sequence[Turn]) -> list[Turn]:
     >>> folded([("system", "Be brief."), ("user", "Hello")])
     [('user', 'Be brief.\\n\\nHello')]
     """
-    told = [content for role, content in messages if role == "system"]
+    system = [content for role, content in messages if role == "system"]
     turns = [(role, content) for role, content in messages if role != "system"]
-    if not told or not turns:
-        return turns or [("user", content) for content in told]
+    if not system or not turns:
+        return turns or [("user", content) for content in system]
     role, content = turns[0]
-    return [(role, "\n\n".join([*told, content])), *turns[1:]]
+    return [(role, "\n\n".join([*system, content])), *turns[1:]]

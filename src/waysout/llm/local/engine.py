@@ -1,8 +1,8 @@
 """The engine's process: loads a model, then answers requests until its input closes.
 
-It is a process of its own, since a thread would wait for the interpreter at every step while
-searches run. Run as ``python -m waysout.llm.local.engine``, with the messages of `process` on its
-input and output.
+It is a separate process, since a thread would wait for the GIL at every step while searches run.
+Run as ``python -m waysout.llm.local.engine``, with the messages of `process` on its input and
+output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EXIT_SECONDS = 3.0
 
 
 class Engine:
-    """A loaded model: how it reads and writes, and the scheduler of its slots."""
+    """A loaded model: its chat template and the scheduler of its slots."""
 
     def __init__(self, setup: Setup) -> None:
         import torch
@@ -59,7 +59,7 @@ class Engine:
             f"loaded in {self.seconds:.1f} s on {model.device} "
             f"({model.slots} slots of {model.context} tokens{steps})"
         )
-        # On a GPU there should always be some waiting, so that they can be read together.
+        # On a GPU some requests should always be waiting, so that their prompts are read together.
         return Loaded(about, model.slots * (2 if on_gpu else 1))
 
     def generation(self, number: int, ask: Ask) -> Generation:
@@ -79,10 +79,10 @@ class Engine:
 
 
 def main() -> None:
-    """Answer the process at the other end of the pipes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when its input does
+    """Serve the parent process over stdin and stdout."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine ends when its input closes
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing else may write where answers go
+    os.dup2(2, 1)  # nothing else may write to the answer stream
     source = sys.stdin.buffer
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -98,7 +98,7 @@ def main() -> None:
     reply: Send = lambda message: send(message, out)  # noqa: E731
     try:
         setup: Setup = receive(source)
-        # From the start, so that requests need not wait until the model is loaded.
+        # Started early, to read requests and notice a closed input while the model loads.
         threading.Thread(target=read, daemon=True).start()
         serve(Engine(setup), inbox, reply)
     except (EOFError, BrokenPipeError):
@@ -107,23 +107,23 @@ def main() -> None:
         reply(EngineFailure.of(error))
     except Exception as error:
         traceback.print_exc()
-        reply(EngineFailure(LLMError, f"the engine broke down: {type(error).__name__}: {error}"))
+        reply(EngineFailure(LLMError, f"the engine failed: {type(error).__name__}: {error}"))
     out.flush()
     os._exit(0)  # threads may still wait for input
 
 
 def serve(engine: Engine, inbox: queue.SimpleQueue[Any], reply: Send) -> None:
-    """Answer until ``None`` comes; a number with ``None`` cancels its request."""
+    """Answer requests until ``None`` arrives; a number with ``None`` cancels its request."""
     ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def tokenize() -> None:
-        """Make tokens of requests, beside the engine's work."""
+        """Tokenize requests in parallel with the engine's work."""
         while (item := inbox.get()) is not None:
             number, ask = item
             try:
                 ready.put(number if ask is None else engine.generation(number, ask))
-            except Exception as error:  # a template is a program of its own
-                reason = f"the prompt cannot be written for this model ({error!r})"
+            except Exception as error:  # a template can raise anything
+                reason = f"the prompt cannot be formatted for this model ({error!r})"
                 ready.put((number, EngineAnswer(error=reason)))
         ready.put(None)
 

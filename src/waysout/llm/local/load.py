@@ -25,23 +25,23 @@ from waysout.llm.local.scheduler import Scheduler
 
 CONTEXT = 4096
 MOST_SLOTS, SLOTS_ON_CPU = 512, 4
-# The fused attention wants its mask's rows in steps of at least 8.
+# The fused attention requires mask rows aligned to at least 8 elements.
 _ALIGNED = 64
 _LEAST_CONTEXT = 512
-# What the slots may take of the memory that the weights leave; passes need the rest.
+# Share of the memory left after the weights that slots may use; passes need the rest.
 _SHARE = 0.8
-# Large enough that numpy works without the interpreter, small enough for a processor's cache.
+# Large enough that numpy releases the GIL, small enough for a CPU's cache.
 _SLAB = 1 << 20
 
 
 def load(setup: Setup) -> tuple[Chat, Scheduler]:
-    """Load a model and make slots for it, or say what is wrong."""
+    """Load a model and create its slots, or raise an error that explains the problem."""
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     device = _device(setup.device)
-    # In 16 bits on a GPU and in 32 on a processor.
+    # 16 bits on a GPU, 32 on a CPU.
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     read = _from_gguf if setup.kind == "gguf" else _from_folder
     try:
@@ -55,24 +55,24 @@ def load(setup: Setup) -> tuple[Chat, Scheduler]:
         return chat, Scheduler(model, chat.ends(network), setup.seconds)
     except torch.OutOfMemoryError:
         raise LLMError(
-            f"{setup.name} does not fit in the memory of the GPU: ask for less "
+            f"{setup.name} does not fit in the memory of the GPU: reduce slots or context "
             "(?slots=64&context=2048), or choose a smaller model"
         ) from None
 
 
-def _device(asked: str) -> torch.device:
+def _device(name: str) -> torch.device:
     has_gpu = torch.cuda.is_available()
-    if asked.startswith("cuda") and not has_gpu:
-        raise InputError(f"device={asked}: PyTorch {torch.__version__} sees no GPU here")
-    return torch.device(("cuda" if has_gpu else "cpu") if asked == "auto" else asked)
+    if name.startswith("cuda") and not has_gpu:
+        raise InputError(f"device={name}: PyTorch {torch.__version__} sees no GPU here")
+    return torch.device(("cuda" if has_gpu else "cpu") if name == "auto" else name)
 
 
 def _from_folder(place: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Load a folder, or what the hub has under a name; code that comes with it is never run."""
+    """Load a model from a folder or by its name on the hub; its own code is never run."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-    # Else its config.json could name an attention that is code on the hub.
+    # Otherwise config.json could select an attention kernel whose code lives on the hub.
     network = AutoModelForCausalLM.from_pretrained(
         place, dtype=dtype, trust_remote_code=False, attn_implementation="eager"
     )
@@ -80,7 +80,7 @@ def _from_folder(place: str, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 def _from_gguf(place: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Load a GGUF file; what transformers does for that needs another package, and minutes."""
+    """Load a GGUF file; transformers' own loader needs an extra package and takes minutes."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
@@ -103,21 +103,21 @@ def _from_gguf(place: str, dtype: torch.dtype) -> tuple[Any, Any]:
 
 @contextmanager
 def _quicker_gguf() -> Iterator[None]:
-    """Read a file once and not three times, dequantise in many threads, and show no progress."""
+    """Read a file once instead of three times, dequantise in threads, hide the progress bar."""
     import gguf
     from transformers import modeling_gguf_pytorch_utils as reading
 
-    usual = gguf.GGUFReader, gguf.dequantize, getattr(reading, "tqdm", None)
+    original = gguf.GGUFReader, gguf.dequantize, getattr(reading, "tqdm", None)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
 
         def dequantize(data: npt.NDArray[Any], kind: Any) -> npt.NDArray[Any]:
             block, packed = gguf.GGML_QUANT_SIZES[kind]
             if block == 1:
-                return np.asarray(usual[1](data, kind))
+                return np.asarray(original[1](data, kind))
             raw, size = np.asarray(data).reshape(-1), _SLAB // block * packed
-            # As long rows, each worked on whole; the package would take 16 short ones at a time.
+            # One long row per slab; the package would split the work into batches of 16 short rows.
             slabs = (raw[at : at + size].reshape(1, -1) for at in range(0, raw.size, size))
-            plain = pool.map(lambda slab: usual[1](slab, kind)[0], slabs)
+            plain = pool.map(lambda slab: original[1](slab, kind)[0], slabs)
             return np.concatenate(list(plain)).reshape(*data.shape[:-1], -1)
 
         gguf.GGUFReader = functools.cache(gguf.GGUFReader)
@@ -126,30 +126,30 @@ def _quicker_gguf() -> Iterator[None]:
         try:
             yield
         finally:
-            gguf.GGUFReader, gguf.dequantize, reading.tqdm = usual
+            gguf.GGUFReader, gguf.dequantize, reading.tqdm = original
 
 
 def _explained(setup: Setup, error: Exception) -> WaysoutError:
-    """Return an error that says why a model could not be loaded, and what to do."""
+    """Return an error that explains why a model could not be loaded, and what to do."""
     import transformers
 
-    # transformers' own message advises to run it all the same.
+    # transformers' own message suggests running it anyway.
     if "trust_remote_code" in str(error):
         return InputError(
             f"{setup.name} needs code of its own, and code that comes with a model is never run: "
-            f"choose one that transformers {transformers.__version__} knows by itself"
+            f"choose a model that transformers {transformers.__version__} supports without it"
         )
     if isinstance(error, UnpicklingError) or "weights_only" in str(error):
         return InputError(
-            f"{setup.name} has pickled weights that ask for code, and code that comes with a model "
-            "is never run: give safetensors"
+            f"{setup.name} has pickled weights that would execute code, and code that comes with a "
+            "model is never run: use safetensors"
         )
     reason = shown(" ".join(str(error).split()) or type(error).__name__, 400)
     if setup.kind == "hub" and isinstance(error, OSError):
         return UnavailableError(
             f"cannot get {setup.place} from the Hugging Face hub: {reason}\n"
-            f"Where its terms must be accepted, do so at https://huggingface.co/{setup.place} and "
-            "set HF_TOKEN; without a network, give the folder of a model that is here"
+            f"If its terms must be accepted, do so at https://huggingface.co/{setup.place} and "
+            "set HF_TOKEN; without a network, use the folder of a downloaded model"
         )
     if isinstance(error, (ValueError, KeyError, OSError)):
         return InputError(f"transformers {transformers.__version__} cannot load {setup.name}: "
@@ -173,7 +173,7 @@ def _fit(setup: Setup, network: Any) -> Model:
             model = Model(network, layout, slots, context)
             probe.check(model, own)
         if network.device.type == "cuda":
-            # It would plan anew for every length of a prompt.
+            # cuDNN would re-plan for every prompt length.
             torch.backends.cuda.enable_cudnn_sdp(False)
         return model
     except UnsupportedModel as error:
@@ -189,10 +189,10 @@ def _fit(setup: Setup, network: Any) -> Model:
 
 
 def fitting(setup: Setup, network: Any, layout: list[CacheLayout]) -> tuple[int, int]:
-    """Return the number of slots and of tokens in each: as asked, or as the memory allows."""
+    """Return the number of slots and of tokens in each: as requested, or as memory allows."""
     config = network.config.get_text_config()
     longest = getattr(config, "max_position_embeddings", None) or CONTEXT
-    # Some turn positions in another way as soon as one slot is longer than this, in all slots.
+    # Some models switch RoPE scaling, for all slots, as soon as one is longer than this.
     ropes = getattr(config, "rope_parameters", None) or {}
     for rope in (ropes, *(each for each in ropes.values() if isinstance(each, dict))):
         if rope.get("rope_type") in ("dynamic", "longrope"):
@@ -213,7 +213,7 @@ def fitting(setup: Setup, network: Any, layout: list[CacheLayout]) -> tuple[int,
         fit = int(room / (token * context))
     if fit < 1:
         raise LLMError(
-            f"there is no room for {setup.name} beside its weights: {room / 2**30:.1f} GB of the "
-            f"GPU's memory are left for a slot of {token * context / 2**30:.1f} GB"
+            f"{setup.name}: not enough GPU memory left after the weights: {room / 2**30:.1f} GB "
+            f"free, one slot needs {token * context / 2**30:.1f} GB"
         )
     return fit, context

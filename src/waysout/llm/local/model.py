@@ -1,7 +1,7 @@
 """A transformers model over a KV cache with a fixed place for every slot.
 
 One pass serves prompts and single tokens alike: tokens come in one flat row, each with its slot and
-its position there, and the caller says how they attend.
+its position there, and the caller passes the attention to use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from waysout.llm.local.attention import Attend, full_product
 
 @dataclass(frozen=True, slots=True)
 class CacheLayout:
-    """What one layer keeps of a token: the number of heads, and the widths of keys and values."""
+    """What one layer stores per token: the number of heads, and the widths of keys and values."""
 
     heads: int
     key: int
@@ -30,7 +30,7 @@ class CacheLayout:
 
     @property
     def size(self) -> int:
-        """The numbers that are kept of a token."""
+        """Number of values stored per token."""
         return self.heads * (self.key + self.value)
 
 
@@ -44,7 +44,7 @@ class Model:
         self.slots = slots
         self.context = context
         self.device, self.dtype = network.device, network.dtype
-        # Zeros, since a value that is no number would pass through any mask.
+        # Zeros, since NaN would pass through any mask.
         self.kv = [
             tuple(
                 torch.zeros(slots, each.heads, context, width, dtype=self.dtype, device=self.device)
@@ -62,7 +62,7 @@ class Model:
         attend: Attend,
         keep: Tensor | None = None,
     ) -> Tensor:
-        """Run tokens through the network; return the scores of what follows those to ``keep``."""
+        """Run tokens through the network; return the next-token logits of those to ``keep``."""
         self.cache.write_at(slots, positions)
         attention.use(attend)
         passed = self.network(
@@ -75,9 +75,9 @@ class Model:
         return passed.logits[0].float()
 
     def copy(self, sources: Tensor, targets: Tensor, length: int) -> None:
-        """Copy the beginnings of slots to others.
+        """Copy the first ``length`` tokens of slots to others.
 
-        All are read before the first is written, since a slot can be both.
+        All are read before the first is written, since a slot can be source and target.
         """
         for part in (part for layer in self.kv for part in layer):
             part = part[:, :, :length]
@@ -85,7 +85,7 @@ class Model:
 
 
 class _SlotCache(Cache):  # type: ignore[misc]
-    """The cache that transformers sees: writes to the places of slots, and returns all of it."""
+    """The cache passed to transformers: writes tokens to their slots, and returns all slots."""
 
     def __init__(self, kv: Sequence[tuple[Tensor, ...]], context: int) -> None:
         super().__init__(layers=[])
@@ -102,7 +102,7 @@ class _SlotCache(Cache):  # type: ignore[misc]
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Keep a layer's keys and values of all tokens, [1, heads, tokens, width]."""
+        """Store a layer's keys and values of all tokens, [1, heads, tokens, width]."""
         keys, values = self._kv[layer_idx]
         heads = keys.shape[1]
         if heads not in self._places:
@@ -115,12 +115,12 @@ class _SlotCache(Cache):  # type: ignore[misc]
         return keys, values
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return 0: positions are always given."""
+        """Return 0: positions are always passed in."""
         return 0
 
 
 def tune(network: Any) -> None:
-    """Make a network faster and its scores exact, without changing what it computes."""
+    """Speed up a network and compute its logits in float32; the results stay the same."""
     for module in network.modules():
         if "RMSNorm" in type(module).__name__:
             _fuse(module, network.dtype)
@@ -136,7 +136,7 @@ def tune(network: Any) -> None:
 
 
 def _fuse(norm: Any, dtype: torch.dtype) -> None:
-    """Let one kernel do the work of a norm, where a trial shows that it is the same."""
+    """Replace a norm by one fused kernel, if a trial shows that the results are the same."""
     weight = getattr(norm, "weight", None)
     epsilon = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
     if weight is None or weight.dim() != 1 or weight.dtype != dtype or not epsilon:
@@ -155,5 +155,5 @@ def _fuse(norm: Any, dtype: torch.dtype) -> None:
     if is_it(wide):
         norm.forward = lambda x: F.rms_norm(x, shape, weight, epsilon)
     elif is_it(from_one := 1 + wide):
-        # In full precision, as the models with such norms have it.
+        # In float32, as in the models that have such norms.
         norm.forward = lambda x: F.rms_norm(x.float(), shape, from_one, epsilon).to(x.dtype)

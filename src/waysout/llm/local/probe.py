@@ -1,6 +1,6 @@
 """Whether a network can be run in slots: tried on a few tokens, against its own attention.
 
-Models differ in more than can be listed; one that comes to the same scores here is run right.
+Models differ in too many ways to list; if the scores here are the same, the model runs correctly.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from waysout.llm.local import attention
 from waysout.llm.local.attention import BY_NAME, UnsupportedModel, by_prompt, upload
 from waysout.llm.local.model import CacheLayout, Model
 
-# Below this two lists of scores are not of the same tokens. With 16 bits a network's own way, which
-# rounds more than ours, may leave .97.
+# Minimum correlation of scores. With 16 bits, a network's own attention rounds more than ours, and
+# the correlation may be as low as 0.97.
 _ALIKE, _ALIKE_IN_16_BITS = 0.99, 0.9
 _KNOWN = {"full_attention", "sliding_attention"}
 _LENGTHS = (21, 13)
@@ -29,7 +29,7 @@ def prompts(network: Any) -> list[list[int]]:
 
 
 def layout_of(network: Any) -> list[CacheLayout]:
-    """Return what each layer keeps of a token, or raise where it keeps something else."""
+    """Return what each layer stores per token; raise if it is not keys and values."""
     kinds = set(getattr(network.config.get_text_config(), "layer_types", None) or ())
     if not kinds <= _KNOWN:
         raise UnsupportedModel(f"it has layers of {', '.join(sorted(kinds - _KNOWN))}")
@@ -43,18 +43,18 @@ def layout_of(network: Any) -> list[CacheLayout]:
             break
         layout.append(CacheLayout(keys.shape[1], keys.shape[-1], values.shape[-1]))
     if not layout:
-        raise UnsupportedModel("its layers do not keep keys and values")
+        raise UnsupportedModel("its layers do not store keys and values")
     return layout
 
 
 def own_scores(network: Any) -> list[Tensor]:
     """Return the scores after each of the prompts, and one token later, by eager attention.
 
-    That is the one a network is written in; faster ones leave out what they cannot do.
+    Eager attention is the reference; faster implementations ignore features they do not support.
     """
     network.set_attn_implementation("eager")
-    asked = [ids[: len(ids) - cut] for ids in prompts(network) for cut in (1, 0)]
-    passes = (torch.tensor([ids], device=network.device) for ids in asked)
+    inputs = [ids[: len(ids) - cut] for ids in prompts(network) for cut in (1, 0)]
+    passes = (torch.tensor([ids], device=network.device) for ids in inputs)
     return [network(input_ids=ids, use_cache=False).logits[0, -1].float() for ids in passes]
 
 
@@ -67,7 +67,7 @@ def take_over(network: Any) -> None:
 
 
 def check(model: Model, own: Sequence[Tensor]) -> None:
-    """Raise unless prompts read side by side, and a step, come to the network's own scores."""
+    """Raise unless prompts read in parallel, and one step, give the network's own scores."""
     ids = prompts(model.network)[: model.slots]
     lengths = [len(each) - 1 for each in ids]
     device = model.device
@@ -87,5 +87,5 @@ def check(model: Model, own: Sequence[Tensor]) -> None:
             alike = torch.corrcoef(torch.stack([found, wanted.to(found.device)]))[0, 1].item()
             if not alike > least:
                 raise UnsupportedModel(
-                    f"it comes to other scores here after {after} (correlation {alike:.3f})"
+                    f"it gives different scores here after {after} (correlation {alike:.3f})"
                 )

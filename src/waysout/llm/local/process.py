@@ -1,7 +1,7 @@
 """The engine's process as its parent sees it, and the messages between the two.
 
-Nothing here waits: one thread writes to the engine, another reads from it. A script that starts one
-need not guard its main part, as it would for a process of ``multiprocessing``.
+Nothing here blocks: one thread writes to the engine, another reads from it. Unlike with
+``multiprocessing``, a script that starts an engine needs no ``__main__`` guard.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from typing import IO, Any, Self
 from waysout.errors import InputError, LLMError, UnavailableError
 from waysout.llm.base import Finish, Usage
 
-# -P: else the folder it is started in comes first, where a file may be named like a package.
+# -P: otherwise a file in the current folder could shadow a package.
 _ENGINE = ("-P", "-m", "waysout.llm.local.engine")
 _SETTINGS = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "TQDM_DISABLE": "1",
     "TRANSFORMERS_VERBOSITY": "error",
-    "USE_HUB_KERNELS": "NO",  # they are code, fetched while a model is loaded
+    "USE_HUB_KERNELS": "NO",  # hub kernels are code, downloaded while a model is loaded
 }
 _STDERR_TAIL = 400
 _EXIT_SECONDS = 15.0
-# How long an engine may be silent: while it loads, which can be a download, and beyond the longest
-# time that it may spend on one reply.
+# Seconds an engine may be silent: while it loads (this may include a download), and beyond the time
+# limit of one reply.
 _LOADING, _MARGIN = 7200.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What to load, and how. ``place`` is a file, a folder or a name on the hub; 0: as it fits."""
+    """What to load, and how. ``place`` is a file, a folder or a hub name; 0 means automatic."""
 
     name: str
     place: str
@@ -66,7 +66,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class EngineAnswer:
-    """The reply to a request; ``error`` says why there is none."""
+    """The reply to a request; ``error`` is why there is none."""
 
     text: str = ""
     usage: Usage = field(default_factory=Usage)
@@ -84,41 +84,41 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class EngineFailure:
-    """The engine ends here; ``kind`` is the class of the error to raise."""
+    """The engine has ended; ``kind`` is the class of the error to raise."""
 
     kind: type[Exception]
     reason: str
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """Return an error as a message: of a class that is made of its text alone."""
+        """Return the message for an error, with a class that takes only a text."""
         kinds = (InputError, UnavailableError, LLMError)
         return cls(next((k for k in kinds if isinstance(error, k)), LLMError), str(error))
 
 
 def send(message: object, stream: IO[bytes]) -> None:
-    """Write one message to a stream, at once."""
+    """Write one message to a stream, and flush it."""
     pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
     stream.flush()
 
 
 def receive(stream: IO[bytes]) -> Any:
-    """Read one message; `EOFError` where the other end is gone. Both ends are ours alone."""
+    """Read one message; raise `EOFError` if the other end is closed. Both ends are trusted."""
     try:
         return pickle.load(stream)
     except (pickle.UnpicklingError, OSError, ValueError) as error:
-        raise EOFError("the other end broke off") from error
+        raise EOFError("the other end closed unexpectedly") from error
 
 
 class Process:
-    """A running engine; ``on_message`` gets what it sends, and ``None`` when it is gone."""
+    """A running engine; ``on_message`` gets its messages, and ``None`` when it has ended."""
 
     def __init__(self, setup: Setup, on_message: Callable[[Process, Any], None]) -> None:
         self._on_message = on_message
         self._seconds = setup.seconds
         self._stuck = ""
         self.loaded = False
-        self.last_heard = time.monotonic()
+        self.last_message = time.monotonic()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         self._outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._started = subprocess.Popen(
@@ -137,7 +137,7 @@ class Process:
         self._outbox.put(message)
 
     def end(self) -> None:
-        """End the engine, and wait until it is gone."""
+        """End the engine, and wait until it has exited."""
         self.send(None)
         try:
             self._started.wait(_EXIT_SECONDS)
@@ -145,13 +145,13 @@ class Process:
             self._started.kill()
             self._started.wait()
 
-    def is_stuck(self, asked: float) -> bool:
-        """Whether it has been silent for too long since a request at the time ``asked``."""
-        return time.monotonic() - max(asked, self.last_heard) > self._silence
+    def is_stuck(self, requested: float) -> bool:
+        """Whether it has been silent for too long since a request sent at ``requested``."""
+        return time.monotonic() - max(requested, self.last_message) > self._silence
 
     def kill(self) -> None:
-        """Kill an engine that is stuck; ``on_message`` is called as for any that is gone."""
-        self._stuck = f"it said nothing for {self._silence:g} s and was stopped"
+        """Kill an engine that is stuck; ``on_message`` gets ``None`` as usual."""
+        self._stuck = f"it sent nothing for {self._silence:g} s and was stopped"
         self._started.kill()
 
     @property
@@ -172,7 +172,7 @@ class Process:
     def _write(self) -> None:
         stream = self._started.stdin
         assert stream is not None
-        with suppress(OSError, ValueError):  # it is gone, which the reader notices
+        with suppress(OSError, ValueError):  # the engine has ended, which the reader notices
             while (message := self._outbox.get()) is not None:
                 send(message, stream)
         with suppress(OSError):
@@ -184,18 +184,18 @@ class Process:
         with suppress(EOFError), stream:
             while True:
                 message = receive(stream)
-                self.last_heard = time.monotonic()
+                self.last_message = time.monotonic()
                 self.loaded = self.loaded or isinstance(message, Loaded)
                 self._on_message(self, message)
         self._on_message(self, None)
-        self.send(None)  # else the writer would wait for more
+        self.send(None)  # otherwise the writer would wait forever
         self._errors.close()
 
 
 def _python_path() -> str:
-    """Return where the engine finds packages: as here, but for the folder it is started in.
+    """Return the engine's import path: ours, without the current folder, and Waysout's own.
 
-    That is on our own path after ``python -m``; Waysout itself is always found.
+    ``python -m`` puts the current folder on our path.
     """
     places = []
     for place in filter(None, sys.path):

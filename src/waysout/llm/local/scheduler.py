@@ -1,10 +1,10 @@
-"""Many replies at once: slots that requests join and leave while the others go on.
+"""Continuous batching: requests join and leave slots while the others go on.
 
 Every slot has its own place in the KV cache. A decode step writes one token in each of them; on a
 GPU it is recorded once as a CUDA graph and replayed, since an eager step spends its time on
-launching kernels. Tokens are looked at a few steps late there, so that the GPU never waits: what a
-slot wrote beyond the end of its reply is ignored. Tokens are drawn by numbers that belong to a
-request, so that no reply depends on the others in the batch.
+launching kernels. Tokens are read back a few steps late there, so that the GPU never waits: tokens
+beyond the end of a reply are ignored. The random numbers of a request depend only on its seed, so
+that no reply depends on the others in the batch.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from waysout.llm.base import Finish
 from waysout.llm.local.attention import BY_NAME, by_prompt, upload
 from waysout.llm.local.model import Model
 
-# The lengths a decode step is recorded for are multiples of this.
+# Decode steps are recorded for lengths that are multiples of this.
 _SPAN = 256
-# On a GPU a step is made for all slots, and for a quarter, a sixteenth and so on of them.
+# On a GPU steps are recorded for all slots, a quarter, a sixteenth and so on.
 _PARTS = (64, 16, 4, 1)
-# The most prompts that are read at once, and tokens of them on a GPU and on a processor.
+# Maximum number of prompts read at once, and of their tokens on a GPU and on a CPU.
 _GROUP, _GROUP_TOKENS, _FEW_TOKENS = 64, 16384, 2048
-# A pass that reads prompts takes long to begin: fewer than this share of the slots wait for more,
-# for at most this many rounds.
-_COMPANY, _PATIENCE = 8, 8
+# A pass that reads prompts has a high fixed cost: it waits until there is a request for every 8
+# slots, for at most 8 rounds.
+_SLOTS_PER_WAITING, _PATIENCE = 8, 8
 # A shorter common prefix is not worth copying.
 _PREFIX = 32
-# The attention is chosen at this length: slots are seldom fuller.
+# The attention is chosen at this length: slots are rarely fuller.
 _USUAL_LENGTH = 2048
 _LARGEST_BELOW_1 = 1 - 1e-6
-# Tokens are drawn in two steps, first a run of this many.
+# Tokens are drawn in two steps, the first of which chooses a run of this many.
 _RUN = 128
 
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """One request in progress; ``cached`` is how much of its prompt was not computed again."""
+    """One request in progress; ``cached`` tokens of its prompt were reused, not computed."""
 
     id: int
     prompt: list[int]
@@ -61,13 +61,13 @@ class Generation:
 
 
 _Chunk = tuple[list[Generation], Tensor, Any]
-"""Whose tokens of a few steps are on their way from the device, the tokens, and their arrival."""
+"""The tokens of a few steps on their way from the device: owners, tokens, arrival event."""
 
 
 class Scheduler:
-    """Runs generations to their ends, as many side by side as there are slots.
+    """Runs generations to the end, as many in parallel as there are slots.
 
-    ``ends`` are the tokens that end a reply; one that takes longer than ``seconds`` is cut.
+    ``ends`` are the tokens that end a reply; a reply that takes longer than ``seconds`` is cut off.
     """
 
     def __init__(self, model: Model, ends: Collection[int], seconds: float = 900.0) -> None:
@@ -89,14 +89,14 @@ class Scheduler:
         self.no_graphs_because = ""
         self._steps: dict[tuple[int, int], Callable[[], object]] = {}
         self._pool: Any = None
-        # One for all recordings: memory is shared between those of one stream only.
+        # One stream for all recordings: only graphs of the same stream can share memory.
         self._aside = torch.cuda.Stream() if self._on_gpu else None
         self.attention = "matmul"
         if self._on_gpu:
             self.attention = self._fastest_attention()
 
     def submit(self, job: Generation) -> None:
-        """Queue a generation; raise where its prompt leaves no room for a reply."""
+        """Queue a generation; raise if its prompt leaves no room for a reply."""
         room = self.model.context - len(job.prompt)
         if room < 1:
             enough = 2 ** len(job.prompt).bit_length()
@@ -108,7 +108,7 @@ class Scheduler:
         self.waiting.append(job)
 
     def cancel(self, number: int) -> None:
-        """Forget a generation; its slot is free at once."""
+        """Drop a generation; its slot is free at once."""
         self.waiting = deque(job for job in self.waiting if job.id != number)
         for slot in [slot for slot, job in self.live.items() if job.id == number]:
             self.live[slot].finish = "stop"
@@ -120,7 +120,7 @@ class Scheduler:
         return bool(self.waiting or self.live)
 
     def advance(self) -> list[Generation]:
-        """Make a few steps, let waiting generations join, and return those that ended."""
+        """Run a few steps, admit waiting generations, and return those that ended."""
         with torch.inference_mode():
             launched = self._launch() if self.live else None
             due, self._pending = (self._pending, launched) if self._on_gpu else (launched, None)
@@ -191,7 +191,7 @@ class Scheduler:
 
     def decode(self, rows: int, span: int) -> None:
         """Write one more token in each of the first slots; all tensors stay where they are."""
-        # The slot of an ended reply goes on until it is taken, but not beyond its place.
+        # The slot of an ended reply keeps decoding until it is reused, but stays within its cache.
         at = self.lengths[:rows].clamp(max=self.model.context - 1)
         slots = torch.arange(rows, device=at.device)
         attend = BY_NAME[self.attention](at, span)
@@ -204,17 +204,17 @@ class Scheduler:
         self.lengths[slots] = lengths
 
     def _record(self, step: Callable[[], None]) -> Callable[[], object]:
-        """Record a step as a CUDA graph; the tokens and lengths are afterwards as before."""
+        """Record a step as a CUDA graph; tokens and lengths are restored afterwards."""
         before = self.tokens.clone(), self.lengths.clone()
         aside: Any = self._aside
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
-            step()  # libraries set themselves up on first use, which cannot be recorded
+            step()  # libraries initialise on first use, which cannot be recorded
         torch.cuda.current_stream().wait_stream(aside)
         try:
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
-            # Nothing recorded outlives its step, so that all graphs can share their memory.
+            # No recorded tensor outlives its step, so all graphs can share their memory.
             with torch.cuda.graph(
                 graph, pool=self._pool, stream=aside, capture_error_mode="thread_local"
             ):
@@ -236,7 +236,7 @@ class Scheduler:
             self.use(name)
             try:
                 seconds[name] = self.time_step(self.model.slots, _USUAL_LENGTH)
-            except RuntimeError as error:  # not every device and model has every kernel
+            except RuntimeError as error:  # not every device and model supports every kernel
                 failure = error
         self.use("")
         if not seconds:
@@ -244,13 +244,13 @@ class Scheduler:
         return min(seconds, key=seconds.__getitem__)
 
     def use(self, attention: str) -> None:
-        """Use another attention from now on."""
+        """Switch to another attention."""
         self.attention = attention
         self._steps.clear()
-        self._pool = None  # memory that no graph is left in cannot be shared any more
+        self._pool = None  # a pool without graphs cannot be reused
 
     def time_step(self, rows: int, reach: int, times: int = 10) -> float:
-        """Return the seconds a step takes; only for idle slots."""
+        """Measure the seconds of a step; only while all slots are idle."""
         wait = torch.cuda.synchronize if self._on_gpu else lambda: None
         with torch.inference_mode():
             step = self._step(rows, reach)
@@ -265,10 +265,10 @@ class Scheduler:
     # Reading prompts
 
     def _admit(self) -> None:
-        """Let waiting generations into free slots; a few wait for more, to be read together."""
+        """Admit waiting generations to free slots; a few wait for more, to be read together."""
         ready = min(len(self.waiting), len(self._free))
-        company = self.model.slots // _COMPANY
-        if ready < company and self.live and self._held < _PATIENCE:
+        fewest = self.model.slots // _SLOTS_PER_WAITING
+        if ready < fewest and self.live and self._held < _PATIENCE:
             self._held += ready > 0
             return
         self._held = 0
@@ -300,9 +300,9 @@ class Scheduler:
     def _longest_prefix(self, prompt: list[int]) -> tuple[int, int]:
         """Return the slot with the longest common prefix, and its length.
 
-        What a slot has read stays in the cache, also after its reply has ended.
+        A prompt stays in the cache of its slot, also after the reply has ended.
         """
-        # The last token is always computed: its scores are what we want to know.
+        # The last token is always computed, since its logits give the first token of the reply.
         ours = np.asarray(prompt[:-1], np.int32)
         differs = self._known[:, : len(ours)] != ours
         alike = np.where(differs.any(1), differs.argmax(1), len(ours))
@@ -336,7 +336,7 @@ class Scheduler:
 
 
 def chances(seeds: Tensor, positions: Tensor) -> Tensor:
-    """Return a random number below 1 for each seed and position, always the same one."""
+    """Return a random number below 1 that depends only on seed and position."""
     x = (seeds ^ (positions * 0x9E3779B1)) & 0xFFFFFFFF
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = ((x ^ (x >> shift)) * factor) & 0xFFFFFFFF
@@ -344,10 +344,10 @@ def chances(seeds: Tensor, positions: Tensor) -> Tensor:
 
 
 def sample(logits: Tensor, temperatures: Tensor, chance: Tensor) -> Tensor:
-    """Draw a token from each row of scores by its chance; at temperature 0 take the likeliest.
+    """Sample a token from each row of logits; at temperature 0 take the most likely one.
 
     The draw is by cumulative sums, first of runs of tokens, then inside one: a sum over a whole
-    vocabulary would lose the rare ones to rounding.
+    vocabulary would lose rare tokens to rounding.
     """
     best = logits.argmax(-1)
     shares = (logits / temperatures.clamp(min=1e-3)[:, None]).softmax(-1)
@@ -362,7 +362,7 @@ def sample(logits: Tensor, temperatures: Tensor, chance: Tensor) -> Tensor:
 
 
 def _reached(weights: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return in which of the weights of a row a target lies, and how far inside."""
+    """Return the index of the weight in which the cumulative target lies, and the offset in it."""
     sums = weights.cumsum(-1)
     target = torch.minimum(target, sums[:, -1] * _LARGEST_BELOW_1)[:, None]
     index = (sums <= target).sum(-1, keepdim=True)

@@ -1,9 +1,9 @@
 """C-CHVAE: rings around a person's point in the latent space of an autoencoder.
 
-Points near the query's decode to realistic rows. What the rules hold fixed is not decoded but given
-to the model, and everything else is drawn from its likelihood. Rings grow from the query outwards.
-The rows they decode to are projected onto the rules, not refused (a refused row teaches nothing,
-and a method that knows no rules would look weaker than it is), and put to the oracle.
+Points near the query's decode to realistic rows. The model is conditioned on features that the
+rules hold fixed; all others are drawn from its likelihood. Rings grow from the query outwards. The
+rows they decode to are projected onto the rules rather than refused (a refused row yields no
+information, and a method without rules would look weaker than it is), and sent to the oracle.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from waysout.search.base import Case, Method, OnLearning, Search, ignore_progres
 from waysout.search.batches import BATCH, BatchSearch, Candidate
 from waysout.search.space import Space
 
-_SURVEY = 4  # a quarter of the rows goes to rings not looked at yet
-_FEWEST = 10  # rows of a ring that a search comes back to
+_SURVEY = 4  # a quarter of the rows goes to rings not visited yet
+_FEWEST = 10  # rows of a ring at a second visit
 _SHARPEST = 0.1  # a smaller blur counts as none
-_TRIES = 4  # draws for each row wanted; a ring that gives nothing new in them is left
+_TRIES = 4  # draws per wanted row; after them, a ring without new rows is closed
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ def fixed_features(problem: Problem) -> tuple[str, ...]:
 
 
 class _RingSearch(BatchSearch):
-    """Looks into one ring a batch."""
+    """Takes each batch from one ring."""
 
     def __init__(self, case: Case, method: Cchvae, model: Vae | None) -> None:
         super().__init__(case, method.batch)
         self._keep = method.keep
         self._rng = case.generator()
         self._space = Space(case.problem, case.query)
-        self._drawn = {self._space.start.tobytes()}  # rules cost more than drawing again
+        self._drawn = {self._space.start.tobytes()}  # checking rules costs more than drawing again
         self._rings = LatentRings(method.rings if model and self._space.levers else 0, method.share)
         self._survey = int(self.rows_left) // (_SURVEY * method.rings)
         if model is not None:
@@ -114,7 +114,7 @@ class _RingSearch(BatchSearch):
     def _batch(self, most: int) -> list[Candidate]:
         batch = self._look(most)
         while not batch and self._keep > 0:
-            # What is left differs from what was asked by less: better than to ask nothing.
+            # Smaller differences are better than ending the search.
             self._keep = self._keep / 2 if self._keep > _SHARPEST else 0.0
             self._rings.reopen()
             batch = self._look(most)
@@ -127,11 +127,11 @@ class _RingSearch(BatchSearch):
             batch = list(islice(self._make_candidates(ring, wanted), wanted))
             if batch:
                 return batch
-            self._rings.leave(ring)
+            self._rings.close(ring)
         return []
 
     def _make_candidates(self, ring: int, wanted: int) -> Iterator[Candidate]:
-        """Decode points of a ring; what was drawn before is not tried again."""
+        """Decode points of a ring; skip rows that were drawn before."""
         model, person, start = self._model, self._person, self._space.start
         for _ in range(_TRIES):
             heads = model.decode(self._places(ring, max(wanted, _FEWEST)), person.given)
@@ -163,11 +163,11 @@ class _RingSearch(BatchSearch):
     def _nothing_left(self) -> str:
         if not self._rings.asked.size:
             return "no feature may change"
-        return f"{len(self._rings.asked)} rings around the query hold nothing new that may be done"
+        return f"{len(self._rings.asked)} rings around the query hold nothing new that is allowed"
 
 
 class LatentRings:
-    """Which ring to look into: each once, then the nearest of those where much is found."""
+    """Chooses rings: each once, then the nearest of those with a high yield."""
 
     def __init__(self, count: int, share: float) -> None:
         self.asked = np.zeros(count, np.int64)
@@ -177,7 +177,7 @@ class LatentRings:
         self._last = 0
 
     def next(self) -> int | None:
-        """Return the ring to look into now; ``None`` if all were left."""
+        """Return the next ring; ``None`` if all are closed."""
         open_ = np.flatnonzero(self._left)
         if not len(open_):
             return None
@@ -190,15 +190,15 @@ class LatentRings:
         self._last = int(chosen)
         return self._last
 
-    def leave(self, ring: int) -> None:
-        """Stop looking into a ring."""
+    def close(self, ring: int) -> None:
+        """Close a ring."""
         self._left[ring] = False
 
     def reopen(self) -> None:
-        """Look into all rings again."""
+        """Open all rings again."""
         self._left[:] = True
 
     def note(self, asked: int, found: int) -> None:
-        """Count the rows asked and the options found in the last ring."""
+        """Record the oracle rows and the options found in the last ring."""
         self.asked[self._last] += asked
         self.found[self._last] += found

@@ -1,9 +1,9 @@
-"""Rows as vectors of numbers a network can learn, and back: ranks for numbers, one-hot levels.
+"""Rows encoded as vectors for a network, and back: ranks for numbers, one-hot levels.
 
 A number becomes its rank among the known rows, as a normal deviate. Where many rows share a value
 (half of all people have no capital gain) the value owns a range of ranks, and each row gets a
-random one of them: a smooth curve is learned, and decoding gives the value back exactly, also a
-code such as -9. Generated numbers are therefore always numbers of the table.
+random one of them: the distribution to learn is smooth, and decoding restores the value exactly,
+also a code such as -9. So generated numbers always occur in the table.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class FeatureCode:
 
     @property
     def width(self) -> int:
-        """How many numbers the feature takes."""
+        """Number of vector positions of the feature."""
         return self.code.width + self.may_be_missing
 
     def encode(self, column: Matrix, rng: np.random.Generator) -> Matrix:
@@ -122,7 +122,7 @@ class Coding:
 
     @property
     def width(self) -> int:
-        """How many numbers encode a row."""
+        """Number of vector positions of a row."""
         return sum(code.width for code in self.codes)
 
     @property

@@ -1,4 +1,4 @@
-"""Diffusion over rows, as vectors of a `Coding`: training, and drawing rows."""
+"""Diffusion over rows encoded as vectors by a `Coding`: training and sampling."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
     from waysout.bench.methods.learned.diffusion_net import Denoiser, Places
 
-# Times at which there is only the row, or only noise, teach nothing.
+# t = 0 (no noise) and t = 1 (only noise) carry no training signal.
 FIRST_TIME, LAST_TIME = 0.001, 0.999
-_STEPS_A_ROW = 5  # a small table takes few steps
-_STEPS_BETWEEN_NEWS = 25
+_STEPS_PER_ROW = 5  # limits the steps for a small table
+_REPORT_EVERY = 25  # steps
 
 
 @dataclass(frozen=True)
 class Drawing:
     """How rows are drawn.
 
-    ``strength`` is the time they are noised to, ``steps`` the number of steps back, and
-    ``guidance`` how much more than in the data the outcome should show.
+    ``strength`` is the time they are noised to, ``steps`` the number of denoising steps, and
+    ``guidance`` the classifier-free guidance weight: how strongly to condition on the outcome.
     """
 
     strength: float = 1.0
@@ -61,9 +61,9 @@ class Diffusion:
     ) -> Matrix:
         """Return vectors noised to a strength, and denoised as rows of an outcome.
 
-        At the places that are ``held`` the vectors stay unchanged, and every guess of the row has
-        them. The rest adapts to them less than it does in the data: the network was not trained to
-        fill in.
+        Positions in ``held`` keep their values: every denoised estimate is overwritten with them.
+        The other features follow them less closely than in the data, since the network was not
+        trained for inpainting.
         """
         torch = import_torch()
         from waysout.bench.methods.learned.diffusion_net import mixture, step_back
@@ -97,9 +97,9 @@ class Diffusion:
 class DiffusionRecipe(Recipe[Diffusion]):
     """A network of ``blocks`` residual blocks, trained on ``steps`` batches.
 
-    The share ``untold`` of the rows has its outcome hidden, so that the network also learns what
-    holds for both. The learning ``rate`` rises quickly and falls slowly; the weights kept are a
-    moving ``average``.
+    The label is dropped for a fraction ``untold`` of the rows, so that the network also learns the
+    unconditional distribution. The learning ``rate`` rises quickly and falls slowly; the stored
+    weights are a moving ``average``.
     """
 
     name = "tabular-diffusion"
@@ -123,11 +123,11 @@ class DiffusionRecipe(Recipe[Diffusion]):
     ) -> tuple[Weights, dict[str, Any]]:
         """Return the averaged weights, the number of steps and the final loss."""
         training = _Training(self, table, device)
-        steps = min(self.steps, _STEPS_A_ROW * len(table))
+        steps = min(self.steps, _STEPS_PER_ROW * len(table))
         losses = list[float]()
         for step in range(steps):
             loss = training.step(step, steps)
-            if step % _STEPS_BETWEEN_NEWS == 0:
+            if step % _REPORT_EVERY == 0:
                 losses.append(float(loss))
                 tell(f"loss {losses[-1]:.3f}", step / steps)
         weights = {name: weight.cpu().numpy() for name, weight in training.average.items()}
@@ -152,7 +152,7 @@ class DiffusionRecipe(Recipe[Diffusion]):
 
 
 def places(coding: Coding) -> Places:
-    """Return what the numbers of a vector stand for."""
+    """Return which positions of a vector encode what."""
     from waysout.bench.methods.learned.diffusion_net import Places
 
     numbers, categories, flags = list[int](), list[tuple[int, ...]](), list[int]()
@@ -167,7 +167,7 @@ def places(coding: Coding) -> Places:
 
 
 class _Training:
-    """A network that learns, and the average of its weights."""
+    """A network in training, and the moving average of its weights."""
 
     def __init__(self, recipe: DiffusionRecipe, table: TrainingTable, device: Any) -> None:
         self._torch, self._recipe, self._table, self._device = import_torch(), recipe, table, device
@@ -182,23 +182,23 @@ class _Training:
         )
 
     def step(self, number: int, steps: int) -> Tensor:
-        """Learn from one batch; returns its loss."""
+        """Train on one batch; return its loss."""
         warm = min(1.0, (number + 1) / (0.05 * steps + 1))
-        pace = warm * 0.5 * (1 + math.cos(math.pi * number / steps))  # quickly up, slowly down
+        pace = warm * 0.5 * (1 + math.cos(math.pi * number / steps))  # warm-up, then cosine decay
         for group in self._optimiser.param_groups:
             group["lr"] = self._recipe.rate * pace
         vectors, outcomes = next(self._batches)
         noise = self._rng.standard_normal(vectors.shape, dtype=np.float32)
-        # Times spread evenly leave less to chance than each drawn alone.
+        # Stratified times have lower variance than independent draws.
         times = (np.arange(self._batch) + self._rng.random(self._batch)) / self._batch
         times = np.clip(times, FIRST_TIME, LAST_TIME).astype(np.float32)
-        given = (vectors, noise, times, outcomes)
-        loss = self._net.loss(*(self._torch.from_numpy(a).to(self._device) for a in given))
+        arrays = (vectors, noise, times, outcomes)
+        loss = self._net.loss(*(self._torch.from_numpy(a).to(self._device) for a in arrays))
         self._optimiser.zero_grad()
         loss.backward()
         self._torch.nn.utils.clip_grad_norm_(self._net.parameters(), 1.0)
         self._optimiser.step()
-        # At first the average follows closely: nothing of the beginning is worth keeping.
+        # The average follows closely at first, so that it forgets the initial weights.
         share = 1 - min(self._recipe.average, (1 + number) / (10 + number))
         with self._torch.no_grad():
             for name, weight in self._net.state_dict().items():
@@ -206,8 +206,8 @@ class _Training:
         return loss.detach()
 
     def _endless(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-        """Yield batches of vectors and outcomes, in a new order and at new places each time."""
-        from waysout.bench.methods.learned.diffusion_net import UNTOLD
+        """Yield shuffled batches, re-encoded at random within each value's range in every epoch."""
+        from waysout.bench.methods.learned.diffusion_net import NO_LABEL
 
         labels = self._table.labels.astype(np.int64)
         while True:
@@ -215,5 +215,5 @@ class _Training:
             order = self._rng.permutation(len(labels))
             for start in range(0, len(order) - self._batch + 1, self._batch):
                 chosen = order[start : start + self._batch]
-                told = self._rng.random(self._batch) >= self._recipe.untold
-                yield vectors[chosen], np.where(told, labels[chosen], UNTOLD)
+                keep_label = self._rng.random(self._batch) >= self._recipe.untold
+                yield vectors[chosen], np.where(keep_label, labels[chosen], NO_LABEL)

@@ -1,8 +1,8 @@
 """Tabular diffusion: noise is added to a rejected row, which is then denoised as an approved one.
 
-The more noise (its strength), the more often the outcome is approved, and the less it has in common
-with the row it started from. So the strength rises only where too little is approved: small ones
-stay near the person, and no one is left without an option.
+With more noise (a higher strength) more rows are approved, but they have less in common with the
+row they started from. So the strength rises only while too few are approved: this keeps options
+near the person where it can, and still finds some for everyone else.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class TabularDiffusion(Method):
 
     Each starts from the query, noised to ``strength`` (1: nothing is left of it). After a batch of
     which less than ``enough`` was approved, the strength rises by ``rise``; 0 keeps it constant.
-    ``guidance`` is how much more than in the data an approved row should look like one, ``steps``
-    the number of denoising steps. ``width``, ``blocks`` and ``training_steps`` are the network's.
+    ``guidance`` is the weight of classifier-free guidance towards approved rows, ``steps`` the
+    number of denoising steps. ``width``, ``blocks`` and ``training_steps`` are the network's.
 
-    What the rules hold fixed is put into every guess of the row on the way, so that the rest adapts
-    to it; a model that had learned to fill in the rest would adapt more. After ``tries`` drawings
-    in a row that give nothing new that the rules allow, the search ends.
+    Features that the rules hold fixed overwrite every denoised estimate, so that the others adapt
+    to them; a model trained for inpainting would adapt more. After ``tries`` drawings in a row
+    without anything new that the rules allow, the search ends.
     """
 
     name: ClassVar[str] = "tabular-diffusion"
@@ -85,7 +85,7 @@ class _DiffusionSearch(BatchSearch):
         self._drawn: list[Row] = []
         self._closed = False
         self._movable = case.problem.rules.movable(case.query)
-        # Which numbers of a vector stand for what no edit moves.
+        # The positions of features that no edit moves.
         self._held = np.zeros(model.coding.width, dtype=np.bool_)
         names, coding = case.problem.schema.names, model.coding
         for name, value, code, block in zip(

@@ -1,8 +1,8 @@
-"""Models trained on the known rows: what they are trained on, and how they are kept.
+"""Models trained on the known rows: their training tables, and how they are stored.
 
-A trained model is kept as arrays (``npz``, nothing pickled) beside a manifest, under a hash of rows
-and settings. The device is no part of it: what a GPU learned serves a CPU. Damaged files are
-learned again, since a cache is no archive. The last models used stay in memory.
+A trained model is stored as arrays (``npz``, nothing pickled) with a manifest, under a hash of rows
+and settings. The device is not part of the hash: a CPU can use what was trained on a GPU. If the
+files are damaged, the model is trained again. The most recently used models stay in memory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Weights = Mapping[str, NDArray[Any]]
 
 
 def import_torch() -> Any:
-    """Return the torch package, or say how to get it."""
+    """Return the torch package, or raise `MissingExtra`."""
     try:
         import torch
     except ImportError:
@@ -71,7 +71,7 @@ def choose_device(name: str) -> Any:
 
 @dataclass(frozen=True)
 class TrainingTable:
-    """Encoded rows (see `Schema.encode`), which of them were approved, and a hash of it all."""
+    """Encoded rows (see `Schema.encode`), which of them were approved, and a hash of both."""
 
     schema: Schema
     matrix: NDArray[np.float64]
@@ -84,7 +84,7 @@ class TrainingTable:
 
 @PerData
 def training_table(known: Known, schema: Schema) -> TrainingTable:
-    """Return the table of some data, made once."""
+    """Return the training table of some data; it is built only once."""
     check_lengths(known)
     matrix, labels = schema.encode(known.rows), np.asarray(known.labels, dtype=np.bool_)
     features = [(f.name, f.kind, f.level_texts, f.ordered, f.decimals) for f in schema]
@@ -95,19 +95,19 @@ def training_table(known: Known, schema: Schema) -> TrainingTable:
 
 
 class Recipe(ABC, Generic[M]):
-    """How a model is made of a table. Equal recipes and tables make the same model."""
+    """How to train a model on a table. Equal recipes and tables give the same model."""
 
     name: str
 
     @abstractmethod
     def settings(self) -> Mapping[str, Any]:
-        """Return all that decides what is learned, besides the table; it goes into JSON."""
+        """Return all settings that affect the trained weights, as JSON values."""
 
     @abstractmethod
     def train(
         self, table: TrainingTable, device: Any, tell: OnLearning
     ) -> tuple[Weights, dict[str, Any]]:
-        """Return the weights, and what the manifest should say about the training."""
+        """Return the weights, and details of the training for the manifest."""
 
     @abstractmethod
     def load(self, table: TrainingTable, weights: Weights, device: Any) -> M:
@@ -141,14 +141,14 @@ def learned(recipe: Recipe[M], table: TrainingTable, device: str, tell: OnLearni
 
 
 def learned_dir(recipe: Recipe[Any], table: TrainingTable) -> Path:
-    """Return where a model is kept, whether or not it is there."""
+    """Return the folder of a model, whether or not it exists."""
     identity = json.dumps([VERSION, recipe.settings(), table.sha256], sort_keys=True)
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     return cache_dir() / "learned" / f"{recipe.name}-{digest}"
 
 
 def _read(recipe: Recipe[Any], table: TrainingTable) -> Weights | None:
-    """Return the weights on file; None where they are missing, damaged or another model's."""
+    """Return the stored weights, or None if missing, damaged or of another model."""
     folder = learned_dir(recipe, table)
     wanted = {
         "manifest": VERSION,
@@ -174,13 +174,13 @@ def _all_finite(weights: Weights) -> bool:
 
 
 def _train(recipe: Recipe[Any], table: TrainingTable, device: Any, tell: OnLearning) -> Weights:
-    """Train a model and keep it; returns its weights."""
+    """Train and store a model; return its weights."""
     yes = int(table.labels.sum())
     for count, outcome in ((yes, "approved"), (len(table) - yes, "rejected")):
         if count < FEWEST_PER_OUTCOME:
             raise InputError(
-                f"{recipe.name} learns from rows of both outcomes, and your data has {count} "
-                f"{outcome}: give it at least {FEWEST_PER_OUTCOME} of each (data=…)"
+                f"{recipe.name} learns from rows of both outcomes, but your data has {count} "
+                f"{outcome}; it needs at least {FEWEST_PER_OUTCOME} of each (data=…)"
             )
     began, what = time.perf_counter(), f"{recipe.name} learns from {len(table):,} rows ({device})"
     tell(what, 0.0)
@@ -189,8 +189,8 @@ def _train(recipe: Recipe[Any], table: TrainingTable, device: Any, tell: OnLearn
     ))  # fmt: skip
     if not _all_finite(weights):
         raise InputError(
-            f"{recipe.name} did not learn: its weights are no numbers any more. Use settings "
-            f"nearer to the usual ones (now: {shown(dict(recipe.settings()), 200)})"
+            f"{recipe.name} did not learn: its weights are not finite. Use settings closer to "
+            f"the defaults (now: {shown(dict(recipe.settings()), 200)})"
         )
     seconds = time.perf_counter() - began
     file = io.BytesIO()
@@ -209,12 +209,12 @@ def _train(recipe: Recipe[Any], table: TrainingTable, device: Any, tell: OnLearn
         "manifest": VERSION,
     }
     written = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-    folder, not_kept = learned_dir(recipe, table), ""
+    folder, not_stored = learned_dir(recipe, table), ""
     try:
         write_atomically(folder / WEIGHTS_FILE, file.getvalue())
         write_atomically(folder / MANIFEST_FILE, written.encode())
-    except UnavailableError as error:  # minutes of training are not lost for that
-        not_kept = f"; not kept: {error}"
-    tell(f"{recipe.name} learned from {len(table):,} rows in {seconds:.0f} s ({device}){not_kept}",
-         1.0)  # fmt: skip
+    except UnavailableError as error:  # do not lose minutes of training
+        not_stored = f"; not stored: {error}"
+    what = f"{recipe.name} learned from {len(table):,} rows in {seconds:.0f} s ({device})"
+    tell(f"{what}{not_stored}", 1.0)
     return weights

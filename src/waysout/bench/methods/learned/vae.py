@@ -1,9 +1,9 @@
 """A conditional autoencoder of a table: its training, and rows to latent points and back.
 
-Every feature has a likelihood of its kind. A number is held to the range of ranks its value owns
-(see `coding`), under a logistic curve: what is skewed, counted or ordered, and a value that half of
-all rows share, needs no likelihood of its own then. Categories have a softmax. A missing value is
-masked, and has a flag of its own where there are any.
+Each feature has a likelihood for its kind. That of a number is the logistic probability of the
+range of ranks its value owns (see `coding`), so skewed, count and ordinal features, and values
+shared by half the rows, need no special likelihood. Categories have a softmax. Missing values are
+masked, and a feature that has any also has a flag for them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from waysout.bench.methods.learned.vae_net import Heads, Latent, Network, Sizes
 
 _BATCH = 256
-_STEPS_PER_ROW = 10  # a small table takes few steps
+_STEPS_PER_ROW = 10  # limits the steps for a small table
 _REPORTS = 50  # number of progress reports
-_COOLEST = 0.3
-_FARTHEST = 50.0  # stands for an open end of a range; an infinite one has no gradient
-_CROWD = 1000
+_FINAL_TEMPERATURE = 0.3  # of the Gumbel softmax; it starts at 1
+_LARGEST_DEVIATE = 50.0  # replaces an infinite end of a range, which has no gradient
+_SAMPLE_ROWS = 1000
 
 
 @dataclass(frozen=True)
 class VaeRecipe(Recipe["Vae"]):
-    """The network's sizes and its training; ``fixed`` features are given, not explained."""
+    """The network's sizes and its training; ``fixed`` features are conditioned on, not modelled."""
 
     fixed: tuple[str, ...] = ()
     latent: int = 4
@@ -48,7 +48,7 @@ class VaeRecipe(Recipe["Vae"]):
     name = "cchvae"
 
     def settings(self) -> Mapping[str, Any]:
-        """Return all that decides what is learned."""
+        """Return all settings that affect the trained weights."""
         return {**asdict(self), "fixed": sorted(self.fixed), "version": 1}
 
     def train(
@@ -85,7 +85,7 @@ class VaeRecipe(Recipe["Vae"]):
 
 @dataclass(frozen=True)
 class VaeLayout:
-    """Which features are given and which explained, and how each is encoded."""
+    """Which features are conditioned on, which are modelled, and how each is encoded."""
 
     coding: Coding
     given: tuple[int, ...]
@@ -95,7 +95,7 @@ class VaeLayout:
 
     @classmethod
     def of(cls, table: TrainingTable, fixed: Collection[str]) -> VaeLayout:
-        """Return the layout of a table some of whose features are held fixed."""
+        """Return the layout of a table, with some features held fixed."""
         found = []
         for feature, column in zip(table.schema, table.matrix.T, strict=True):
             code, known = FeatureCode.fit(feature, column), column[~np.isnan(column)]
@@ -114,7 +114,7 @@ class VaeLayout:
 
     @cached_property
     def free(self) -> tuple[int, ...]:
-        """The features that are explained."""
+        """The features that are modelled."""
         return tuple(sorted((*self.numbers, *self.levels)))
 
     def sizes(self, recipe: VaeRecipe) -> Sizes:
@@ -134,7 +134,7 @@ class VaeLayout:
         )
 
     def places(self, matrix: Matrix, features: Sequence[int]) -> Matrix:
-        """Return encoded rows as the network reads some features of them."""
+        """Return some features of encoded rows as network inputs."""
         blocks = [np.zeros((len(matrix), 0))]
         for j in features:
             feature, column = self.coding.codes[j], matrix[:, j]
@@ -174,10 +174,10 @@ def _deviates(shares: Matrix) -> Matrix:
     """Return shares as normal deviates."""
     torch = import_torch()
     found: Matrix = torch.special.ndtri(torch.from_numpy(shares)).numpy()
-    return np.clip(found, -_FARTHEST, _FARTHEST)
+    return np.clip(found, -_LARGEST_DEVIATE, _LARGEST_DEVIATE)
 
 
-# Learning ---------------------------------------------------------------------------------------
+# Training ---------------------------------------------------------------------------------------
 
 
 def _train(
@@ -226,8 +226,8 @@ def _train(
         normal = torch.randn((len(rows), recipe.latent), generator=rng)
         noise = uniform.clamp(1e-6, 1 - 1e-6).to(device), normal.to(device)
         wanted = Targets(*(part[rows] for part in targets))
-        heat = 1 - (1 - _COOLEST) * step / steps
-        losses = net.loss(inputs[rows], given[rows], wanted, noise, heat)
+        temperature = 1 - (1 - _FINAL_TEMPERATURE) * step / steps
+        losses = net.loss(inputs[rows], given[rows], wanted, noise, temperature)
         optimizer.zero_grad(set_to_none=True)
         (losses[0] + recipe.kl_weight * losses[1]).backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 10.0)
@@ -244,7 +244,7 @@ def _train(
 
 @dataclass(frozen=True)
 class EncodedPerson:
-    """One row: its latent point, what is given of it, its decoded means, and its own values."""
+    """One row: its latent point, conditioning features, decoded means, and own values."""
 
     latent: Matrix
     given: Matrix
@@ -265,9 +265,9 @@ class Draw:
 
     @classmethod
     def of(cls, heads: Heads, rng: np.random.Generator) -> Draw:
-        """Draw one value a feature for each row of likelihoods."""
+        """Draw one value per feature and row."""
         noisy = heads.logits + rng.gumbel(size=heads.logits.shape)
-        # There is no largest of none.
+        # argmax fails on an empty axis.
         levels = np.argmax(noisy, axis=2) if noisy.shape[1] else np.zeros(noisy.shape[:2])
         return cls(
             heads.mean + np.exp(heads.log_scale) * rng.logistic(size=heads.mean.shape),
@@ -278,7 +278,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Vae:
-    """A model trained on ``known`` rows, which are encoded."""
+    """A model and the encoded rows (``known``) it was trained on."""
 
     layout: VaeLayout
     net: Network
@@ -305,7 +305,7 @@ class Vae:
             return Latent(*(part.double().cpu().numpy() for part in found))
 
     def decode(self, latent: Matrix, given: Matrix) -> Heads:
-        """Return the likelihoods at latent points; one ``given`` may serve all of them."""
+        """Return the likelihoods at latent points; a single ``given`` row is broadcast to all."""
         from waysout.bench.methods.learned.vae_net import Heads
 
         given = np.broadcast_to(given, (len(latent), given.shape[1]))
@@ -314,7 +314,7 @@ class Vae:
             return Heads(*(part.double().cpu().numpy() for part in heads))
 
     def person(self, row: Row) -> EncodedPerson:
-        """Return one row as the model sees it."""
+        """Return one row as encoded and decoded by the model."""
         layout, matrix = self.layout, self.schema.encode([row])
         latent, given = self.encode(matrix), layout.places(matrix, layout.given)
         return EncodedPerson(
@@ -328,16 +328,16 @@ class Vae:
 
     def spread(self, latent: Matrix) -> float:
         """Return the root mean square distance of the known rows from a latent point."""
-        apart = np.sum((self._crowd.mean - latent) ** 2, axis=1)
+        apart = np.sum((self._sampled.mean - latent) ** 2, axis=1)
         return float(np.sqrt(np.mean(apart)))
 
     @cached_property
-    def _crowd(self) -> Latent:
+    def _sampled(self) -> Latent:
         """The latent points of an even sample of the known rows."""
-        return self._latent(self.known[:: -(-len(self.known) // _CROWD)])
+        return self._latent(self.known[:: -(-len(self.known) // _SAMPLE_ROWS)])
 
     def values(self, draw: Draw) -> Matrix:
-        """Return a draw as encoded rows; the given features are missing there."""
+        """Return a draw as encoded rows, where the conditioning features are missing."""
         layout, found = self.layout, np.full((len(draw.numbers), len(self.schema)), np.nan)
         for place, j in enumerate(layout.numbers):
             found[:, j] = layout.coding.codes[j].code.decode(draw.numbers[:, [place]])
@@ -349,11 +349,11 @@ class Vae:
     def blurred(
         self, person: EncodedPerson, heads: Heads, draw: Draw, least: float
     ) -> NDArray[np.bool_]:
-        """Return which values drawn differ from a person's own by no more than decoding blurs.
+        """Return which drawn values are within decoding noise of the person's own.
 
-        Others differ by ``least``: a number lies that many deviates away, and its mean moved as far
-        from that at the person's own point; a level is likelier than the person's by that much, in
-        log odds.
+        The others differ by at least ``least``: a number lies that many deviates away, and its mean
+        is as far from the mean at the person's own point; a level has log odds higher than the
+        person's by that much.
         """
         layout, found = self.layout, np.zeros((len(draw.numbers), len(self.schema)), np.bool_)
         gaps = np.maximum(person.low - draw.numbers, draw.numbers - person.high)
@@ -366,19 +366,19 @@ class Vae:
         return found & ~person.missing
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Row]:
-        """Draw rows like the known ones; what the model is given is drawn from those.
+        """Draw rows like the known ones; conditioning features are copied from known rows.
 
-        Latent points come from a normal distribution around the known rows of each component of
-        the mixture: a small weight of the divergence lets them spread wider than the prior says.
+        Latent points come from a normal distribution fitted to the known rows of each mixture
+        component: with a small KL weight they spread wider than the prior.
         """
         given = list(self.layout.given)
         known = self.known[rng.integers(len(self.known), size=count)]
-        parts = self._crowd.parts.argmax(1)
+        parts = self._sampled.parts.argmax(1)
         wanted = parts[rng.integers(len(parts), size=count)]
         latent = np.empty((count, self.net.sizes.latent))
         for part in np.unique(parts).tolist():
-            means = self._crowd.mean[parts == part]
-            within = np.exp(self._crowd.log_variance[parts == part]).mean(0)
+            means = self._sampled.mean[parts == part]
+            within = np.exp(self._sampled.log_variance[parts == part]).mean(0)
             spread = np.atleast_2d(np.cov(means, rowvar=False, bias=True)) + np.diag(within)
             here = wanted == part
             latent[here] = rng.multivariate_normal(means.mean(0), spread, int(here.sum()))

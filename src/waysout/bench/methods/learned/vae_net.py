@@ -1,4 +1,4 @@
-"""The network of the autoencoder: a mixture in the latent space, a likelihood for each feature."""
+"""The autoencoder's network: a mixture in latent space, a likelihood for each feature."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Sizes:
 
 
 class Targets(NamedTuple):
-    """What rows should decode to: each number's range of deviates, each level, what is missing.
+    """What rows should decode to: ranges of deviates of numbers, levels, and missing flags.
 
-    ``has_number`` and ``has_level`` are 0 where a value is missing, and then does not count.
+    ``has_number`` and ``has_level`` are 0 where a value is missing and must not count.
     """
 
     low: Any
@@ -62,7 +62,7 @@ class Latent(NamedTuple):
 
 
 class Network(nn.Module):
-    """q(s|x), q(z|s,x), p(z|s) and p(x|z), all conditioned on what is held fixed."""
+    """q(s|x), q(z|s,x), p(z|s) and p(x|z), all conditioned on the fixed features."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -104,22 +104,22 @@ class Network(nn.Module):
         return Heads(mean, log_scale.clamp(*_LOG_SCALES), spread, missing)
 
     def loss(
-        self, inputs: Any, given: Any, targets: Targets, noise: tuple[Any, Any], heat: float
+        self, inputs: Any, given: Any, targets: Targets, noise: tuple[Any, Any], temperature: float
     ) -> tuple[Any, Any]:
-        """Return two mean losses of rows: of the reconstruction, and the divergence of z and s.
+        """Return two mean losses of rows: of the reconstruction, and the KL divergence of z and s.
 
-        ``noise`` is drawn uniformly for s and normally for z; ``heat`` is how soft s is.
+        ``noise`` is uniform for s and normal for z; ``temperature`` is that of the Gumbel softmax.
         """
         seen, logits = self.parts(inputs, given)
         gumbel = -torch.log(-torch.log(noise[0]))
-        found = self.latent(seen, torch.softmax((logits + gumbel) / heat, 1))
+        found = self.latent(seen, torch.softmax((logits + gumbel) / temperature, 1))
         drawn = found.mean + torch.exp(0.5 * found.log_variance) * noise[1]
         unexplained = -log_likelihood(self.decode(drawn, given), targets)
-        # Of q(z|s,x) from p(z|s), whose variance is 1.
+        # KL divergence of q(z|s,x) from p(z|s), whose variance is 1.
         apart = found.mean - self.prior(found.parts)
         spread = torch.exp(found.log_variance)
         of_z = 0.5 * (spread + apart**2 - 1 - found.log_variance).sum(1)
-        # Of q(s|x) from equally likely components.
+        # KL divergence of q(s|x) from equally likely components.
         logs = torch.log_softmax(logits, 1)
         count = torch.tensor(float(logits.shape[1]), device=logits.device)
         of_s = (logs.exp() * (logs + torch.log(count))).sum(1)
@@ -129,7 +129,7 @@ class Network(nn.Module):
 def log_likelihood(heads: Heads, targets: Targets) -> Any:
     """Return the log likelihood of each row; a missing value counts only as missing.
 
-    That of a number is what a logistic curve has between two deviates:
+    That of a number is the logistic probability mass between two deviates:
     F(b) - F(a) = F(b) · F(-a) · (1 - exp(a - b)), which stays exact far from the mean.
     """
     per_scale = torch.exp(-heads.log_scale)
