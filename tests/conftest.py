@@ -24,6 +24,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _usual))
 # A package as an installer leaves it; collecting it would put it on the path of every test.
 collect_ignore = ["plugin"]
 
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Start one worker more than there are cores: many tests wait for a process or a timeout."""
+    return (os.cpu_count() or 1) + 1
+
+
 CommandLine = Callable[..., tuple[int, str, str]]
 
 

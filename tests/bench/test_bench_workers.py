@@ -92,6 +92,7 @@ def test_a_process_that_dies_is_reported_for_what_it_did_and_nothing_else_is_los
     assert sorted(cell.arm for cell in cells) == sorted(tree.id for tree in trees)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_bench")
 def test_what_takes_long_goes_first_and_the_arms_of_a_person_one_after_the_other(
     tmp_path: Path,

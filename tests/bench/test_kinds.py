@@ -57,6 +57,7 @@ def test_every_option_is_measured(results: Results, tmp_path: Path) -> None:
     assert means.lines[0].figures[0].ours == 2.0
 
 
+@pytest.mark.slow
 def test_options_are_checked_once_more(results: Results, tmp_path: Path) -> None:
     for cell in cells_of(of_kind(tmp_path, "checked"), results):
         assert (cell.metrics["violations"], cell.metrics["refused"]) == (0, 0)

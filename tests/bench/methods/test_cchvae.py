@@ -35,6 +35,7 @@ def test_it_keeps_the_protocol() -> None:
     check_method(Cchvae(steps=30, rings=3))
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(rule_lists(SCHEMA), st.integers(0, 20), st.integers(0, 3))
 def test_every_row_is_feasible_new_and_paid_for(rules: list[Rule], limit: int, seed: int) -> None:

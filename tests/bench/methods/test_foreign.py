@@ -236,6 +236,7 @@ def spin(evaluate: Evaluator) -> str:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 def test_code_that_asks_nothing_is_given_up() -> None:
     search = start(spin, patience=2)
     assert run(search) == incomes(50.0)
