@@ -6,9 +6,10 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,28 @@ def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     with pytest.raises(MissingExtra, match=r"waysout\[llamacpp\]"):
         ask(LlamaCpp(), STORY)
+
+
+class Thinker:
+    """Stands in for the library: a model that reasons for ever, until it is told to stop."""
+
+    def __init__(self) -> None:
+        self.pieces = 0
+
+    def handle_chat_completions(self, body: dict[str, Any], take: Callable[[Any], bool]) -> None:
+        thought = {"choices": [{"index": 0, "delta": {"reasoning_content": "hm " * 10}}]}
+        while self.pieces < 1000 and not take(thought):
+            self.pieces += 1
+
+
+def test_reasoning_without_end_is_cut_by_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    thinker = Thinker()
+    backend = LlamaCpp("any", limits=Limits(bytes=300))
+    monkeypatch.setattr(backend, "_load", lambda: thinker)
+    [reply] = ask(backend, STORY)
+    assert (reply.finish, reply.text) == ("bytes", "")
+    assert thinker.pieces == 300 // 30
+    assert reply.usage.tokens_out > 0  # it was written, and costs
 
 
 @pytest.mark.llm

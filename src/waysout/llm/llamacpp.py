@@ -108,6 +108,9 @@ class LlamaCpp(Backend):
         def take(chunk: Any) -> bool:
             """Take the next piece; a true answer tells the library to stop."""
             reader.add_event(chunk)
+            # A server's reasoning is bounded by the bytes on the wire; here there is no wire.
+            if reader.unseen > self.limits.bytes:
+                reader.stop("bytes")
             if time.monotonic() - started > self.limits.seconds:
                 reader.stop("time")
             return reader.enough or stop.is_set()

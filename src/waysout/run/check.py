@@ -235,21 +235,7 @@ def _play(
                 work = search.ask()
             if work is None:
                 break
-            # Each work item costs a call or a row, so that the budget ends every search.
-            try:
-                if isinstance(work, Propose):
-                    ledger.reserve_call().settle()
-                else:
-                    world.demand(len(work.rows) > 0, "it asks the oracle about no rows")
-                    ledger.take_rows(len(work.rows))
-            except BudgetSpent as error:
-                endless = rows is None and isinstance(work, Evaluate)
-                world.demand(
-                    not endless,
-                    f"without a row limit it asks for more than {ROWS_WITHOUT_LIMIT} rows: start "
-                    "it with case.with_row_limit()",
-                )
-                world.demand(False, f"it exceeds its budget: {error}")
+            _charge(world, ledger, work, limited=rows is not None)
             played.asked.append(work)
             waiting.append(work)
         if not waiting:
@@ -275,6 +261,23 @@ def _play(
     well = ending is not None and isinstance(ending.kind, OutcomeKind) and bool(ending.reason)
     world.demand(well, f"it does not say why it ended: {shown(ending)}")
     return played
+
+
+def _charge(world: _World, ledger: Ledger, work: Work, *, limited: bool) -> None:
+    """Charge a work item: each costs a call or a row, so that the budget ends every search."""
+    try:
+        if isinstance(work, Propose):
+            ledger.reserve_call().settle()
+        else:
+            world.demand(len(work.rows) > 0, "it asks the oracle about no rows")
+            ledger.take_rows(len(work.rows))
+    except BudgetSpent as error:
+        world.demand(
+            limited or isinstance(work, Propose),
+            f"without a row limit it asks for more than {ROWS_WITHOUT_LIMIT} rows: start it with "
+            "case.with_row_limit()",
+        )
+        world.demand(False, f"it exceeds its budget: {error}")
 
 
 def _state(search: Search) -> tuple[Any, ...]:

@@ -37,7 +37,7 @@ class ReplyReader:
         self._rest = bytearray()
         self._begun = self._has_choice = False
         self._pieces: list[str] = []
-        self._unseen = 0  # bytes of reasoning, which cost tokens but are no part of the reply
+        self.unseen = 0  # bytes of reasoning, which cost tokens but are not part of the reply
         self._finish = self._model = ""
         self._room = self.max_bytes
 
@@ -104,9 +104,9 @@ class ReplyReader:
         text = halves.decode("utf-16", "replace")
         tokens_in = _count(self.usage.get("prompt_tokens"))
         tokens_out = _count(self.usage.get("completion_tokens"))
-        wrote = bool(text or self._unseen)
+        wrote = bool(text or self.unseen)
         if not tokens_in or tokens_out is None or (wrote and not tokens_out):
-            usage = self.request.most_usage(text, self._unseen)
+            usage = self.request.most_usage(text, self.unseen)
         else:
             usage = Usage(tokens_in, tokens_out, min(self.cached_tokens or 0, tokens_in))
         name = "".join(c for c in self._model[:200] if c.isprintable())
@@ -141,7 +141,7 @@ class ReplyReader:
         """Take the next piece of text; what does not fit is dropped, and nothing kept after it."""
         self._has_choice = True
         thought = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
-        self._unseen += len(_bytes(thought))
+        self.unseen += len(_bytes(thought))
         if self.cut is None:
             piece = _text(delta.get("content")) or _text(delta.get("refusal"))
             data = _bytes(piece)
