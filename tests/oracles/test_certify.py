@@ -19,7 +19,6 @@ from waysout.errors import InputError, MissingExtra
 from waysout.oracles.adapt import as_oracle
 from waysout.oracles.cache import CachedOracle
 from waysout.oracles.certify import Certificate, certify
-from waysout.oracles.moves import costs
 
 JOBS = ("none", "part", "full")
 SCHEMA = Schema(
@@ -119,7 +118,7 @@ def cheapest(problem: Problem, query: Row) -> float | None:
     answers = problem.oracle.ask(ALL_ROWS)
     goal = problem.goal.for_query(float(problem.oracle.ask([query]).probability[0]))
     yes = [row for row, met in zip(ALL_ROWS, goal.met(answers), strict=True) if met]
-    paid = costs(problem, query, yes)
+    paid = problem.costs(query, yes)
     for i in np.argsort(paid):
         if yes[i] != query and not problem.violations(query, yes[i]):
             return float(paid[i])
@@ -145,7 +144,7 @@ def check(problem: Problem, query: Row, found: Certificate) -> None:
         return
     assert least is not None
     assert found.cost is not None
-    assert found.cost == pytest.approx(costs(problem, query, [found.row])[0])
+    assert found.cost == pytest.approx(problem.costs(query, [found.row])[0])
     assert found.cost >= least - 1e-9
     assert not problem.violations(query, found.row)
     if found.kind == "optimal":
@@ -219,7 +218,7 @@ def test_a_one_hot_group_moves_as_one() -> None:
     approved = problem.oracle.ask(rows).decision
     ways = [r for r, yes in zip(rows, approved, strict=True) if yes and sum(map(bool, r[:3])) == 1]
     assert found.kind == "optimal"
-    assert found.cost == pytest.approx(costs(problem, query, ways).min())
+    assert found.cost == pytest.approx(problem.costs(query, ways).min())
 
 
 def test_a_missing_value_that_may_be_filled_in_costs_one_scale() -> None:
@@ -270,7 +269,7 @@ def test_the_cost_is_never_above_the_distance() -> None:
     query, others = ALL_ROWS[17], ALL_ROWS[::701]
     encoded = SCHEMA.encode([query, *others])
     far = problem.distance.between(encoded[0], encoded[1:])
-    paid = costs(problem, query, others)
+    paid = problem.costs(query, others)
     assert (paid <= far + 1e-12).all()
     assert (paid > 0).all()
 
@@ -388,7 +387,7 @@ def test_a_cost_is_the_mean_gap_and_the_share_of_categories_changed() -> None:
     alpha, scales = problem.distance.alpha, problem.distance.scales
     query: Row = (3, 2, 0.1, "none", False, 1)
     edits: list[dict[str, Value]] = [{"job": "full"}, {"job": "full", "own": True}, {"income": 5}]
-    paid = costs(problem, query, [SCHEMA.replace(query, edit) for edit in edits])
+    paid = problem.costs(query, [SCHEMA.replace(query, edit) for edit in edits])
     # Two features have levels, four are numbers.
     by_hand = [(1 - alpha) / 2, 1 - alpha, alpha * 2 / scales["income"] / 4]
     assert paid.tolist() == pytest.approx(by_hand)

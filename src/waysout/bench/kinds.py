@@ -124,7 +124,6 @@ def each_option(run: Finished) -> Measures:
 def optimum(run: Finished) -> Measures:
     """Prove the least cost of a way out, and compare the cheapest option found."""
     from waysout.oracles.certify import certify
-    from waysout.oracles.moves import costs
 
     problem, query, arm = run.problem, run.query, run.arm
     seconds = arm.kind_settings["seconds"]
@@ -134,7 +133,7 @@ def optimum(run: Finished) -> Measures:
     rows, best = list(run.found.values()), proof.option
     return Measures(
         {
-            "cost": float(costs(problem, query, rows).min()) if rows else None,
+            "cost": float(problem.costs(query, rows).min()) if rows else None,
             "nearest": max((option.proximity for option in run.result.options), default=None),
             "infeasible": int(proof.kind == "infeasible"),
             "optimal": int(proof.kind == "optimal"),

@@ -92,6 +92,16 @@ class Distance:
         joined: Matrix = self.alpha * np.sqrt(squares) + (1.0 - self.alpha) * shares
         return joined
 
+    def costs(self, row: Matrix, rows: Matrix) -> Matrix:
+        """Return the distances with the mean of the gaps in place of their RMS.
+
+        So the cost of a row is the sum of the costs of its changes, and never above the distance.
+        """
+        _, shares = self.blocks(row, rows)
+        gaps = np.abs(self.gaps(row, rows))
+        mean: Matrix = gaps.sum(axis=1) / max(1, gaps.shape[1])
+        return self.alpha * mean + (1.0 - self.alpha) * shares
+
     def gaps(self, row: Matrix, rows: Matrix) -> Matrix:
         """Return how many scales each number of many encoded rows is from that of one."""
         return self._gaps(self._split(row)[0], self._split(rows)[0])

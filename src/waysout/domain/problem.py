@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from waysout.domain.card import Card
-from waysout.domain.distance import Distance, proximity
+from waysout.domain.distance import Distance, Matrix, proximity
 from waysout.domain.key import Key
 from waysout.domain.oracle import Answers, Goal, Oracle
 from waysout.domain.result import Option, Outcome, OutcomeKind
@@ -82,6 +82,11 @@ class Problem:
         """Return what differs from the query: feature → (from, to)."""
         at = self.schema.index
         return {n: (query[at(n)], row[at(n)]) for n in self.schema.changed(query, row)}
+
+    def costs(self, query: Row, rows: Sequence[Row]) -> Matrix:
+        """Return what rows cost: a sum over their changes (see `Distance.costs`)."""
+        encoded = self.schema.encode([query, *rows])
+        return self.distance.costs(encoded[0], encoded[1:])
 
     def option(
         self, query: Row, row: Row, probability: float, reasons: Sequence[str] = ()

@@ -90,7 +90,49 @@ class Option:
             sparsity=int(_number(table["sparsity"])),
             key=str(table["key"]),
             reasons=tuple(str(reason) for reason in table["reasons"]),
-            stable=None if table["stable"] is None else bool(table["stable"]),
+            stable=_flag(table["stable"]),
+        )
+
+
+@dataclass(frozen=True)
+class Way(Option):
+    """An option that a person is shown: the cheapest for its levers (see `waysout.domain.ways`).
+
+    ``irreducible``: no change can be left out. ``tight``: nor can a number be walked back by a
+    tenth. ``holds``: it is still a yes 10 % and 50 % farther. Each is ``None`` where the rows did
+    not reach to know it. ``variants`` are other levels, directions and values for its levers.
+    """
+
+    levers: tuple[str, ...] = ()
+    cost: float = 0.0
+    irreducible: bool | None = None
+    tight: bool | None = None
+    holds: bool | None = None
+    variants: tuple[Option, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            **super().as_dict(),
+            "levers": list(self.levers),
+            "cost": self.cost,
+            "irreducible": self.irreducible,
+            "tight": self.tight,
+            "holds": self.holds,
+            "variants": [variant.as_dict() for variant in self.variants],
+        }
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Way:
+        """Read what `as_dict` wrote."""
+        return cls(
+            **vars(Option.from_dict(table)),
+            levers=tuple(map(str, table["levers"])),
+            cost=_number(table["cost"]),
+            irreducible=_flag(table["irreducible"]),
+            tight=_flag(table["tight"]),
+            holds=_flag(table["holds"]),
+            variants=tuple(map(Option.from_dict, table["variants"])),
         )
 
 
@@ -98,7 +140,8 @@ class Option:
 class ResultData:
     """The result of a search for one query.
 
-    ``index`` is the query's position in its batch. ``rejections`` counts what was
+    ``ways`` are the plans to show a person, best first; ``options`` all that was found, one for
+    each key. ``index`` is the query's position in its batch. ``rejections`` counts what was
     proposed and never became a candidate, by cause.
     """
 
@@ -111,6 +154,7 @@ class ResultData:
     rejections: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     index: int = 0
+    ways: Sequence[Way] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, in the documented order of the JSON contract."""
@@ -124,6 +168,7 @@ class ResultData:
             ],
             "best_probability": self.outcome.best_probability,
             "query": dict(self.query),
+            "ways": [way.as_dict() for way in self.ways],
             "options": [option.as_dict() for option in self.options],
             "near_misses": [option.as_dict() for option in self.near_misses],
             "ledger": self.ledger.as_dict(),
@@ -163,6 +208,8 @@ class ResultData:
             rejections=dict(table["rejections"]),
             settings=dict(table["settings"]),
             index=int(_number(table["index"])),
+            # Releases before ways wrote none.
+            ways=tuple(Way.from_dict(way) for way in table.get("ways", ())),
         )
 
     @classmethod
@@ -177,6 +224,10 @@ class ResultData:
             raise InputError("not a result: nested too deeply") from None
         except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             raise InputError(f"not a result: {error!r}") from None
+
+
+def _flag(value: Any) -> bool | None:
+    return None if value is None else bool(value)
 
 
 def _number(value: Any) -> float:

@@ -44,7 +44,6 @@ from waysout.oracles.moves import (
     Moves,
     RebuiltTrees,
     all_moves,
-    costs,
     differing,
     import_treecf,
     not_trees,
@@ -205,7 +204,7 @@ class _Proof:
         return Certificate(kind, cost, bound, row, option, tuple(notes))
 
     def _cost(self, row: Row) -> float:
-        return float(costs(self.problem, self.query, [row])[0])
+        return float(self.problem.costs(self.query, [row])[0])
 
     def _cheapest(self, interval: Interval, share: float) -> _Found:
         """Look three times: everywhere, then among moves no dearer, then for a bound alone."""

@@ -35,15 +35,6 @@ MODELS = (
 )
 
 
-def costs(problem: Problem, query: Row, rows: Sequence[Row]) -> Matrix:
-    """Return what each row costs: the distance, with the mean of the gaps for their RMS."""
-    distance, encoded = problem.distance, problem.schema.encode([query, *rows])
-    _, shares = distance.blocks(encoded[0], encoded[1:])
-    gaps = np.abs(distance.gaps(encoded[0], encoded[1:]))
-    mean: Matrix = gaps.sum(axis=1) / max(1, gaps.shape[1])
-    return distance.alpha * mean + (1.0 - distance.alpha) * shares
-
-
 @dataclass(frozen=True)
 class Moves:
     """What one lever, or several that move together, may do: a row for each move.
@@ -107,7 +98,7 @@ def _moves(
     allowed = [r for r in rows if r != query and (not whole or _fits(problem, query, r, known))]
     allowed = list(dict.fromkeys(allowed))
     columns, stays = tuple(sorted(touched)), _fits(problem, query, query, known)
-    paid = costs(problem, query, allowed) if allowed else np.zeros(0)
+    paid = problem.costs(query, allowed) if allowed else np.zeros(0)
     rows = [query, *allowed] if stays else allowed
     if len(paid) and np.ptp(paid) <= 1e-12 * paid.max():
         numbers, each = np.arange(len(rows), dtype=np.float64), float(paid[0])

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from waysout.domain.distance import Neighbours, novelty
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
-from waysout.domain.result import Option
+from waysout.domain.result import Option, Way
 from waysout.domain.schema import Row
+from waysout.domain.ways import Asked, find_ways
 
 NEAR_MISSES = 5
 # An option may be found later in the bin of a miss, which then is none.
@@ -47,6 +48,8 @@ class Archive:
         self.pruned = 0
         self.generated = 0
         self.rejections: Counter[str] = Counter()
+        self.answered: dict[Row, Asked] = {}
+        """Every row with its answer, whatever its key: ways are made of these."""
         self._found: dict[str, Found] = {}
         self._misses: dict[str, Found] = {}
         self._options: list[Option] = []  # each is made once, though `options` is called often
@@ -75,6 +78,7 @@ class Archive:
     ) -> bool:
         """Keep a row that was evaluated before this search; returns whether it is a new option."""
         self.asked.add(key)
+        self.answered[row] = Asked(probability, valid, tuple(reasons))
         found, worth = Found(row, probability, tuple(reasons)), self.problem.goal.worth
         if not valid and self._starts_broken and self.problem.violations(self.query, row):
             return False
@@ -127,6 +131,10 @@ class Archive:
         """Return the options in the order they were found, from number ``start`` on."""
         self._options += [self._option(found) for found in self.found(len(self._options))]
         return self._options[start:]
+
+    def ways(self) -> tuple[Way, ...]:
+        """Return the ways among all answered rows, best first."""
+        return find_ways(self.problem, self.query, self.answered)
 
     def near_misses(self, most: int = NEAR_MISSES) -> list[Option]:
         """Return the rows that came nearest to a yes without breaking a rule."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -195,7 +195,10 @@ class RuleSet:
 
         A one-hot group goes back as a whole.
         """
-        kept = self.moved(query, row) - {lever}
+        return self.only(query, row, self.moved(query, row) - {lever})
+
+    def only(self, query: Row, row: Row, kept: Collection[str]) -> Row:
+        """Return a row with some of the levers it moved, and what follows them, and no others."""
         leader = {name: group[0] for group in reversed(self._groups) for name in group}
         # A follower has no lever of its own here: applying those that stay sets what follows them.
         names = (n for n in self.schema.changed(query, row) if leader.get(n, n) in kept)
