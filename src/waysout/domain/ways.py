@@ -2,8 +2,8 @@
 
 An option *holds* if it is still a yes with its numbers 10 % and 50 % farther; it is *irreducible*
 if none of its changes can be left out, and *tight* if, besides, none of its numbers can be walked
-back by a tenth. Each of these is known from rows that were asked and from nothing else: true, false, or
-null where a row was not asked. `Checks` makes those rows, for searches and for judges alike.
+back by a tenth. Each of these is known from rows that were asked and from nothing else: it is true,
+false, or null where a row was not asked. `Checks` makes those rows, for searches and for judges.
 
 A *way* is the cheapest option of its set of levers that holds and is irreducible; other levels,
 directions and values for the same levers are its variants.
@@ -12,7 +12,7 @@ directions and values for the same levers are its variants.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeVar
@@ -314,3 +314,13 @@ def _way(
         holds=checks.holds(row, valid),
         variants=tuple(map(option, variants)),
     )
+
+
+def overlap(levers: Collection[str], others: Iterable[Collection[str]]) -> float:
+    """Return the largest share of levers that a set has in common with one of others.
+
+    >>> overlap({"a", "b"}, [{"b", "c"}, {"d"}])
+    0.3333333333333333
+    """
+    mine = set(levers)
+    return max((len(mine & set(o)) / len(mine | set(o)) for o in others), default=0.0)

@@ -236,14 +236,18 @@ class LogitScale:
             self._highest_no = max(self._highest_no, found)
         return found
 
+    @property
+    def border(self) -> float:
+        """Where a no becomes a yes, as far as is known."""
+        if self._highest_no < self._lowest_yes:  # a model of several classes may decide elsewhere
+            return min(max(self._yes, self._highest_no), self._lowest_yes)
+        return self._yes
+
     def chances(self, logits: Matrix) -> Matrix:
         """Return the chance of a yes at each logit."""
         if self._high is not None:
             return _rises(logits - self._yes) * _rises(self._high - logits)
-        border = self._yes
-        if self._highest_no < self._lowest_yes:  # a model of several classes may decide elsewhere
-            border = min(max(border, self._highest_no), self._lowest_yes)
-        return _rises(logits - border)
+        return _rises(logits - self.border)
 
     def _logit_of(self, probability: float) -> float:
         return self._logit(probability if self._high is not None else self._goal.worth(probability))

@@ -115,6 +115,11 @@ class RuleSet:
         found = (rule.features for rule in self.rules if isinstance(rule, OneHot))
         return tuple(tuple(f.name for _, f in find_features(self.schema, names)) for names in found)
 
+    @cached_property
+    def grouped(self) -> frozenset[str]:
+        """The features of one-hot groups."""
+        return frozenset(name for group in self._groups for name in group)
+
     def violations(self, query: Row, candidate: Row) -> tuple[Violation, ...]:
         """Return every rule the candidate breaks.
 

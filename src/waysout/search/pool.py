@@ -1,0 +1,98 @@
+"""Pools of combinations to choose from: singles, neighbours of promising ones, and random ones."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waysout.search.steps import Combos, Tables
+
+RANDOM = 150
+_PER_LEVER = 4  # choices drawn for each lever of each parent
+_SHARES = (0.9, 0.75, 0.5)
+
+
+def singles(tables: Tables) -> Combos:
+    """Return every choice alone."""
+    moved = np.flatnonzero(tables.way >= 0)
+    slots = tables.slot[moved]
+    found = np.zeros((len(moved), len(tables.first)), dtype=np.int32)
+    found[np.arange(len(moved)), slots] = moved - tables.first[slots]
+    return found
+
+
+def around(tables: Tables, parents: Combos, rng: np.random.Generator) -> Combos:
+    """Return neighbours of combinations: a lever moved, dropped, or some steps nearer or farther.
+
+    And all levers walked back together.
+    """
+    if not len(parents):
+        return parents
+    width = len(tables.first)
+    slots = np.tile(np.repeat(np.arange(width), _PER_LEVER), len(parents))
+    moved = np.repeat(parents, width * _PER_LEVER, axis=0)
+    drawn = (rng.random(len(slots)) * tables.sizes[slots]).astype(np.int32)
+    moved[np.arange(len(slots)), slots] = drawn
+    found = [parents, moved]
+    for parent in parents:
+        on = np.flatnonzero(parent)
+        for slot in on:
+            near = _near(tables, int(slot), int(parent[slot]))
+            new = np.repeat(parent[None, :], len(near), axis=0)
+            new[:, slot] = near
+            found.append(new)
+        if len(on) > 1:
+            back = np.repeat(parent[None, :], len(_SHARES), axis=0)
+            for slot in on:
+                back[:, slot] = [_scaled(tables, int(slot), int(parent[slot]), s) for s in _SHARES]
+            found.append(back)
+    return np.concatenate(found)
+
+
+def _same_way(tables: Tables, slot: int, choice: int) -> NDArray[np.intp]:
+    """Return the choices of a slot in the direction of one of them, from near to far."""
+    first = tables.first[slot]
+    ways = tables.way[first : first + tables.sizes[slot]]
+    same = np.flatnonzero(ways == ways[choice])
+    return same[np.argsort(tables.at[first + same], kind="stable")]
+
+
+def _near(tables: Tables, slot: int, choice: int) -> NDArray[np.intp]:
+    """Return a choice's neighbours, those at half and a quarter of its steps, and leaving it."""
+    order = _same_way(tables, slot, choice)
+    at = int(np.flatnonzero(order == choice)[0])
+    return np.unique([0, *order[max(0, at - 4) : at + 3], *order[[at // 2, at // 4]]])
+
+
+def _scaled(tables: Tables, slot: int, choice: int, share: float) -> int:
+    """Return the choice at a share of the way of another."""
+    order, first = _same_way(tables, slot, choice), tables.first[slot]
+    gaps = np.abs(tables.at[first + order] - share * tables.at[first + choice])
+    return int(order[np.argmin(gaps)])
+
+
+def random_combos(
+    tables: Tables, rng: np.random.Generator, count: int, fewest: int, most: int
+) -> Combos:
+    """Return combinations of random choices of some number of levers."""
+    width = len(tables.first)
+    lots = np.argsort(rng.random((count, width)), axis=1)
+    moved = rng.integers(min(fewest, width), min(most, width), size=(count, 1), endpoint=True)
+    found: Combos = 1 + (rng.random((count, width)) * (tables.sizes - 1)).astype(np.int32)
+    found[lots >= moved] = 0
+    return found
+
+
+def distinct(combos: Combos) -> Combos:
+    """Return each combination once, in the order they came; none that changes nothing."""
+    combos = combos[combos.any(axis=1)]
+    prints = combos.astype(np.int64) @ _factors(combos.shape[1])  # wraps around, as hashes do
+    _, first = np.unique(prints, return_index=True)
+    return combos[np.sort(first)]
+
+
+@lru_cache(maxsize=8)
+def _factors(width: int) -> NDArray[np.int64]:
+    return np.random.default_rng(0).integers(2**62, size=width)
