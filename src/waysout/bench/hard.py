@@ -135,9 +135,10 @@ def usable(arms: Sequence[Arm], *, with_data: bool) -> tuple[list[Arm], dict[str
     """Return the arms that can run here, and of the others why they cannot."""
     can, cannot = [], {}
     for arm in arms:
+        if arm.method in PEERS and arm.method not in all_methods():
+            cannot[str(arm)] = "it is not installed"
+            continue
         try:
-            if arm.method not in all_methods():
-                raise UnavailableError(unknown("method", arm.method, all_methods()))
             method = make_method(arm.method)
             method.prepare()
         except UnavailableError as error:
@@ -149,6 +150,8 @@ def usable(arms: Sequence[Arm], *, with_data: bool) -> tuple[list[Arm], dict[str
             cannot[str(arm)] = "it needs rows whose outcome is known"
         else:
             can.append(arm)
+    if not can:
+        raise InputError(f"no method can run: {'; '.join(map(': '.join, cannot.items()))}")
     return can, cannot
 
 
