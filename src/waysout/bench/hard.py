@@ -61,7 +61,11 @@ class Judged:
 
 @dataclass(frozen=True)
 class Figures:
-    """What an arm did with a case; ``ratio`` is the median of cost ÷ least over what is solved."""
+    """What an arm did with a case: counts and means over its searches.
+
+    ``ratios`` is cost ÷ least of every search, nothing where it is not solved, and ``ratio`` the
+    median of what is solved. ``milliseconds`` is processor time, what a method learns included.
+    """
 
     case: str
     arm: str
@@ -72,6 +76,7 @@ class Figures:
     sets: float
     rows: float
     milliseconds: float
+    ratios: tuple[float | None, ...]
     failed: tuple[str, ...] = ()
 
 
@@ -196,16 +201,20 @@ def _or_infinity(cost: float | None) -> float:
 def _figures(
     case: str, arm: str, judged: Sequence[Judged], least: Sequence[float | None]
 ) -> Figures:
-    pairs = zip(judged, least, strict=True)
-    ratios = [one.cost / best for one, best in pairs if one.cost is not None and best]
+    ratios = [
+        one.cost / best if one.cost is not None and best else None
+        for one, best in zip(judged, least, strict=True)
+    ]
+    solved = [ratio for ratio in ratios if ratio is not None]
     return Figures(
         case, arm, len(judged),
-        solved=len(ratios),
-        ratio=median(ratios) if ratios else None,
+        solved=len(solved),
+        ratio=median(solved) if solved else None,
         ways=fmean(one.ways for one in judged),
         sets=fmean(one.sets for one in judged),
         rows=fmean(one.rows for one in judged),
         milliseconds=median(one.milliseconds for one in judged),
+        ratios=tuple(ratios),
         failed=tuple(one.failed for one in judged if one.failed),
     )  # fmt: skip
 
@@ -230,6 +239,11 @@ def grid(figures: Sequence[Figures], cell: Callable[[Figures], str]) -> list[tup
     return [(arm, *(line.get(case, "") for case in cases)) for arm, line in cells.items()]
 
 
-def solved(one: Figures) -> str:
+def solved_cell(one: Figures) -> str:
     """Return how many queries are solved, and how near to the least, in a narrow cell."""
     return f"{one.solved}" if one.ratio is None else f"{one.solved} {one.ratio:.2f}"
+
+
+def sets_cell(one: Figures) -> str:
+    """Return the mean number of sound lever sets, and of ways that the searches returned."""
+    return f"{one.sets:.1f} {one.ways:.1f}"

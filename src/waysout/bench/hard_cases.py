@@ -257,7 +257,8 @@ def _pocket(rng: np.random.Generator) -> World:
 
     return World(
         Schema(tuple(features)), _draw(rng, features), chance,
-        starts=lambda rows: (rows[:, i] <= 20) & (rows[:, j] <= 40),
+        # So that the pocket is the nearer of the two, and narrower than a tenth of the way there.
+        starts=lambda rows: (rows[:, i] <= 20) & (rows[:, j] <= rows[:, i] + 10),
         best=lambda problem, query: [{f"n{j}": high}],
     )  # fmt: skip
 

@@ -57,9 +57,9 @@ def hard(
     header = ["method", *wanted]
     sizes = " or ".join(str(size) for size in dict.fromkeys(one.searches for one in found))
     print_table(f"Solved of {sizes}, and cost ÷ least (median), with {rows} rows", header,
-                lab.grid(found, lab.solved))  # fmt: skip
-    print_table("Irreducible and holding lever sets, mean", header,
-                lab.grid(found, lambda one: f"{one.sets:.1f}"))  # fmt: skip
+                lab.grid(found, lab.solved_cell))  # fmt: skip
+    print_table("Irreducible and holding lever sets, and ways returned (means)", header,
+                lab.grid(found, lab.sets_cell))  # fmt: skip
     tell("The least is worked out by hand; for a table it is the cheapest that any method found.")
     for one in found:
         for reason in dict.fromkeys(one.failed):
