@@ -37,19 +37,26 @@ def hard(
     Solved: one of the rows found is a yes when the model is asked again, needs each of its changes
     and holds when its numbers go farther.
     """
-    from waysout.bench import hard as lab
-    from waysout.bench.hard_cases import CASES
-    from waysout.bench.hard_tables import TABLES
+    from waysout.run.machine import one_thread_each
 
-    wanted = cases or list(TABLES if tables else CASES)
-    lab.check_names(wanted)
-    arms = [lab.Arm.parse(name.strip()) for name in methods.split(",") if name.strip()]
-    ready, skipped = lab.usable(arms or lab.default_arms(), with_data=with_data)
-    for name, reason in skipped.items():
-        say(f"{name} is left out: {reason}")
-    found = []
-    for case in wanted:
-        found += lab.run_case(case, ready, rows=rows, seeds=seeds, with_data=with_data, tell=say)
+    # Around the imports too, since numpy and others count cores as they load: on matrices this
+    # small their threads wait for each other.
+    with one_thread_each():
+        from waysout.bench import hard as lab
+        from waysout.bench.hard_cases import CASES
+        from waysout.bench.hard_tables import TABLES
+
+        wanted = cases or list(TABLES if tables else CASES)
+        lab.check_names(wanted)
+        arms = [lab.Arm.parse(name.strip()) for name in methods.split(",") if name.strip()]
+        ready, skipped = lab.usable(arms or lab.default_arms(), with_data=with_data)
+        for name, reason in skipped.items():
+            say(f"{name} is left out: {reason}")
+        found = []
+        for case in wanted:
+            found += lab.run_case(
+                case, ready, rows=rows, seeds=seeds, with_data=with_data, tell=say
+            )
     if json:
         print_json({"rows": rows, "with_data": with_data, "skipped": skipped,
                     "figures": [asdict(one) for one in found]})  # fmt: skip
