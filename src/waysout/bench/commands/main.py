@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from waysout.bench.commands import look, pages
+from waysout.bench.commands.hard import hard
 from waysout.bench.commands.look import (
     Folder,
     LlmNames,
@@ -283,3 +284,4 @@ app.command(name="export")(look.export)
 app.command(name="table")(pages.table)
 app.command(name="plot")(pages.plot)
 app.command(name="report")(pages.report)
+app.command(name="hard")(hard)
