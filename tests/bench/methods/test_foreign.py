@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import waysout
 from waysout.bench.methods.foreign import Evaluator, ForeignSearch, Run
+from waysout.domain.memory import Past
 from waysout.domain.oracle import Answers, Goal
 from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import Range
@@ -146,6 +147,37 @@ def test_rows_of_one_key_are_asked_once() -> None:
     search = start(code)
     assert run(search) == incomes(50.0, 60.0)
     assert len(heard[0]) == 3
+
+
+def test_rows_of_one_key_are_told_apart_where_the_code_says_so() -> None:
+    heard = []
+
+    def code(evaluate: Evaluator) -> str:
+        heard.append(evaluate(incomes(50.0, 51.0), by_row=True).tolist())
+        heard.append(evaluate(incomes(51.0, 52.0), by_row=True).tolist())
+        heard.append(evaluate(incomes(53.0)).tolist())
+        return "done"
+
+    case = make_case()
+    key = replace(case.problem.key, bins={"income": (40.0, 60.0)})
+    search = start(code, replace(case, problem=replace(case.problem, key=key)))
+    assert run(search) == incomes(50.0, 51.0, 52.0)
+    assert [len(scores) for scores in heard] == [2, 2, 1]
+    assert {score > 0.5 for scores in heard for score in scores} == {True}
+    assert search.archive.rows == incomes(50.0)
+
+
+def test_what_an_earlier_search_learned_scores_as_it_was_answered() -> None:
+    heard = []
+
+    def code(evaluate: Evaluator) -> str:
+        heard.extend(evaluate([*incomes(50.0), row(term=24)]).tolist())
+        return "done"
+
+    chances = {incomes(50.0)[0]: (0.9, True), row(term=24): (0.1, False)}
+    search = start(code, replace(make_case(), past=Past(chances)))
+    assert run(search) == []
+    assert heard == [0.51 + 0.49 * 0.9, 0.49 * 0.1]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])

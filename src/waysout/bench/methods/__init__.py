@@ -1,1 +1,3 @@
-"""Methods that stand on other packages or learn first: DiCE, C-CHVAE, tabular diffusion."""
+"""Methods that stand on other packages or learn first: DiCE, NICE, MOC, C-CHVAE,
+tabular diffusion.
+"""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import cycle, repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -49,9 +49,9 @@ class Dice(Method):
     ``genetic`` and ``kdtree`` first send a whole table to the oracle. With ``table="near"`` it has
     the approved rows nearest to the query, projected onto the rules, and takes at most a third of
     the budget; with "all" it is the unchanged data, as published. ``sparsity`` is DiCE's own step
-    that moves numbers back to the query's. It works row by row and changes little here: a row in
-    the same bins as an earlier one is not sent again. DiCE is abandoned when it makes no request
-    for ``patience`` seconds.
+    that moves numbers back to the query's, with a row for each move: "linear" by the smallest move
+    there is, which costs more rows than it earns, "binary" by halves. DiCE is abandoned when it
+    makes no request for ``patience`` seconds.
     """
 
     name: ClassVar[str] = "dice"
@@ -92,10 +92,10 @@ class _Model:
         self._evaluate = evaluate
         self._dry = 0
 
-    def predict_proba(self, table: pd.DataFrame) -> NDArray[np.float64]:
+    def predict_proba(self, table: pd.DataFrame, *, by_row: bool = False) -> NDArray[np.float64]:
         """Return the scores of "no" and "yes" for each row."""
         before = self._evaluate.asked
-        yes = self._evaluate(self._frame.rows(table))
+        yes = self._evaluate(self._frame.rows(table), by_row=by_row)
         self._dry = 0 if self._evaluate.asked > before else self._dry + 1
         if self._dry == _DRY_REQUESTS:
             raise _Dry
@@ -155,8 +155,11 @@ class _Rounds:
             outcome_name=OUTCOME,
             permitted_range=permitted,
         )
-        model = dice_ml.Model(model=_Model(frame, evaluate), backend="sklearn")
+        oracle = _Model(frame, evaluate)
+        model = dice_ml.Model(model=oracle, backend="sklearn")
         explainer = dice_ml.Dice(data, model, method=method.variant)
+        # This step walks within bins; what it is told there must be the row's own answer.
+        explainer.predict_fn_for_sparsity = partial(oracle.predict_proba, by_row=True)
         query = table.iloc[:1]
         data.set_continuous_feature_indexes(query)
         # Not the public method, which starts a progress bar and a thread for it.

@@ -91,7 +91,7 @@ class DiceFrame:
         if lever is None:
             own = 0.0 if math.isnan(now) else float(np.float32(now))
             return DiceColumn(name, place, feature, own, own, own)
-        low, high = _range(lever, None if seen is None else seen[:, place])
+        low, high = observed_range(lever, None if seen is None else seen[:, place])
         decimals = 0
         if feature.kind != "integer":
             decimals = feature.decimals if feature.decimals is not None else 0
@@ -141,7 +141,7 @@ class DiceFrame:
         return self._space.rows(matrix)
 
 
-def _range(lever: Lever, seen: Matrix | None) -> tuple[float, float]:
+def observed_range(lever: Lever, seen: Matrix | None) -> tuple[float, float]:
     """Return the range that a number is drawn from: that of the known values, where allowed."""
     choices = lever.choices()
     if choices is not None:

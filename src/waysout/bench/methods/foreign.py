@@ -24,10 +24,11 @@ from typing import Any, TextIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from waysout.bench.methods.rows import RowBatches
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
 from waysout.search.base import Case
-from waysout.search.batches import BatchSearch, Candidate
+from waysout.search.batches import Candidate
 
 Scores = NDArray[np.float64]
 
@@ -115,6 +116,8 @@ class Evaluator:
         """Number of rows sent to the oracle so far; known or forbidden rows are not counted."""
         self.reason = ""
         self.error = ""
+        self.by_row = False
+        """Whether the rows it waits for are to be told apart by more than their keys."""
         self._run = run
         self._turn = threading.Condition()
         self._running = False
@@ -155,10 +158,14 @@ class Evaluator:
             raise_in(ctypes.c_ulong(thread.ident), ctypes.py_object(Unwound))
         thread.join(_UNWIND_SECONDS)
 
-    def __call__(self, rows: Sequence[Row]) -> Scores:
-        """Return a score for each row; blocks until the oracle has answered."""
+    def __call__(self, rows: Sequence[Row], *, by_row: bool = False) -> Scores:
+        """Return a score for each row; blocks until the oracle has answered.
+
+        A row whose key is known is not asked again, unless ``by_row``: then only a known row is
+        not.
+        """
         with self._turn:
-            self._rows, self._running = rows, False
+            self._rows, self.by_row, self._running = rows, by_row, False
             self._turn.notify_all()
             self._turn.wait_for(lambda: self._running or self._closed)
             if self._closed:
@@ -193,13 +200,12 @@ def words(error: BaseException) -> str:
 # The search -------------------------------------------------------------------------------------
 
 
-class ForeignSearch(BatchSearch):
-    """Passes on the requests of foreign code, each key once and within the budget.
+class ForeignSearch(RowBatches):
+    """Passes on the requests of foreign code, within the budget, each key or each row once.
 
-    A row with a known key gets the same score again at no cost; so does the query itself. A row
-    that breaks a rule scores 0 without an oracle request: to the foreign code the rules are part of
-    the model. It is abandoned after ``patience`` seconds without a request; what was found until
-    then is kept.
+    What is known gets the same score again at no cost; so does the query itself. A row that breaks
+    a rule scores 0 without an oracle request: to the foreign code the rules are part of the model.
+    It is abandoned after ``patience`` seconds without a request; what was found until then is kept.
     """
 
     def __init__(self, case: Case, run: Run, *, who: str, patience: float = PATIENCE) -> None:
@@ -210,8 +216,10 @@ class ForeignSearch(BatchSearch):
         self._draws = GlobalDraws(case.generator())
         self._foreign = Evaluator(run)
         self._of_query = self._score(case.probability, False)
-        self._known: dict[str, float] = {}
-        self._awaited: list[tuple[Row, str]] = []
+        self._known: dict[str | Row, float] = {}
+        for row, asked in self.archive.answered.items():
+            self._keep(row, case.problem.key(row), asked.probability, asked.valid)
+        self._awaited: list[tuple[Row, str | Row]] = []
         # Also close the thread of a search that is garbage-collected before it ends.
         weakref.finalize(self, self._foreign.close)
 
@@ -242,8 +250,8 @@ class ForeignSearch(BatchSearch):
         foreign, query = self._foreign, self.case.query
         until = time.monotonic() + self._patience
         while True:
-            scores = [self._of_query if row == query else self._known.get(key, 0.0)
-                      for row, key in self._awaited]  # fmt: skip
+            scores = [self._of_query if row == query else self._known.get(name, 0.0)
+                      for row, name in self._awaited]  # fmt: skip
             rows = foreign.resume(np.array(scores, dtype=np.float64), until - time.monotonic())
             if rows is None:
                 self._reason = foreign.reason or f"{self._who} was stopped"
@@ -255,7 +263,8 @@ class ForeignSearch(BatchSearch):
                 elif foreign.error:
                     self._reason = f"{self._who} failed: {foreign.error}"
                 return []
-            self._awaited = [(row, self.case.problem.key(row)) for row in rows]
+            self._by_row, key = foreign.by_row, self.case.problem.key
+            self._awaited = [(row, row if foreign.by_row else key(row)) for row in rows]
             batch = self._candidates(rows, most)
             if batch:
                 foreign.asked += len(batch)
@@ -265,7 +274,11 @@ class ForeignSearch(BatchSearch):
         self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
     ) -> None:
         for candidate, chance, is_valid in zip(batch, chances, valid, strict=True):
-            self._known[candidate.key] = self._score(chance, is_valid)
+            self._keep(candidate.row, candidate.key, chance, is_valid)
+
+    def _keep(self, row: Row, key: str, chance: float, valid: bool) -> None:
+        self._known[row] = score = self._score(chance, valid)
+        self._known.setdefault(key, score)
 
     def _score(self, chance: float, valid: bool) -> float:
         # Keep scores away from 0.5, where tools disagree about which side it belongs to.
