@@ -28,6 +28,8 @@ class MethodEntry:
 
 # fmt: off
 METHODS: Mapping[str, MethodEntry] = {
+    "wayfinder": MethodEntry("waysout.search.wayfinder:Wayfinder",
+                             "the few ways a person would take: minimal, checked to hold"),
     "recombine": MethodEntry("waysout.search.recombine:Recombine",
                              "the LLM names edits; their combinations are searched without it"),
     "comp-mcts": MethodEntry("waysout.search.comp_mcts:CompMCTS",

@@ -29,7 +29,8 @@ SHOWN = 5
 # How far a refused place of a number is on the way to the approved one, from where on the exact row
 # is asked that makes an option tight; before that, the middle between the two.
 _NEAR = 0.8
-_WIDE = 3  # levers beyond which an option is taken apart by halves
+WIDE = 3
+"""Levers beyond which an option is taken apart by halves."""
 _FAR = 1.3  # an option so much farther with the same levers is a sign that a nearer one holds
 _HOPELESS, _SURE = 0.05, 0.8  # chances below and above which a guess is taken for the answer
 _PLACES = 8
@@ -144,6 +145,10 @@ class Finisher:
                 return unknown
         return []
 
+    def apart(self, row: Row) -> list[Row]:
+        """Return the rows to ask in order to do with fewer levers; none where all was asked."""
+        return self._first_unknown(self._taken_apart(row))
+
     def _improving(self, row: Row) -> Iterator[Sequence[Row]]:
         yield from self._taken_apart(row)
         if not self.goes_on(row):
@@ -160,13 +165,14 @@ class Finisher:
         alone = {name: rules.only(query, row, {name}) for name in rules.moved(query, row)}
         costs = dict(zip(alone, self.problem.costs(query, list(alone.values())), strict=True))
         levers = sorted(alone, key=lambda name: (-costs[name], name))
-        parts = 2 if len(levers) > _WIDE else len(levers)
+        parts = 2 if len(levers) > WIDE else len(levers)
         while len(levers) > 1:
             size = math.ceil(len(levers) / parts)
             cut = [levers[i : i + size] for i in range(0, len(levers), size)]
             rows = [rules.only(query, row, set(levers).difference(part)) for part in cut]
             rows = [r for r in rows if self._may_be_asked(r) and not self._falls_short(r)]
-            yield self._hopeful(rows)
+            # Guesses add up what levers do, and know nothing of many that work only together.
+            yield rows if len(levers) > WIDE else self._hopeful(rows)
             if size == 1:
                 return
             parts = min(2 * parts, len(levers))

@@ -80,9 +80,8 @@ def random_combos(
     width = len(tables.first)
     lots = np.argsort(rng.random((count, width)), axis=1)
     moved = rng.integers(min(fewest, width), min(most, width), size=(count, 1), endpoint=True)
-    found: Combos = 1 + (rng.random((count, width)) * (tables.sizes - 1)).astype(np.int32)
-    found[lots >= moved] = 0
-    return found
+    found = 1 + (rng.random((count, width)) * (tables.sizes - 1)).astype(np.int32)
+    return np.where(lots < moved, found, 0)
 
 
 def distinct(combos: Combos) -> Combos:

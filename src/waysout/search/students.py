@@ -61,8 +61,10 @@ def students_of(known: Known, schema: Schema) -> Students | None:
             continue
         settings = {
             "objective": "binary", "num_leaves": _LEAVES, "learning_rate": _RATE, "seed": seed,
-            "min_data_in_leaf": max(1, min(20, len(drawn) // 40)), "num_threads": 1,
-            "feature_fraction": 0.8, "deterministic": True, "force_row_wise": True, "verbosity": -1,
+            "min_data_in_leaf": max(1, min(20, len(drawn) // 40)), "feature_fraction": 0.8,
+            # A category of many levels has few rows for each.
+            "min_data_per_group": 5, "cat_smooth": 3.0, "cat_l2": 3.0,
+            "num_threads": 1, "deterministic": True, "force_row_wise": True, "verbosity": -1,
         }  # fmt: skip
         data = lightgbm.Dataset(
             encoded[sample], wanted[sample].astype(np.float64), categorical_feature=categories,

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
 import numpy as np
 
-from waysout.domain.known import Known
+from waysout.domain.known import Known, approved
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
 from waysout.domain.ways import LESS
 from waysout.search.base import Case, Method, OnLearning, Search, least, within
-from waysout.search.finish import Finisher
+from waysout.search.finish import WIDE, Finisher
 from waysout.search.pool import RANDOM, around, distinct, random_combos, singles
 from waysout.search.process import Process
+from waysout.search.space import Projection
 from waysout.search.steps import Combos, Matrix, Moves, Steps
 from waysout.search.students import Students, students_of
 from waysout.search.surrogate import LogitScale
@@ -30,6 +31,7 @@ _LOOKED_AT = 400
 _BATCH_SHARE = 20
 _BARREN = 20
 _POOLS = 6
+_FINISH_BATCH = 10
 MOST_ROWS = 300
 SOFT = 0.01
 
@@ -112,10 +114,12 @@ class WayfinderSearch(Search):
     def _trials(self) -> list[_Trial]:
         most = int(min(max(self.method.batch, len(self._asked) // _BATCH_SHARE), self.rows_left))
         if self.rows_left <= self._reserve():
-            return self._finishing(most) or self._explore(most)
+            # In small batches: what is walked back goes step by step.
+            return self._finishing(min(most, _FINISH_BATCH)) or self._explore(most)
         if self._is_barren():
             return self._wide_rows(most) or self._explore(most)
-        return self._hold_checks(most) or self._explore(most) or self._finishing(most)
+        checks = self._narrowed(most) or self._hold_checks(most)
+        return checks or self._explore(most) or self._finishing(most)
 
     def _reserve(self) -> float:
         total = self._rows + self.rows_left
@@ -123,6 +127,19 @@ class WayfinderSearch(Search):
 
     def _finishing(self, most: int) -> list[_Trial]:
         return [_Trial(row, reasons) for row, reasons in self._finisher.rows(most)]
+
+    def _narrowed(self, most: int) -> list[_Trial]:
+        """Take the best option apart where all that were found move many levers."""
+        first = next(self._finisher.order(), None)
+        if (
+            first is None
+            or len(first) <= WIDE
+            or any(len(s) <= WIDE for s in self._finisher.order())
+        ):
+            return []
+        best = self._finisher.best(first)
+        assert best is not None
+        return [_Trial(row) for row in self._finisher.apart(best)[:most]]
 
     def _hold_checks(self, most: int) -> list[_Trial]:
         """Push the best new options farther: one that does not hold must not hide others."""
@@ -237,7 +254,21 @@ class WayfinderSearch(Search):
         rows = (self.steps.row(combo) for combo in pool.tolist())
         broken, query = self.case.problem.violations, self.case.query
         fresh = (r for r in rows if r not in self._seen and not broken(query, r))
-        return [_Trial(row) for row in islice(fresh, most)]
+        likeness = islice(self._like_approved(), most - most // 3)
+        return [_Trial(row) for row in [*likeness, *islice(fresh, most // 3)]]
+
+    def _like_approved(self) -> Iterator[Row]:
+        """Yield the query made as like the nearest approved rows as the rules allow."""
+        case = self.case
+        if case.known is None:
+            return
+        known = approved(case.known, case.problem.schema)
+        distances = case.problem.distance.between(self.steps.start, known.matrix)
+        project, rows = Projection(case.problem, case.query), case.known.rows
+        for i in np.argsort(distances, kind="stable").tolist():
+            row = project(rows[int(known.numbers[i])])
+            if row not in self._seen and not case.problem.violations(case.query, row):
+                yield row
 
     # Learning ----------------------------------------------------------------------------------
 
