@@ -110,6 +110,12 @@ class Way(Option):
     holds: bool | None = None
     variants: tuple[Option, ...] = ()
 
+    @property
+    def standing(self) -> int:
+        """0 where it is known to hold and to be irreducible, 1 where not all is, 2 if it fails."""
+        known = (self.holds, self.irreducible)
+        return 2 if False in known else int(None in known)
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {
