@@ -40,6 +40,11 @@ def pick(result: ResultData, n: int = 5) -> tuple[Option, ...]:
     return tuple(picked)
 
 
+def pickable(result: ResultData) -> Sequence[Option]:
+    """Return what `pick` chooses from: the ways, or the options of a result without any."""
+    return result.ways or result.options
+
+
 def _order(way: Way, picked: Sequence[Way]) -> tuple[bool, int, float, bool]:
     overlap = max((_shared(way.levers, other.levers) for other in picked), default=0.0)
     cost = round(way.cost * (1.0 + overlap), _COST_DIGITS)

@@ -186,6 +186,10 @@ class RuleSet:
                 levers = levers.difference(group) | {group[0]}
         return frozenset(levers)
 
+    def features_of(self, lever: str) -> tuple[str, ...]:
+        """Return the features that make a lever (see `moved`): itself, or its one-hot group."""
+        return next((group for group in self._groups if group[0] == lever), (lever,))
+
     def count_changes(self, query: Row, candidate: Row) -> int:
         """Count the changes a person would count: what follows another change is not one."""
         return len(self.moved(query, candidate))
