@@ -320,19 +320,21 @@ def test_a_refused_oracle_is_refused_for_everybody(tmp_path: Path) -> None:
     assert told(search(run=tmp_path / "run.db")) == told(search())
 
 
-def test_options_that_are_not_asked_again_do_not_say_how_firm_they_are(
+def test_what_is_not_asked_again_does_not_say_how_firm_it_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     partial = interrupted(tmp_path / "run.db")
-    assert {o.stable for r in partial for o in r.options} == {None}
+    assert {o.stable for r in partial for o in (*r.options, *r.ways)} == {None}
+    assert any(r.ways for r in partial)
 
     def scarce(**given: Any) -> Budget:
-        return Budget(**given, setup_rows=5)  # the probe, the query, and two of the options
+        return Budget(**given, setup_rows=5)  # the probe, the query, and two of the ways
 
     monkeypatch.setattr(options_module, "Budget", scarce)
     [result] = search(PEOPLE[:1], calls=8)
-    assert [o.stable for o in result.options[:3]] == [True, True, None]
-    assert {o.stable for o in result.options[2:]} == {None}
+    assert [way.stable for way in result.ways[:3]] == [True, True, None]
+    again = [way.row for way in result.ways[:2]]
+    assert {o.stable for o in result.options if o.row not in again} == {None}
 
 
 # The ledger -------------------------------------------------------------------------------------

@@ -295,6 +295,7 @@ def hand_over(
 
 def show(result: Result, *, most: int = SHOWN) -> None:
     """Print a result for people."""
+    from waysout.domain.pick import pickable
     from waysout.report import text
 
     tell(text.sentence(result))
@@ -303,9 +304,9 @@ def show(result: Result, *, most: int = SHOWN) -> None:
     if options:
         if simulated:
             tell(simulated)
-        more = len(result.options) - len(options)
-        shown = f"The {len(options)} to read first, of {len(result.options)}"
-        title = (shown if more > 0 else "Ways out") if result.options else text.NOT_APPROVED
+        total = len(pickable(result))
+        shown = f"The {len(options)} to read first, of {total}"
+        title = (shown if total > len(options) else "Ways out") if total else text.NOT_APPROVED
         typer.echo()
         chances = not result.settings.get("labels_only")
         table = text.option_rows(options, reasons=not simulated, chances=chances)

@@ -1,4 +1,4 @@
-"""A short list: the few options a person should read first."""
+"""A short list: the few ways a person should read first."""
 
 from __future__ import annotations
 
@@ -10,15 +10,52 @@ from typing import Any
 import numpy as np
 
 from waysout.domain.distance import ALPHA, Distance, Matrix, scale_of, simplicity
-from waysout.domain.result import Option, ResultData
+from waysout.domain.result import Option, ResultData, Way
 from waysout.domain.schema import Feature, Schema
+from waysout.domain.ways import overlap
 from waysout.errors import InputError, shown
 
 _MOST_TAKEN_APART = 10  # changes; their subsets double with each
+_COST_DIGITS = 9  # a sum in another order is the same cost
 
 
 def pick(result: ResultData, n: int = 5) -> tuple[Option, ...]:
-    """Return the n most different good options, best first; all of them where there are fewer.
+    """Return n ways that are good and different, best first; all of them where there are fewer.
+
+    Stable ones come first; then those known to hold and to be irreducible before those of which
+    not everything was asked, and these before what is known not to hold. Among equals, each next
+    way is the one of least cost × (1 + the largest overlap of its levers with a way picked); one
+    that was named, by an LLM or a user, is preferred at equal cost.
+
+    Results of earlier releases have no ways: the most different good options are picked.
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise InputError(f"pick: n is a whole number of 1 or more, not {shown(n)}")
+    if not result.ways:
+        return _pick_options(result.options, result.settings, n)
+    left, picked = list(result.ways), list[Way]()
+    while left and len(picked) < n:
+        best = min(left, key=lambda way: _order(way, picked))
+        left.remove(best)
+        picked.append(best)
+    return tuple(picked)
+
+
+def pickable(result: ResultData) -> Sequence[Option]:
+    """Return what `pick` chooses from: the ways, or the options of a result without any."""
+    return result.ways or result.options
+
+
+def _order(way: Way, picked: Sequence[Way]) -> tuple[bool, int, float, bool]:
+    shared = overlap(way.levers, (other.levers for other in picked))
+    cost = round(way.cost * (1.0 + shared), _COST_DIGITS)
+    return way.stable is False, way.standing, cost, not way.reasons
+
+
+def _pick_options(
+    options: Sequence[Option], settings: Mapping[str, Any], n: int
+) -> tuple[Option, ...]:
+    """Return the n most different good options, best first.
 
     The first is the best: proximity × 1/(1 + changes). Each next one is the option with the highest
     product of that and its novelty, 1 − 1/(1 + distance to the nearest one picked). Both are
@@ -27,12 +64,9 @@ def pick(result: ResultData, n: int = 5) -> tuple[Option, ...]:
     making a yes likelier; and a set of changed features is repeated only when each other set
     was picked as often or has no option left. Ties go to the option found first.
     """
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise InputError(f"pick: n is a whole number of 1 or more, not {shown(n)}")
-    options = result.options
     if not options:
         return ()
-    distance, matrix = _measured(options, result.settings)
+    distance, matrix = _measured(options, settings)
     stable = np.array([o.stable is not False for o in options])
     quality = np.array([o.proximity * simplicity(o.sparsity) for o in options])
     needed = ~np.array(_padded(options))

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any, Self
 
 from waysout.domain.budget import Spent
@@ -94,6 +94,24 @@ class Option:
         )
 
 
+class Standing(IntEnum):
+    """How an option stands that cannot be shorter, as far as was asked; the best is the least."""
+
+    SOUND = 0
+    """It holds and is irreducible."""
+    OPEN = 1
+    """Not everything was asked."""
+    POCKET = 2
+    """It does not hold."""
+
+    @classmethod
+    def of(cls, holds: bool | None, irreducible: bool | None) -> Standing:
+        """Return the standing that what is known gives."""
+        if holds is False:
+            return cls.POCKET
+        return cls.SOUND if holds and irreducible else cls.OPEN
+
+
 @dataclass(frozen=True)
 class Way(Option):
     """An option that a person is shown: the cheapest for its levers (see `waysout.domain.ways`).
@@ -109,6 +127,11 @@ class Way(Option):
     tight: bool | None = None
     holds: bool | None = None
     variants: tuple[Option, ...] = ()
+
+    @property
+    def standing(self) -> Standing:
+        """How good it is, as far as that was asked."""
+        return Standing.of(self.holds, self.irreducible)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""

@@ -2,8 +2,9 @@
 
 An option *holds* if it is still a yes with its numbers 10 % and 50 % farther; it is *irreducible*
 if none of its changes can be left out, and *tight* if, besides, none of its numbers can be walked
-back by a tenth. Each of these is known from rows that were asked and from nothing else: it is true,
-false, or null where a row was not asked. `Checks` makes those rows, for searches and for judges.
+back by a tenth. Each of these is known from rows that were asked and from nothing else: true,
+false, or null where a row was not asked. `Checks` makes those rows, for searches and for judges
+alike.
 
 A *way* is the cheapest option of its set of levers that holds and is irreducible; other levels,
 directions and values for the same levers are its variants.
@@ -15,12 +16,10 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeVar
-
-import numpy as np
+from typing import NamedTuple
 
 from waysout.domain.problem import Problem
-from waysout.domain.result import Option, Way
+from waysout.domain.result import Option, Standing, Way
 from waysout.domain.rules import Lever
 from waysout.domain.schema import Row, Value
 
@@ -33,11 +32,10 @@ MOST_SUBSETS = 4
 LESS = 0.9
 """What a way may cost, at most, of one that does with some of its levers."""
 
-_EXAMINED = 12  # options of one lever set, from the cheapest on
 _VARIANTS = 5
 _HALVINGS = 3
-
-T = TypeVar("T")
+_TIE = 1e-6  # of a step
+_COST_DIGITS = 9  # a sum in another order is the same cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,23 @@ class Asked:
     probability: float
     valid: bool
     reasons: tuple[str, ...] = ()
+
+
+class Move(NamedTuple):
+    """What a row does to one lever: the values it sets and, where they have an order, the span."""
+
+    to: tuple[Value, ...]
+    span: tuple[float, float] | None
+    """From where to where."""
+
+    def goes_as_far_as(self, other: Move) -> bool:
+        """Whether this is the other move, or goes on from it in the same direction."""
+        if self.to == other.to:
+            return True
+        if self.span is None or other.span is None:
+            return False
+        (now, far), (_, there) = self.span, other.span
+        return min(now, far) <= there <= max(now, far)
 
 
 class Checks:
@@ -60,6 +75,7 @@ class Checks:
         self.query = query
         self.levers = problem.rules.levers(query)
         self._known: dict[tuple[str, Row], list[Row]] = {}
+        self._moves: dict[Row, dict[str, Move]] = {}
 
     def shorter(self, row: Row) -> list[Row]:
         """Return the row without some of its levers: all subsets, or all but one of many."""
@@ -80,30 +96,41 @@ class Checks:
         return self._known[key]
 
     def _shorter(self, row: Row) -> list[Row]:
-        moved = sorted(self.problem.rules.moved(self.query, row))
-        fewest = 1 if len(moved) <= MOST_SUBSETS else len(moved) - 1
-        kept = (
-            part for n in range(len(moved) - 1, fewest - 1, -1) for part in combinations(moved, n)
-        )
+        levers = list(self.moves(row))
+        fewest = 1 if len(levers) <= MOST_SUBSETS else len(levers) - 1
+        sizes = range(len(levers) - 1, fewest - 1, -1)
+        kept = (part for size in sizes for part in combinations(levers, size))
         return self._allowed(self.problem.rules.only(self.query, row, part) for part in kept)
 
     def _farther(self, row: Row) -> list[Row]:
-        found = []
-        for share in FARTHER:
-            for _ in range(_HALVINGS):
-                pushed = self._pushed(row, share)
-                if not self.problem.violations(self.query, pushed):
-                    found.append(pushed)
-                    break
-                share /= 2
-        return [far for far in dict.fromkeys(found) if far != row]
+        pushed = (self._pushed(row, share) for share in FARTHER)
+        return [far for far in dict.fromkeys(pushed) if far != row]
 
     def _pushed(self, row: Row, share: float) -> Row:
+        """Return a row with its numbers farther: all at once, else each as far as the rules allow.
+
+        Together, two numbers may keep a rule that each of them alone would break.
+        """
+        numbers = self.numbers(row)
+        together = self._push(row, numbers, share)
+        if not self.problem.violations(self.query, together):
+            return together
+        for name in numbers:
+            for halving in range(_HALVINGS):
+                pushed = self._push(row, {name: numbers[name]}, share / 2**halving)
+                if not self.problem.violations(self.query, pushed):
+                    row = pushed
+                    break
+        return row
+
+    def _push(self, row: Row, numbers: Mapping[str, tuple[float, float]], share: float) -> Row:
         edits: dict[str, Value] = {}
-        for name, (now, there) in self.numbers(row).items():
-            value = nearest_to(self.levers[name], there + share * (there - now))
-            far = None if value is None else place(self.levers[name], value)
-            if far is not None and (far - there) * (there - now) > 0:
+        for name, (now, there) in numbers.items():
+            lever, by = self.levers[name], there - now
+            # Between two values of a grid it is the farther one, whichever the direction.
+            value = nearest_to(lever, there + share * by + math.copysign(_TIE * _step(lever), by))
+            far = place(lever, value)
+            if far is not None and (far - there) * by > 0:
                 edits[name] = value
         return self.problem.rules.apply(row, edits)
 
@@ -115,15 +142,25 @@ class Checks:
                 found.append(self.problem.rules.apply(row, {name: value}))
         return self._allowed(found)
 
+    def moves(self, row: Row) -> Mapping[str, Move]:
+        """Return what a row does to each lever it moves."""
+        if row not in self._moves:
+            names = sorted(self.problem.rules.moved(self.query, row))
+            self._moves[row] = {name: self._move(row, name) for name in names}
+        return self._moves[row]
+
+    def _move(self, row: Row, name: str) -> Move:
+        features, lever = self.problem.rules.features_of(name), self.levers[name]
+        to = tuple(row[self.problem.schema.index(feature)] for feature in features)
+        now, there = place(lever, lever.now), place(lever, to[0])
+        # A one-hot group has levels, even where its columns hold the numbers 0 and 1.
+        if len(features) > 1 or now is None or there is None:
+            return Move(to, None)
+        return Move(to, (now, there))
+
     def numbers(self, row: Row) -> dict[str, tuple[float, float]]:
         """Return the moved levers that have an order: from where to where."""
-        found = {}
-        for name in sorted(self.problem.rules.moved(self.query, row)):
-            lever = self.levers[name]
-            now, there = place(lever, lever.now), place(lever, row[self.problem.schema.index(name)])
-            if now is not None and there is not None:
-                found[name] = (now, there)
-        return found
+        return {name: move.span for name, move in self.moves(row).items() if move.span is not None}
 
     def _allowed(self, rows: Iterable[Row]) -> list[Row]:
         broken = self.problem.violations
@@ -150,21 +187,11 @@ class Checks:
 
     def covers(self, one: Row, other: Row) -> bool:
         """Whether ``other`` moves all levers of ``one``, to the same level or at least as far."""
-        rules, schema = self.problem.rules, self.problem.schema
-        moved = rules.moved(self.query, one)
-        if not moved <= rules.moved(self.query, other):
-            return False
-        numbers, others = self.numbers(one), self.numbers(other)
-        for name in moved:
-            at = schema.index(name)
-            if one[at] == other[at]:
-                continue
-            if name not in numbers or name not in others:
-                return False
-            (now, there), (_, far) = numbers[name], others[name]
-            if (far - now) * (there - now) <= 0 or abs(far - now) < abs(there - now):
-                return False
-        return True
+        moves = self.moves(other)
+        return all(
+            name in moves and moves[name].goes_as_far_as(move)
+            for name, move in self.moves(one).items()
+        )
 
 
 def all_are(rows: Sequence[Row], valid: Callable[[Row], bool | None], wanted: bool) -> bool | None:
@@ -200,6 +227,13 @@ def nearest_to(lever: Lever, target: float) -> Value:
     return min(gaps, key=gaps.__getitem__, default=None)
 
 
+def _step(lever: Lever) -> float:
+    """Return what lies between two values of a lever that has an order; 0 if nothing need to."""
+    if lever.feature.is_numeric:
+        return lever.step or lever.feature.resolution or 0.0
+    return 1.0
+
+
 def walked_back(lever: Lever, value: Value) -> Value:
     """Return a value a tenth of its change nearer, or the next admitted one; nothing if none is.
 
@@ -219,14 +253,13 @@ def walked_back(lever: Lever, value: Value) -> Value:
     target = there + BACK * (now - there)
     choices = lever.choices()
     if choices is not None:
-        gaps = {c: abs(float(lever.feature.encode(c)) - target) for c in choices if between(c)}
+        gaps = {c: abs(lever.feature.encode(c) - target) for c in choices if between(c)}
         return min(gaps, key=gaps.__getitem__, default=None)
-    step = lever.step or lever.feature.resolution or 0.0
-    for aim in (target, there + math.copysign(step, now - there)):
-        found = nearest_to(lever, aim)
-        if between(found):
-            return found
-    return None
+    step = math.copysign(_step(lever), now - there)
+    # One step back may be barred by name.
+    steps = (there + step * count for count in range(1, len(lever.never) + 2))
+    nearer = (nearest_to(lever, aim) for aim in (target, *steps))
+    return next(filter(between, nearer), None)
 
 
 # From rows to ways -------------------------------------------------------------------------------
@@ -238,82 +271,116 @@ def find_ways(problem: Problem, query: Row, asked: Mapping[Row, Asked]) -> tuple
     Those known to hold and to be irreducible come first, then those of which not everything was
     asked, each by cost. An option that is known not to hold is a way only where no other is.
     """
-    rows = [row for row, found in asked.items() if found.valid]
-    if not rows:
-        return ()
-    checks, costs = Checks(problem, query), problem.costs(query, rows)
-    sets: dict[frozenset[str], list[int]] = {}
-    for i in np.argsort(costs, kind="stable").tolist():
-        sets.setdefault(problem.rules.moved(query, rows[i]), []).append(i)
-
-    def valid(row: Row) -> bool | None:
-        found = asked.get(row)
-        return None if found is None else found.valid
-
-    def standing(i: int) -> int:
-        """Return 0 for what is known to hold and to be irreducible, 3 for what can be shorter."""
-        firm = checks.holds(rows[i], valid)
-        needed = checks.irreducible(rows[i], valid)
-        return 3 if needed is False else 2 if firm is False else int(None in (firm, needed))
-
-    best: dict[frozenset[str], tuple[int, int]] = {}
+    judge = _Judge(problem, query, asked)
+    sets: dict[frozenset[str], list[Row]] = {}
+    for row in judge.by_cost:
+        sets.setdefault(frozenset(judge.checks.moves(row)), []).append(row)
+    best: dict[frozenset[str], Row] = {}
     # Fewer levers first: what they can do decides which larger sets are worth a look.
-    for levers in sorted(sets, key=lambda s: (len(s), costs[sets[s][0]])):
-        lighter = [best[other] for other in best if other < levers]
-
-        def beaten(level: int, i: int, lighter: list[tuple[int, int]] = lighter) -> bool:
-            return any(n <= level and costs[i] > LESS * costs[j] for n, j in lighter)
-
-        found: tuple[int, int] | None = None
-        for i in sets[levers][:_EXAMINED]:
-            if beaten(0, i):
-                break  # and so are the dearer ones
-            level = standing(i)
-            if level < 3 and (found is None or level < found[0]) and not beaten(level, i):
-                found = (level, i)
-            if found is not None and found[0] == 0:
-                break
-        if found is not None:
+    for levers in sorted(sets, key=len):
+        lighter = [row for other, row in best.items() if other < levers]
+        if (found := judge.cheapest(sets[levers], lighter)) is not None:
             best[levers] = found
-    least = min((level for level, _ in best.values()), default=3)
-    kept = [(level, costs[i], i, levers) for levers, (level, i) in best.items() if level < 2]
-    kept += [(2, costs[i], i, s) for s, (level, i) in best.items() if level == least == 2]
-    made = []
-    for _, cost, i, levers in sorted(kept, key=lambda item: item[:3]):
-        others = [rows[j] for j in sets[levers] if j != i]
-        made.append(_way(checks, rows[i], asked, valid, sorted(levers), float(cost), others))
-    return tuple(made)
+    only_pockets = all(judge.standing(row) is Standing.POCKET for row in best.values())
+    shown = {
+        levers: row
+        for levers, row in best.items()
+        if only_pockets or judge.standing(row) is not Standing.POCKET
+    }
+    ranked = sorted(shown, key=lambda levers: judge.rank(shown[levers]))
+    return tuple(judge.way(shown[levers], sets[levers]) for levers in ranked)
 
 
-def _way(
-    checks: Checks,
-    row: Row,
-    asked: Mapping[Row, Asked],
-    valid: Callable[[Row], bool | None],
-    levers: Sequence[str],
-    cost: float,
-    others: Sequence[Row],
-) -> Way:
-    problem, query = checks.problem, checks.query
-    variants: list[Row] = []
-    for other in others[: 4 * _EXAMINED]:
-        if len(variants) == _VARIANTS:
-            break
-        if not any(checks.covers(known, other) for known in (row, *variants)):
-            variants.append(other)
+class _Judge:
+    """What is known of the options among rows that were asked."""
 
-    def option(found: Row) -> Option:
-        return problem.option(query, found, asked[found].probability, asked[found].reasons)
+    def __init__(self, problem: Problem, query: Row, asked: Mapping[Row, Asked]) -> None:
+        self.checks = Checks(problem, query)
+        self.asked = asked
+        rows = [row for row, answer in asked.items() if answer.valid]
+        self.costs = dict(zip(rows, problem.costs(query, rows).tolist(), strict=True))
+        self._standings: dict[Row, Standing | None] = {}
 
-    return Way(
-        **vars(option(row)),
-        levers=tuple(levers),
-        cost=cost,
-        irreducible=checks.irreducible(row, valid),
-        tight=checks.tight(row, valid),
-        holds=checks.holds(row, valid),
-        variants=tuple(map(option, variants)),
-    )
+    @property
+    def by_cost(self) -> list[Row]:
+        """The options, from the cheapest on; at equal cost those that were named come first."""
+        rounded = {row: round(cost, _COST_DIGITS) for row, cost in self.costs.items()}
+        return sorted(rounded, key=lambda row: (rounded[row], not self.asked[row].reasons))
+
+    def valid(self, row: Row) -> bool | None:
+        """Return whether a row is an option; nothing if it was not asked."""
+        answer = self.asked.get(row)
+        return None if answer is None else answer.valid
+
+    def standing(self, row: Row) -> Standing | None:
+        """Return how an option stands; nothing if it can be shorter."""
+        if row not in self._standings:
+            needed = self.checks.irreducible(row, self.valid)
+            holds = None if needed is False else self.checks.holds(row, self.valid)
+            self._standings[row] = None if needed is False else Standing.of(holds, needed)
+        return self._standings[row]
+
+    def rank(self, row: Row) -> tuple[Standing, float]:
+        """Return the order of ways."""
+        standing = self.standing(row)
+        assert standing is not None
+        return standing, self.costs[row]
+
+    def cheapest(self, rows: Iterable[Row], lighter: Sequence[Row]) -> Row | None:
+        """Return the cheapest of the best standing among options of one lever set, if it is a way.
+
+        ``lighter`` are the ways with some of these levers; ``rows`` go from the cheapest on.
+        """
+        best = None
+        for row in rows:
+            if self._beaten(row, Standing.SOUND, lighter):
+                break  # whatever its standing, and so are the dearer ones
+            standing = self.standing(row)
+            if standing is None or self._beaten(row, standing, lighter):
+                continue
+            if best is None or self.rank(row) < self.rank(best):
+                best = row
+            if standing is Standing.SOUND:
+                break
+        return best
+
+    def _beaten(self, row: Row, standing: Standing, lighter: Sequence[Row]) -> bool:
+        ranks = map(self.rank, lighter)
+        return any(known <= standing and self.costs[row] > LESS * cost for known, cost in ranks)
+
+    def way(self, row: Row, alike: Sequence[Row]) -> Way:
+        """Return an option as a way; ``alike`` are the options of its lever set."""
+        checks = self.checks
+        return Way(
+            **vars(self._option(row)),
+            levers=tuple(checks.moves(row)),
+            cost=self.costs[row],
+            irreducible=checks.irreducible(row, self.valid),
+            tight=checks.tight(row, self.valid),
+            holds=checks.holds(row, self.valid),
+            variants=tuple(map(self._option, self._variants(row, alike))),
+        )
+
+    def _variants(self, row: Row, alike: Sequence[Row]) -> list[Row]:
+        """Return other options of a lever set that do not just go farther than one before them.
+
+        None is known to fail where the way itself is not.
+        """
+        worst = max(Standing.OPEN, self.rank(row)[0])
+        fit = [r for r in alike if (standing := self.standing(r)) is not None and standing <= worst]
+        found = [row]
+        for other in sorted(fit, key=self.rank):
+            if len(found) > _VARIANTS:
+                break
+            if not any(self.checks.covers(known, other) for known in found):
+                found.append(other)
+        return found[1:]
+
+    def _option(self, row: Row) -> Option:
+        answer = self.asked[row]
+        return self.checks.problem.option(
+            self.checks.query, row, answer.probability, answer.reasons
+        )
 
 
 def overlap(levers: Collection[str], others: Iterable[Collection[str]]) -> float:

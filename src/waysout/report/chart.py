@@ -11,7 +11,7 @@ _LEFT, _RIGHT, _STEP, _TOP = 34, 20, 30, 16
 _FEWEST = 8  # options; fewer are read faster than a map of them
 _MOST_CHANGES = 20  # beyond, the drawing would be larger than the list
 _CAPTION = (
-    "All ways out. To the right: nearer to the present values. Upwards: more changes. The numbered "
+    "All options. To the right: nearer to the present values. Upwards: more changes. The numbered "
     "ones are those to read first."
 )
 
@@ -40,11 +40,12 @@ def chart(options: Sequence[Option], first: Sequence[Option]) -> str:
     Those to read first are drawn on top, with the numbers of their cards. Empty where a map would
     not help. Nothing untrusted is drawn.
     """
-    most = max(o.sparsity for o in options)
+    drawn = [*options, *first]  # a way need not be among the options
+    most = max(o.sparsity for o in drawn)
     if len(options) < _FEWEST or most > _MOST_CHANGES:
         return ""
     floor = _TOP + _STEP * most
-    least = min(8, max(0, int(10 * min(o.proximity for o in options))))  # in tenths
+    least = min(8, max(0, int(10 * min(o.proximity for o in drawn))))  # in tenths
 
     def across(tenths: float) -> float:
         share = (tenths - least) / (10 - least)

@@ -15,12 +15,20 @@ from string import Template
 from typing import Any
 
 from waysout.domain.distance import simplicity
-from waysout.domain.pick import pick
+from waysout.domain.pick import pick, pickable
 from waysout.domain.result import Option, OutcomeKind, ResultData, plain
 from waysout.report.chart import chart
 from waysout.report.tables import esc as esc
 from waysout.report.tables import html_table
-from waysout.report.text import NOT_APPROVED, ending, has_own_edits, sentence, simulated_note, spent
+from waysout.report.text import (
+    NOT_APPROVED,
+    ending,
+    has_own_edits,
+    is_pocket,
+    sentence,
+    simulated_note,
+    spent,
+)
 from waysout.report.words import (
     Wording,
     change_count,
@@ -33,7 +41,7 @@ from waysout.report.words import (
 )
 
 MOST_LISTED = 500
-_WAVERS = "not approved each time"
+_WAVERS, _POCKET = "not approved each time", "does not hold: a no again if you go farther"
 # Notebooks may drop a style sheet, so each element of an excerpt brings its own style, in colours
 # that work on light and dark themes.
 _CELL = (
@@ -43,7 +51,7 @@ _CELL = (
 
 
 def page(result: ResultData, n: int = 5, *, when: date | None = None) -> str:
-    """Return a whole page about one result, the n options to read first on top.
+    """Return a whole page about one result, the n ways to read first on top.
 
     ``when`` is the day of the search, which a result does not hold.
     """
@@ -63,11 +71,14 @@ def page(result: ResultData, n: int = 5, *, when: date | None = None) -> str:
     ]
     if options:
         first = pick(result, n)
-        many = len(options) > len(first)
+        others = [way for way in result.ways if way not in first][:MOST_LISTED]
+        many = len(pickable(result)) > len(first)
         heading = f"{len(first)} ways out to read first" if many else "The ways out"
-        about = '<p class="soft">The most different good ones; all are listed below.</p>'
+        about = '<p class="soft">Good ones that differ; the others are listed below.</p>'
         cards, drawn = _cards(first, wording), chart(options[:MOST_LISTED], first)
-        parts += [section(heading, about if many else "", cards, drawn), _promises(result, when)]
+        rest = _table("The other ways out, the best first", others, wording) if others else ""
+        parts += [section(heading, about if many else "", cards, drawn, rest)]
+        parts.append(_promises(result, when))
     elif result.near_misses:
         about = '<p class="note"><strong>None of these was approved.</strong> They show how near '
         about += "the search came, and are not ways out.</p>"
@@ -95,8 +106,9 @@ def excerpt(result: ResultData, n: int = 5) -> str:
     for tag, look in (("<td", _CELL), ("<th ", _CELL), ("<ul", "margin:0;padding-left:1.2em")):
         space = " " * tag.endswith(" ")
         table = table.replace(tag, f'{tag.rstrip()} style="{look}"{space}')
-    more = len(result.options) - len(shown)
-    rest = f"<p>… and {more:,} more: <code>to_frame()</code></p>" if more else ""
+    more = len(pickable(result)) - len(shown)
+    where = "ways" if result.ways else "to_frame()"
+    rest = f"<p>… and {more:,} more: <code>{where}</code></p>" if more > 0 else ""
     told = "".join(f"<p>{line}</p>" for line in lines)
     return f'<div style="max-width:60em;overflow-wrap:anywhere">{told}{table}{rest}</div>'
 
@@ -197,12 +209,11 @@ def _cards(options: Iterable[Option], wording: Wording, *, missed: bool = False)
             before, after = map(esc, wording.pair(feature, old, new))
             changes += f"<li>Change {esc(wording.name(feature))} from {before} "
             changes += f"to <strong>{after}</strong></li>"
-        wavers = option.stable is False
+        amiss = ["not approved"] if missed else _amiss(option)
         chance = wording.chance(option.probability)
-        told = ["not approved" if missed else _WAVERS if wavers else ""]
-        told += [f"chance {chance}" if chance else ""]
-        verdict = ", ".join(filter(None, told)) or "approved"
-        kind = "tag warn" if missed or wavers else "tag"
+        told = [*amiss, *([f"chance {chance}"] if chance else [])]
+        verdict = ", ".join(told) or "approved"
+        kind = "tag warn" if amiss else "tag"
         reason = reason_text(option.reasons)
         said = f'<p class="reason">Reason given: {esc(reason)}</p>' if reason else ""
         cards += (
@@ -213,10 +224,18 @@ def _cards(options: Iterable[Option], wording: Wording, *, missed: bool = False)
     return f'<ol class="cards">\n{cards}</ol>'
 
 
+def _amiss(option: Option) -> list[str]:
+    """Return what speaks against relying on an approved option."""
+    return [_WAVERS] * (option.stable is False) + [_POCKET] * is_pocket(option)
+
+
 def _all_options(options: Sequence[Option], wording: Wording) -> str:
     listed = easiest_first(options)[:MOST_LISTED]
     counts = f"All {counted(len(options), 'option')}"
-    about = '<p class="soft">Nearness runs from 0 to 1, the present values being 1.</p>'
+    about = (
+        '<p class="soft">Everything that the model approved, once for each combination that counts '
+        "as different. Nearness runs from 0 to 1, the present values being 1.</p>"
+    )
     if len(options) > len(listed):
         counts = f"The {len(listed):,} easiest of {len(options):,} options"
         about += (
@@ -224,7 +243,7 @@ def _all_options(options: Sequence[Option], wording: Wording) -> str:
             "<code>waysout runs export --format csv</code>, or <code>to_csv()</code>.</p>"
         )
     table = _table(f"{counts}, the easiest first", listed, wording)
-    return section("All ways out", about, table)
+    return section("All options", about, table)
 
 
 def _table(caption: str, options: Iterable[Option], wording: Wording) -> str:
@@ -238,8 +257,8 @@ def _table(caption: str, options: Iterable[Option], wording: Wording) -> str:
         )
         reason = reason_text(option.reasons)
         changes += f'<div class="reason">{esc(reason)}</div>' if reason else ""
-        if option.stable is False:
-            changes += f'<div><span class="tag warn">{_WAVERS}</span></div>'
+        for what in _amiss(option):
+            changes += f'<div><span class="tag warn">{what}</span></div>'
         chance = escape(wording.chance(option.probability)) or "yes"
         numbers = (f'<td class="number">{x}</td>' for x in (chance, f"{option.proximity:.2f}"))
         rows.append([str(number), changes, *numbers])

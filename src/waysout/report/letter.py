@@ -22,10 +22,10 @@ from html import escape
 from itertools import count, groupby
 from string import Template
 
-from waysout.domain.pick import pick
+from waysout.domain.pick import pick, pickable
 from waysout.domain.result import Option, OutcomeKind, ResultData
 from waysout.report.html import decision, esc, packaged, standing, whole_page
-from waysout.report.text import simulated_note
+from waysout.report.text import is_pocket, simulated_note
 from waysout.report.words import PLAIN_GOAL, Wording, clean, counted, cut, date_text, goal_text
 
 WIDTH = 78
@@ -133,7 +133,7 @@ class _Facts:
     @cached_property
     def conditions(self) -> frozenset[str]:
         """The conditions of the template that hold."""
-        fields, found, outcome = self.fields, len(self.result.options), self.result.outcome
+        fields, found, outcome = self.fields, len(pickable(self.result)), self.result.outcome
         if found:
             ending = "found"
         elif outcome.kind is OutcomeKind.INFEASIBLE:
@@ -173,7 +173,7 @@ class _Facts:
             "decision": mark(decision(result)),
             "chance": mark(standing(result)),
             "goal": goal,
-            "total": str(len(result.options)),
+            "total": str(len(pickable(result))),
             "count": str(len(self.shown)),
             "same": ", ".join(same),
             "reason": mark(result.outcome.reason.rstrip(".") or "no reason is on file"),
@@ -234,6 +234,8 @@ class _Facts:
             said.append(f"The model then puts the chance of a yes at {chance}.")
         if option.stable is False:
             said.append("Asked again, it did not say so each time: do not rely on this one.")
+        if is_pocket(option):
+            said.append("If you go farther than that, it may say no again.")
         return " ".join(said)
 
 

@@ -78,8 +78,9 @@ def plot(
     from matplotlib.ticker import MaxNLocator
 
     ax = ax or _own_axes()
-    options = result.options
-    first = pick(result) if options else ()
+    first = pick(result)
+    known = [option.row for option in result.options]
+    options = [*result.options, *(way for way in first if way.row not in known)]
     dots = ax.scatter([getattr(o, x) for o in options], [getattr(o, y) for o in options],
                       c=[o.probability for o in options], vmin=0, vmax=1,
                       cmap="viridis_r", s=28, alpha=0.75, linewidths=0)  # fmt: skip

@@ -37,7 +37,7 @@ class Result(Data):
         return cls(**{f.name: getattr(data, f.name) for f in fields(data)})
 
     def pick(self, n: int = 5) -> tuple[Option, ...]:
-        """Return the n most different good options, best first (see `waysout.domain.pick`)."""
+        """Return n good and different ways, best first (see `waysout.domain.pick`)."""
         return pick(self, n)
 
     def to_frame(self, *, all_features: bool = False) -> pd.DataFrame:

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 from waysout.domain.budget import Spent
-from waysout.domain.pick import pick
-from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
+from waysout.domain.pick import pick, pickable
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Way
 from waysout.domain.schema import Value
 from waysout.report.words import (
     chance,
@@ -45,24 +45,31 @@ _CUT_SHORT = {
 
 
 def lines(result: ResultData, width: int = 100, n: int = 5) -> str:
-    """Return a result as plain text: the outcome, the options to read first, what was spent."""
+    """Return a result as plain text: the outcome, the ways to read first, what was spent."""
     labels_only = bool(result.settings.get("labels_only"))
     misses = () if result.options else result.near_misses[:n]
-    more = len(result.options) - n
+    more = len(pickable(result)) - n
     parts = [_wrapped(said, width) for said in (sentence(result), simulated_note(result)) if said]
     if misses:
         parts.append(_wrapped(f"{NOT_APPROVED}.", width))
     for i, option in enumerate(pick(result, n) if result.options else misses, 1):
         likely = "" if labels_only else f"chance {chance(option.probability)}, "
-        unstable = ", not approved each time" if option.stable is False else ""
+        remarks = ", not approved each time" if option.stable is False else ""
+        remarks += ", does not hold" if is_pocket(option) else ""
         said = change_lines(option.changes)
         if reason := reason_text(option.reasons):
             said.append(f"Reason given: {reason}")
-        head = _wrapped(f"{i}. {likely}{change_count(option)}{unstable}", width)
+        head = _wrapped(f"{i}. {likely}{change_count(option)}{remarks}", width)
         parts.append("\n".join([head, *(_wrapped(line, width, "   ") for line in said)]))
-    parts += [f"… and {counted(more, 'more option')}."] if more > 0 else []
+    word = "more way" if result.ways else "more option"
+    parts += [f"… and {counted(more, word)}."] if more > 0 else []
     parts += [_wrapped(said, width) for said in (ending(result), spent(result)) if said]
     return "\n\n".join(parts)
+
+
+def is_pocket(option: Option) -> bool:
+    """Whether a way is known not to hold: with more of the same changes, it is a no again."""
+    return isinstance(option, Way) and option.holds is False
 
 
 def option_rows(
@@ -70,19 +77,21 @@ def option_rows(
 ) -> tuple[list[str], list[list[str]]]:
     """Return options as a table: its columns, and its rows of text.
 
-    Reasons go below the changes, where a column would be too narrow. The column on stability is
-    left out if all options are stable; that of ``chances`` is for models that give probabilities.
+    Reasons go below the changes, where a column would be too narrow. The columns on stability and
+    on holding are left out if nothing is amiss; that of ``chances`` is for models that give
+    probabilities.
     """
-    unstable = any(o.stable is False for o in options)
+    unstable, pockets = any(o.stable is False for o in options), any(map(is_pocket, options))
     columns = ["#", "what changes", *["chance"] * chances, "changes", "nearness"]
-    columns += ["stable"] * unstable
+    columns += ["stable"] * unstable + ["holds"] * pockets
     rows = []
     for i, option in enumerate(options, 1):
         reason = cut(reason_text(option.reasons), _LONGEST_REASON) if reasons else ""
         told = [*change_lines(option.changes), *([f"Reason given: {reason}"] if reason else [])]
         row = [str(i), "\n".join(told), *[chance(option.probability)] * chances,
                str(option.sparsity), f"{option.proximity:.2f}"]  # fmt: skip
-        rows.append(row + [value_text(option.stable)] * unstable)
+        row += [value_text(option.stable)] * unstable
+        rows.append(row + [value_text(False) if is_pocket(option) else ""] * pockets)
     if any("\n" in row[1] for row in rows):
         for row in rows[:-1]:
             row[1] += "\n"  # a blank line between options of several lines
@@ -94,24 +103,34 @@ def sentence(result: ResultData, write: WriteChanges = change_lines) -> str:
     options, labels_only = result.options, bool(result.settings.get("labels_only"))
     if not options:
         return _nothing_found(result.outcome, labels_only)
-    nearest = max(options, key=lambda o: o.proximity)
-    which = "It" if len(options) == 1 else "The nearest"
-    sets = int(result.metrics.get("lever_sets") or len({frozenset(o.changes) for o in options}))
-    changes = [cut(line, 80) for line in write(nearest.changes)]
+    found = pickable(result)
+    first = pick(result, 1)[0] if result.ways else max(options, key=lambda o: o.proximity)
+    which = "It" if len(found) == 1 else "The easiest" if result.ways else "The nearest"
+    changes = [cut(line, 80) for line in write(first.changes)]
     rest = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
     said = [
-        f"{counted(len(options), 'way out', 'ways out')} found"
-        + (f", over {counted(sets, 'different set')} of features" if sets > 1 else ""),
-        f"{which} changes {counted(nearest.sparsity, 'thing')} ({', '.join(changes[:3])}{rest})"
-        + ("" if labels_only else f" for a chance of {chance(nearest.probability)}"),
+        f"{counted(len(found), 'way out', 'ways out')} found{_among(result)}",
+        f"{which} changes {counted(first.sparsity, 'thing')} ({', '.join(changes[:3])}{rest})"
+        + ("" if labels_only else f" for a chance of {chance(first.probability)}"),
     ]
-    unstable = sum(o.stable is False for o in options)
+    if all(map(is_pocket, found)):
+        said.append("Nothing that holds was found: with more of the same changes it is a no again")
+    unstable = sum(o.stable is False for o in found)
     if unstable:
         was = "was" if unstable == 1 else "were"
         said.append(f"{unstable} of them {was} not approved each time the model was asked")
     if result.outcome.kind in _CUT_SHORT:
         said.append(_with_reason(_CUT_SHORT[result.outcome.kind], result.outcome.reason))
     return ". ".join(said) + "."
+
+
+def _among(result: ResultData) -> str:
+    options = result.options
+    if result.ways:
+        many = len(options) > len(result.ways)
+        return f", out of {counted(len(options), 'option')}" if many else ""
+    sets = int(result.metrics.get("lever_sets") or len({frozenset(o.changes) for o in options}))
+    return f", over {counted(sets, 'different set')} of features" if sets > 1 else ""
 
 
 def _nothing_found(outcome: Outcome, labels_only: bool) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from waysout.domain.budget import Ledger, Spent
 from waysout.domain.memory import Past
 from waysout.domain.metrics import Metrics, run_metrics, set_metrics
 from waysout.domain.oracle import Answers
-from waysout.domain.result import Option, Outcome, OutcomeKind
+from waysout.domain.result import Option, Outcome, OutcomeKind, Way
 from waysout.domain.schema import Row
 from waysout.errors import (
     BudgetSpent,
@@ -36,6 +37,9 @@ from waysout.store import Store, check_same
 
 # `failed` is not final: the answers on file are good, and a model that was away may be back.
 _UNFINISHED = (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
+
+AnyOption = TypeVar("AnyOption", bound=Option)
+T = TypeVar("T")
 
 
 class SearchDriver:
@@ -105,16 +109,22 @@ class SearchDriver:
         if self.search is None:
             return await self._close(Outcome(ending.kind, ending.reason))
         archive = self.search.archive
-        options = archive.options()
+        options, ways = archive.options(), await self._in_thread(archive.ways)
         if options and ending.kind not in _UNFINISHED:
             try:
-                options = await self._ask_again(options)
+                firm = await self._ask_again(ways, options)
             except asyncio.CancelledError as error:
                 ending = self._ended_by(error)
+            else:
+                options = _marked(options, firm)
+                ways = tuple(
+                    replace(way, variants=tuple(_marked(way.variants, firm)))
+                    for way in _marked(ways, firm)
+                )
         found = len(archive) and ending.kind not in _UNFINISHED
         kind = OutcomeKind.FOUND if found else ending.kind
         outcome = Outcome(kind, ending.reason, best_probability=archive.best_probability)
-        return await self._close(outcome, options)
+        return await self._close(outcome, options, ways)
 
     def _ended_by(self, error: BaseException) -> Ending:
         """Return how an error ends this search; an error that is no way to end is raised again."""
@@ -344,14 +354,17 @@ class SearchDriver:
 
     # The end -----------------------------------------------------------------------------------
 
-    async def _ask_again(self, options: list[Option]) -> list[Option]:
-        """Ask the model once more about the options, and mark those where it wavers.
+    async def _ask_again(self, ways: Sequence[Way], options: Sequence[Option]) -> dict[Row, bool]:
+        """Ask the model once more about ways and options: which rows meet the goal again?
 
-        Past the cache, and from the set-up allowance, as far as that goes. Answers that the memory
-        has are used instead, or each part of a search would ask again.
+        Past the cache, and from the set-up allowance, as far as that goes: what a person reads
+        first comes first. Answers that the memory has are used instead, or each part of a search
+        would ask again.
         """
         assert self.search is not None
-        rows, past = self.search.archive.rows, Past() if self._memory is None else self._memory
+        variants = (variant for way in ways for variant in way.variants)
+        rows = list(dict.fromkeys(map(_row_of, (*ways, *options, *variants))))
+        past = Past() if self._memory is None else self._memory
         new = [row for row in rows if row not in past.again]
         asked = new[: int(min(len(new), self.ledger.setup_rows_left))]
         with suppress(BudgetSpent, OracleError):  # then they stay options, asked once
@@ -361,26 +374,25 @@ class SearchDriver:
                     past.add_second_answers(asked, await self.context.uncached.ask(asked))
         known = [row for row in rows if row in past.again]
         met = self.search.case.problem.goal.met(past.second_answers(known)).tolist()
-        firm = dict(zip(known, met, strict=True))
-        return [replace(o, stable=firm.get(row)) for o, row in zip(options, rows, strict=True)]
+        return dict(zip(known, met, strict=True))
 
-    async def _metrics(self, archive: Archive | None, calls_saved: int) -> Metrics:
-        """Measure in a thread: thousands of options take a second, and other searches go on.
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Make a part of the result in a thread: it may take a second, and other searches go on.
 
         A cancellation now comes too late: the result is nearly ready.
         """
-        measuring = asyncio.create_task(
-            asyncio.to_thread(metrics_of, self.context, archive, calls_saved)
-        )
-        while not measuring.done():
+        making = asyncio.create_task(asyncio.to_thread(work))
+        while not making.done():
             with suppress(asyncio.CancelledError):
-                await asyncio.shield(measuring)
+                await asyncio.shield(making)
         try:
-            return measuring.result()
+            return making.result()
         except RuntimeError:  # the interpreter is shutting down, and starts no more threads
-            return metrics_of(self.context, archive, calls_saved)
+            return work()
 
-    async def _close(self, outcome: Outcome, options: list[Option] | None = None) -> Result:
+    async def _close(
+        self, outcome: Outcome, options: Sequence[Option] = (), ways: Sequence[Way] = ()
+    ) -> Result:
         """Make the result, and store it."""
         context, search = self.context, self.search
         archive = search.archive if search else None
@@ -388,11 +400,12 @@ class SearchDriver:
         ended = search is not None and search.ending is not None and not self._went_without
         if limit is not None and ended and outcome.kind not in _UNFINISHED:
             saved = limit - spent.llm_calls  # the search ended by itself
-        metrics = await self._metrics(archive, saved)
+        metrics = await self._in_thread(lambda: metrics_of(context, archive, saved))
         result = Result(
             query=context.problem.schema.as_dict(self.query),
             outcome=outcome,
-            options=tuple(options or ()),
+            ways=tuple(ways),
+            options=tuple(options),
             near_misses=() if options or archive is None else tuple(archive.near_misses()),
             ledger=spent,
             metrics=metrics,
@@ -403,6 +416,15 @@ class SearchDriver:
         if self.store:
             self.store.finish(self.index, result)
         return result
+
+
+def _row_of(option: Option) -> Row:
+    return tuple(option.row.values())
+
+
+def _marked(options: Sequence[AnyOption], firm: Mapping[Row, bool]) -> list[AnyOption]:
+    """Return options with what the model said the second time."""
+    return [replace(option, stable=firm.get(_row_of(option))) for option in options]
 
 
 def metrics_of(

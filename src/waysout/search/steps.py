@@ -112,7 +112,6 @@ class Steps:
         self._known: dict[tuple[str, Value], tuple[int, int]] = {}
         self._levels: dict[tuple[str, Row], int] = {}
         self._moves: dict[Row, dict[int, tuple[int, float, int]]] = {}
-        self._grouped = problem.rules.grouped
         self._tables: Tables | None = None
         columns = sorted_columns(known, problem.schema) if known is not None else None
         for i, (name, lever) in enumerate(self.levers.items()):
@@ -180,7 +179,12 @@ class Steps:
         """Return what a row does to one of the levers it moves."""
         slot, lever = self.slots[number], self.levers[name]
         now, there = place(lever, lever.now), place(lever, row[self.problem.schema.index(name)])
-        if now is not None and there is not None and there != now and name not in self._grouped:
+        if (
+            now is not None
+            and there is not None
+            and there != now
+            and len(self.problem.rules.features_of(name)) == 1
+        ):
             way = UP if there > now else DOWN
             return way, _share(slot.ladder.get(way, []), abs(there - now)), 0
         alone = self.problem.rules.only(self.query, row, {name})

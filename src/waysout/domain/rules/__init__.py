@@ -115,11 +115,6 @@ class RuleSet:
         found = (rule.features for rule in self.rules if isinstance(rule, OneHot))
         return tuple(tuple(f.name for _, f in find_features(self.schema, names)) for names in found)
 
-    @cached_property
-    def grouped(self) -> frozenset[str]:
-        """The features of one-hot groups."""
-        return frozenset(name for group in self._groups for name in group)
-
     def violations(self, query: Row, candidate: Row) -> tuple[Violation, ...]:
         """Return every rule the candidate breaks.
 
@@ -190,6 +185,10 @@ class RuleSet:
             if levers.intersection(group):
                 levers = levers.difference(group) | {group[0]}
         return frozenset(levers)
+
+    def features_of(self, lever: str) -> tuple[str, ...]:
+        """Return the features that make a lever (see `moved`): itself, or its one-hot group."""
+        return next((group for group in self._groups if group[0] == lever), (lever,))
 
     def count_changes(self, query: Row, candidate: Row) -> int:
         """Count the changes a person would count: what follows another change is not one."""
