@@ -89,7 +89,8 @@ def distinct(combos: Combos) -> Combos:
     combos = combos[combos.any(axis=1)]
     prints = combos.astype(np.int64) @ _factors(combos.shape[1])  # wraps around, as hashes do
     _, first = np.unique(prints, return_index=True)
-    return combos[np.sort(first)]
+    kept: Combos = combos[np.sort(first)]
+    return kept
 
 
 @lru_cache(maxsize=8)

@@ -31,6 +31,7 @@ _LOOKED_AT = 400
 _BATCH_SHARE = 20
 _BARREN = 20
 _POOLS = 6
+_NEIGHBOURS = 500
 _FINISH_BATCH = 10
 MOST_ROWS = 300
 SOFT = 0.01
@@ -113,11 +114,11 @@ class WayfinderSearch(Search):
 
     def _trials(self) -> list[_Trial]:
         most = int(min(max(self.method.batch, len(self._asked) // _BATCH_SHARE), self.rows_left))
+        if self._is_barren():
+            return self._wide_rows(most) or self._explore(most)
         if self.rows_left <= self._reserve():
             # In small batches: what is walked back goes step by step.
             return self._finishing(min(most, _FINISH_BATCH)) or self._explore(most)
-        if self._is_barren():
-            return self._wide_rows(most) or self._explore(most)
         checks = self._narrowed(most) or self._hold_checks(most)
         return checks or self._explore(most) or self._finishing(most)
 
@@ -264,10 +265,15 @@ class WayfinderSearch(Search):
             return
         known = approved(case.known, case.problem.schema)
         distances = case.problem.distance.between(self.steps.start, known.matrix)
+        near = np.argsort(distances, kind="stable")[:_NEIGHBOURS]
+        # Labels may be wrong: every other one is the likeliest to be a yes for the students.
+        opinions = self._taught_codes(known.matrix[near]).sum(axis=1)
+        likely = near[np.argsort(-opinions, kind="stable")]
         project, rows = Projection(case.problem, case.query), case.known.rows
-        for i in np.argsort(distances, kind="stable").tolist():
+        for i in np.stack([likely, near], axis=1).ravel().tolist():
             row = project(rows[int(known.numbers[i])])
             if row not in self._seen and not case.problem.violations(case.query, row):
+                self._seen.add(row)
                 yield row
 
     # Learning ----------------------------------------------------------------------------------
