@@ -16,7 +16,7 @@ from waysout.domain.schema import Row, Schema
 from waysout.errors import InputError, shown
 from waysout.prompts.propose import Proposer, Style
 from waysout.search.base import Case, Method, Search
-from waysout.search.polish import Polishing, without_set_aside
+from waysout.search.finish import Finishing, without_set_aside
 from waysout.store import Store
 
 MOST_K = 50
@@ -90,8 +90,8 @@ class Plan:
         search = self.method.start(without_set_aside(case, self.polish))
         if not isinstance(search, Search):
             raise InputError(f"{self.name!r}: start() returns a Search, not {shown(search)}")
-        # What earlier searches found is in this search's archive, from which polishing goes on.
-        return Polishing(replace(case, past=None), search, self.polish) if self.polish else search
+        # What earlier searches found is in this search's archive, from which finishing goes on.
+        return Finishing(replace(case, past=None), search, self.polish) if self.polish else search
 
 
 def as_before(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -313,7 +313,7 @@ class Finishing(Search):
             ending = self._search.ending
             assert ending is not None
             used = f"{self._used} row{'s' * (self._used != 1)}{'' if limited else ' on top'}"
-            self._end(ending.kind, f"{ending.reason}; finished with {used}")
+            self._end(ending.kind, f"{ending.reason}; polish: {used}")
             return None
         self.archive.generated += len(rows)
         self._used += len(rows)

@@ -29,7 +29,7 @@ from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats
 from waysout.search.nearest import NearestRows
-from waysout.search.polish import BATCH, Polishing, without_set_aside
+from waysout.search.finish import BATCH, Finishing, without_set_aside
 from waysout.search.random import RandomEdits
 from waysout.search.recombine import Recombine
 from waysout.search.work import Evaluate, Propose, Work
@@ -58,10 +58,10 @@ class Handed(Search):
 
 def polished(
     given_case: Case, *rows: Row, rows_aside: int = 30, reasons: Sequence[str] = ()
-) -> tuple[Polishing, list[list[Row]]]:
+) -> tuple[Finishing, list[list[Row]]]:
     """Polish some rows; returns the search and the batches that polishing asked."""
     inner = Handed(without_set_aside(given_case, rows_aside), rows, *reasons)
-    search = Polishing(given_case, inner, rows_aside)
+    search = Finishing(given_case, inner, rows_aside)
     works = run(search, given_case)
     return search, [list(work.rows) for work in works[1:] if isinstance(work, Evaluate)]
 
@@ -334,7 +334,7 @@ RULES: list[tuple[Rule, ...]] = [(), (MaxChanges(at_most=2),), (Linear(that="a +
 
 
 def started(method: Method, given_case: Case, aside: int) -> Polishing:
-    return Polishing(given_case, method.start(without_set_aside(given_case, aside)), aside)
+    return Finishing(given_case, method.start(without_set_aside(given_case, aside)), aside)
 
 
 @settings(max_examples=60)
@@ -391,7 +391,7 @@ def test_options_become_leaner_after_any_method(method: Method) -> None:
 
 def test_a_second_answer_changes_nothing_nor_does_a_wrong_one() -> None:
     given_case = case()
-    search = Polishing(given_case, Handed(given_case, [(9, 0, "y")]), 30)
+    search = Finishing(given_case, Handed(given_case, [(9, 0, "y")]), 30)
     seen: list[Work] = []
     while (work := search.ask()) is not None:
         assert isinstance(work, Evaluate)
@@ -413,7 +413,7 @@ def test_a_second_answer_changes_nothing_nor_does_a_wrong_one() -> None:
 def test_polishing_follows_a_search_that_goes_on_without_calls() -> None:
     given_case = case(calls=4, rows=40)
     inner = Recombine().start(without_set_aside(given_case, 15))
-    search = Polishing(given_case, inner, 15)
+    search = Finishing(given_case, inner, 15)
     calls = 0
     while (work := search.ask()) is not None:
         if isinstance(work, Propose):
@@ -429,7 +429,7 @@ def test_polishing_follows_a_search_that_goes_on_without_calls() -> None:
 
 def test_a_search_that_needs_its_calls_is_not_kept_going_by_polishing() -> None:
     given_case = case(calls=4, rows=40)
-    search = Polishing(given_case, CompMCTS().start(without_set_aside(given_case, 15)), 15)
+    search = Finishing(given_case, CompMCTS().start(without_set_aside(given_case, 15)), 15)
     work = search.ask()
     assert isinstance(work, Propose)
     assert not search.refuse(work)
