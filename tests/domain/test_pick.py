@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Way
 from waysout.domain.schema import Value
 from waysout.errors import InputError
 
@@ -116,6 +116,50 @@ def test_n_is_a_whole_number_of_one_or_more(n: Any) -> None:
     with pytest.raises(InputError, match="n is a whole number of 1 or more, not"):
         pick(result([option("a", income=1.0)]), n)
 
+
+# Ways --------------------------------------------------------------------------------------------
+
+
+def way(
+    name: str, cost: float, *levers: str, holds: bool | None = True, stable: bool = True,
+    reasons: tuple[str, ...] = (),
+) -> Way:  # fmt: skip
+    found = replace(option(name, stable=stable, **dict.fromkeys(levers, 0)), reasons=reasons)
+    return Way(**vars(found), levers=levers, cost=cost, irreducible=True, holds=holds)
+
+
+def picked_ways(*ways: Way, n: int = 5) -> list[str]:
+    found = replace(result([option("an option", 1.0, car=True)] * 9), ways=ways)
+    return [way.key for way in pick(found, n)]
+
+
+def test_ways_are_picked_and_never_padded_with_options() -> None:
+    assert picked_ways(way("b", 2, "debt"), way("a", 1, "income")) == ["a", "b"]
+    assert picked_ways(way("b", 2, "debt"), way("a", 1, "income"), n=1) == ["a"]
+
+
+def test_what_is_known_to_hold_comes_first_and_what_wavers_last() -> None:
+    assert picked_ways(
+        way("pocket", 1, "income", holds=False),
+        way("unknown", 2, "debt", holds=None),
+        way("wavers", 0.5, "car", stable=False),
+        way("holds", 3, "home"),
+    ) == ["holds", "unknown", "pocket", "wavers"]
+
+
+def test_ways_with_other_levers_come_before_cheaper_ones_with_the_same() -> None:
+    first, both = way("first", 1.0, "income"), way("both", 1.4, "income", "debt")
+    assert picked_ways(first, both, way("other", 2.0, "home")) == ["first", "other", "both"]
+    # Half of the levers are shared: 1.4 × 1.5 = 2.1.
+    assert picked_ways(first, both, way("other", 2.2, "home")) == ["first", "both", "other"]
+
+
+def test_at_equal_cost_a_named_way_is_preferred() -> None:
+    plain, named = way("plain", 0.1 + 0.2, "debt"), way("named", 0.3, "car", reasons=("why",))
+    assert picked_ways(plain, named) == ["named", "plain"]
+
+
+# In general --------------------------------------------------------------------------------------
 
 values = {
     "income": st.floats(0, 1e6),

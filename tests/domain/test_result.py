@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, plain
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Standing, Way, plain
 from waysout.domain.rules import Violation
 from waysout.errors import InputError
 
@@ -33,6 +34,35 @@ RESULT = ResultData(
 def test_a_result_survives_json() -> None:
     assert ResultData.from_json(RESULT.to_json()) == RESULT
     assert ResultData.from_json(RESULT.to_json(indent=2)) == RESULT
+
+
+def test_ways_survive_json_and_earlier_results_have_none() -> None:
+    way = Way(**vars(OPTION), levers=("größe",), cost=0.25, irreducible=True, variants=(OPTION,))
+    document = replace(RESULT, ways=(way,)).as_dict()
+    assert ResultData.from_dict(document).ways == (way,)
+    [told] = document["ways"]
+    assert list(told) == [
+        *OPTION.as_dict(), "levers", "cost", "irreducible", "tight", "holds", "variants",
+    ]  # fmt: skip
+    assert (told["irreducible"], told["tight"], told["holds"]) == (True, None, None)
+    del document["ways"]
+    assert ResultData.from_dict(document) == RESULT
+
+
+@pytest.mark.parametrize(
+    ("holds", "irreducible", "standing"),
+    [
+        (True, True, Standing.SOUND),
+        (None, True, Standing.OPEN),
+        (True, None, Standing.OPEN),
+        (False, True, Standing.POCKET),
+        (False, None, Standing.POCKET),
+    ],
+)
+def test_what_is_known_gives_a_standing(
+    holds: bool | None, irreducible: bool | None, standing: Standing
+) -> None:
+    assert Way(**vars(OPTION), holds=holds, irreducible=irreducible).standing is standing
 
 
 def test_the_json_contract() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Outcome, OutcomeKind
+from waysout.domain.result import Option, Outcome, OutcomeKind, Way
 from waysout.domain.rules import Violation
 from waysout.domain.schema import Value
 from waysout.report.result import Result
@@ -47,6 +47,16 @@ FOUND = Result(
     settings=SETTINGS,
 )
 ONE = replace(FOUND, options=OPTIONS[:1])
+
+
+def way(found: Option, cost: float, *, holds: bool | None = True) -> Way:
+    return Way(**vars(found), levers=tuple(found.changes), cost=cost, irreducible=True, holds=holds)
+
+
+# The first way is no option, though it has the key of one: another value of the same bin.
+_NEARER = replace(option(0.52, 0.8, income=49000.0), key=OPTIONS[0].key)
+WAYS = replace(FOUND, ways=(way(_NEARER, 0.1), way(OPTIONS[2], 0.3, holds=None)))
+POCKETS = replace(FOUND, ways=(way(_NEARER, 0.1, holds=False),))
 MISSED = replace(
     FOUND,
     outcome=Outcome(OutcomeKind.BUDGET_SPENT, "all 30 LLM calls are spent", (), 0.382),
@@ -170,6 +180,8 @@ def holding(text: str) -> Result:
 
 BROKEN = Result({}, Outcome(OutcomeKind.FAILED, "the oracle broke"))
 EVERY = {
+    "ways": WAYS,
+    "pockets": POCKETS,
     "found": FOUND, "one": ONE, "missed": MISSED, "approved": APPROVED, "stuck": STUCK,
     "hostile": HOSTILE, "broken": BROKEN, "told": TOLD,
 }  # fmt: skip

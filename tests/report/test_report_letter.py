@@ -16,9 +16,11 @@ from report_samples import (
     MISSED,
     ONE,
     OPTIONS,
+    POCKETS,
     SETTINGS,
     STUCK,
     TOLD,
+    WAYS,
 )
 
 from waysout.domain.result import Outcome, OutcomeKind, ResultData
@@ -229,3 +231,12 @@ def test_a_letter_is_written_as_its_name_ends(tmp_path: Path) -> None:
     assert (tmp_path / "b.HTM").read_text() == letter_page(TOLD, when=day)
     assert (tmp_path / "c.txt").read_text() == letter_text(TOLD, when=day)
     assert (tmp_path / "d").read_text() == letter_text(TOLD, when=day)
+
+
+def test_a_letter_tells_ways_and_counts_them() -> None:
+    text = told(WAYS)
+    assert "2 were found:" in text
+    assert "Change income from 40,500 to 49,000. The model then says: granted (chance 52%)." in text
+    assert "52,000" not in text  # an option of the same key
+    assert "If you go farther than that, it may say no again." not in text
+    assert "If you go farther than that, it may say no again." in told(POCKETS)

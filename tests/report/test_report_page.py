@@ -17,11 +17,13 @@ from report_samples import (
     HOSTILE,
     MISSED,
     OPTIONS,
+    POCKETS,
     QUERY,
     SETTINGS,
     SPENT,
     STUCK,
     TOLD,
+    WAYS,
 )
 
 from waysout.domain.result import Option, Outcome, OutcomeKind
@@ -92,6 +94,17 @@ def test_all_options_are_listed_below_the_first_five() -> None:
     assert "All 60 options, the easiest first" in read.text
     assert len(re.findall(r'<li class="card">', page(HOSTILE))) == 5
     assert len(re.findall(r'<tr><th scope="row">\d+</th>', page(HOSTILE))) == 60
+
+
+def test_ways_come_first_and_the_options_below() -> None:
+    read = seen(WAYS)
+    assert "The ways out" in read.text
+    assert "Change income from 40,500 to 49,000" in read.text
+    assert "The other ways out" not in read.text
+    assert "The other ways out" in page(WAYS, n=1)
+    assert "All 3 options, the easiest first" in read.text
+    assert "does not hold" in seen(POCKETS).text
+    assert "does not hold" not in read.text
 
 
 def test_a_page_speaks_in_the_words_of_the_card() -> None:

@@ -3,7 +3,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from report_samples import APPROVED, EVERY, FOUND, HOSTILE, MISSED, ONE, OPTIONS, STUCK
+from report_samples import (
+    APPROVED,
+    EVERY,
+    FOUND,
+    HOSTILE,
+    MISSED,
+    ONE,
+    OPTIONS,
+    POCKETS,
+    STUCK,
+    WAYS,
+)
 
 from waysout.domain.budget import Spent
 from waysout.domain.result import Outcome, OutcomeKind, ResultData
@@ -25,6 +36,18 @@ from waysout.report.words import change_count, clean, value_text
             "1 way out found. It changes 1 thing (income: 40500 → 52000) for a chance of 71%.",
         ),
         (
+            WAYS,
+            "2 ways out found, out of 3 options. The first to read changes 1 thing (income: 40500 "
+            "→ 49000) for a chance of 52%. 1 of them was not approved each time the model was "
+            "asked.",
+        ),
+        (
+            POCKETS,
+            "1 way out found, out of 3 options. It changes 1 thing (income: 40500 → 49000) for a "
+            "chance of 52%. Nothing that holds was found: with more of the same changes it is a "
+            "no again.",
+        ),
+        (
             MISSED,
             "No way out was found within the budget: all 30 LLM calls are spent. "
             "The best chance reached is 38%.",
@@ -36,7 +59,7 @@ from waysout.report.words import change_count, clean, value_text
             "and 2 more. The chance as things stand is 12%.",
         ),
     ],
-    ids=["found", "one", "missed", "approved", "stuck"],
+    ids=["found", "one", "ways", "pockets", "missed", "approved", "stuck"],
 )
 def test_the_outcome_in_one_paragraph(result: ResultData, said: str) -> None:
     assert sentence(result) == said
@@ -102,6 +125,18 @@ def test_text_names_near_misses_for_what_they_are() -> None:
 def test_text_says_how_many_more_there_are() -> None:
     assert "… and 2 more options." in lines(FOUND, n=1)
     assert "more option" not in lines(FOUND, n=3)
+
+
+def test_ways_are_shown_with_their_own_values_and_are_never_padded() -> None:
+    text = lines(WAYS)
+    assert "1. chance 52%, 1 change\n   income: 40500 → 49000\n" in text
+    assert "3. " not in text
+    assert "more" not in text
+    assert "… and 1 more way." in lines(WAYS, n=1)
+    assert "1. chance 52%, 1 change, does not hold\n" in lines(POCKETS)
+    columns, rows = option_rows(POCKETS.pick(5))
+    assert (columns[-1], rows[0][-1]) == ("holds", "no")
+    assert "holds" not in option_rows(WAYS.pick(5))[0]
 
 
 def test_text_says_when_proposals_are_simulated() -> None:

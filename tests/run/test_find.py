@@ -31,6 +31,7 @@ from run_world import (
 import waysout
 from waysout.domain.metrics import set_metrics
 from waysout.domain.oracle import Answers, Goal
+from waysout.domain.pick import pick
 from waysout.domain.result import OutcomeKind, ResultData
 from waysout.domain.rules import Immutable
 from waysout.domain.schema import Feature, Row, Schema
@@ -40,6 +41,7 @@ from waysout.run.plan import wording
 from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.work import Work
+from waysout.store import Store
 
 SMALL: dict[str, Any] = {"calls": 3, "k": 3}
 
@@ -69,6 +71,19 @@ def test_every_way_of_asking_gives_the_same() -> None:
 
     for ask in (notebook, awaited, streamed):
         assert timeless(asyncio.run(ask())) == timeless(plain)
+
+
+def test_a_result_has_ways_and_a_run_keeps_them(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    result = waysout.find(problem(), PEOPLE[1], llm=Watched(), run=path, **SMALL)
+    assert result.ways
+    assert all(way.stable for way in result.ways)
+    assert result.pick(3) == pick(result, 3)
+    assert all(way in result.ways for way in result.pick(3))
+    with Store.read(path) as store:
+        kept = store.finished(0)
+    assert kept is not None
+    assert kept.ways == result.ways
 
 
 def test_many_people_come_to_what_each_comes_to_alone() -> None:

@@ -87,8 +87,10 @@ def test_what_is_told_is_what_the_result_says() -> None:
             result = search.result
             assert result is not None
             assert list(told_options(search)) == [o.key for o in result.options]
-            assert search.shortlist.keys == [o.key for o in pick(result, 5)]
-            assert of_kind(search, "shortlist") == [{"keys": search.shortlist.keys}]
+            assert search.shortlist.options == pick(result, 5)
+            assert all(way in result.ways for way in search.shortlist.options)
+            shown = [way.as_dict() for way in search.shortlist.options]
+            assert of_kind(search, "shortlist") == [{"options": shown}]
             (ledger,) = of_kind(search, "ledger")
             left = {"calls_left": search.calls_left, "oracle_rows_left": search.rows_left}
             assert ledger == {**result.ledger.as_dict(), **left}
@@ -149,7 +151,7 @@ def test_an_excluded_option_does_not_come_back_nor_does_what_goes_further() -> N
         async with make_service() as service:
             search = start(service, calls=4, oracle_rows=1000)
             await ended(search)
-            out = search.options[search.shortlist.keys[0]]
+            out = search.shortlist.options[0]
             changes = {name: list(pair) for name, pair in out.changes.items()}
             go_on(service, search, locks=Locks(excluded=[changes]))
             assert out.key not in search.options

@@ -260,7 +260,7 @@ def test_a_run_on_file_is_taken_over_and_gone_on_with() -> None:
         assert view["budget"] == {
             "calls": 5, "calls_left": 5, "oracle_rows": 100, "oracle_rows_left": 100,
         }  # fmt: skip
-        assert view["shortlist"] == [option.key for option in found.pick(5)]
+        assert view["shortlist"] == [way.as_dict() for way in found.pick(5)]
         assert search.so_far() == found
         async with service:
             search.begin(Locks(fixed=["a"]))

@@ -110,7 +110,7 @@ def find_and_stop(visit: Visit) -> None:
 
 
 def rule_out_and_continue(visit: Visit, held: Turnstile) -> None:
-    card = visit.sees("#shortlist-cards .card", "Other debts")
+    card = visit.sees("#all-cards .card", "Other debts")
     card.get_by_text("Not possible for me").click()
     card.get_by_role("button", name="I cannot change other debts").click()
     expect(card.get_by_text("Not possible for me")).to_be_focused()
@@ -188,7 +188,7 @@ def test_all_can_be_looked_through_by_list_map_and_tree(chrome: Browser, quick: 
         chances = [int(text.strip("<>%")) for text in shown]
         assert chances == sorted(chances, reverse=True)
         count = int(page.locator("#summary").inner_text().split()[0])
-        page.get_by_role("tab", name="All ways out").press("ArrowRight")
+        page.get_by_role("tab", name="All options").press("ArrowRight")
         visit.sees("#view-map .dot")
         expect(page.locator(".map .dot")).to_have_count(count)
         page.locator(".map .dot[tabindex='0']").press("ArrowRight")

@@ -105,7 +105,7 @@ def sentence(result: ResultData, write: WriteChanges = change_lines) -> str:
         return _nothing_found(result.outcome, labels_only)
     found = pickable(result)
     first = pick(result, 1)[0] if result.ways else max(options, key=lambda o: o.proximity)
-    which = "It" if len(found) == 1 else "The easiest" if result.ways else "The nearest"
+    which = "It" if len(found) == 1 else "The first to read" if result.ways else "The nearest"
     changes = [cut(line, 80) for line in write(first.changes)]
     rest = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
     said = [

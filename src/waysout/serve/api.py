@@ -176,9 +176,10 @@ async def sorted_options(search: SearchSession, sort: Sort) -> Sequence[Option]:
         return sorted(options, key=lambda o: (o.stable is False, -o.probability))
     if sort == "found":
         return options
-    first = await search.shortlist.most_different(50)
-    picked = {option.key for option in first}
-    return [*first, *easiest_first(o for o in options if o.key not in picked)]
+    picked = await search.shortlist.most_different(50)
+    ranks = {tuple(option.row.values()): i for i, option in enumerate(picked)}
+    last = len(ranks)  # sorting keeps the order of equals
+    return sorted(easiest_first(options), key=lambda o: ranks.get(tuple(o.row.values()), last))
 
 
 async def finished(search: SearchDep) -> SearchSession:

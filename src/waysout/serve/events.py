@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -141,13 +141,13 @@ class Lineage:
 
 
 class Shortlist:
-    """The options to read first, picked again when there are new ones, but not too often to read.
+    """What to read first, picked again when there are new options, but not too often to read.
 
-    ``found`` returns the options to pick from.
+    ``found`` returns what to pick from: the options, and at the end the ways.
     """
 
     def __init__(self, log: EventLog, found: Callable[[], ResultData]) -> None:
-        self.keys: list[str] = []
+        self.options: Sequence[Option] = ()
         self._log = log
         self._found = found
         self._stale = False
@@ -168,18 +168,18 @@ class Shortlist:
         self.publish(await self.most_different(SHORTLIST))
 
     async def most_different(self, n: int) -> tuple[Option, ...]:
-        """Return the n most different good options; in a thread, as there may be many."""
+        """Return n that are good and different; in a thread, as there may be many."""
         return await asyncio.to_thread(pick, self._found(), n)
 
-    def publish(self, options: Iterable[Option]) -> None:
-        """Tell the followers."""
-        self.keys = [option.key for option in options]
-        self._log.add("shortlist", {"keys": self.keys})
+    def publish(self, options: Sequence[Option]) -> None:
+        """Tell the followers: whole options, since several ways may have one key."""
+        self.options = options
+        self._log.add("shortlist", {"options": [option.as_dict() for option in options]})
 
     async def _keep_picking(self) -> None:
         while self._stale:
             self._stale = False
             picked = await self.most_different(SHORTLIST)
-            if [option.key for option in picked] != self.keys:
+            if picked != self.options:
                 self.publish(picked)
             await asyncio.sleep(_SECONDS_BETWEEN)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidato
 from pydantic_core import PydanticCustomError
 
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option
+from waysout.domain.result import Option, Way
 
 
 def read_value(raw: Any, read: Callable[[Any], Any]) -> Any:
@@ -272,7 +272,7 @@ class SearchForm(SearchLine):
     simulated: bool
     budget: BudgetForm
     ledger: Spent
-    shortlist: list[str]
+    shortlist: list[Way | Option]
     sentence: str
     outcome: str | None
     reason: str
@@ -301,6 +301,7 @@ class ResultDocument(BaseModel):
     outcome: str
     reason: str
     query: dict[str, Value]
+    ways: list[Way]
     options: list[Option]
     near_misses: list[Option]
     ledger: Spent

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from waysout.domain.budget import Spent
 from waysout.domain.memory import Memory
-from waysout.domain.result import Option, Outcome, OutcomeKind
+from waysout.domain.result import Option, Outcome, OutcomeKind, Way
 from waysout.domain.schema import Row
 from waysout.errors import InputError, WaysoutError, shown
 from waysout.llm.connect import is_simulated
@@ -122,6 +122,8 @@ class SearchSession:
         self.running = False
         self.options: dict[str, Option] = {}
         """The options of this part by key, in the order they were found."""
+        self.ways: Sequence[Way] = ()
+        """The ways of this part, once it has ended."""
         self.shortlist = Shortlist(self.log, lambda: self._bare_result(OutcomeKind.FOUND, ""))
         self.result: Result | None = None
         """What all parts found, once one has ended."""
@@ -182,7 +184,7 @@ class SearchSession:
             "simulated": is_simulated(llm),
             "budget": self._budget(),
             "ledger": self.spent.as_dict(),
-            "shortlist": self.shortlist.keys,
+            "shortlist": [option.as_dict() for option in self.shortlist.options],
             "sentence": sentence(ended, Wording.of(ended).lines) if ended else "",
             "outcome": str(ended.outcome.kind) if ended else None,
             "reason": ended.outcome.reason if ended else "",
@@ -208,6 +210,7 @@ class SearchSession:
             query=self.problem.schema.as_dict(self.query),
             outcome=Outcome(kind, reason),
             options=tuple(self.options.values()),
+            ways=self.ways,
             ledger=self.spent,
             settings={**describe(self.problem), "wording": wording(self.problem.schema)},
         )
@@ -247,7 +250,7 @@ class SearchSession:
         self.part += 1
         self.running = True
         self.day = datetime.now(UTC).astimezone().date()
-        self.options, self.shortlist.keys = {}, []
+        self.options, self.ways, self.shortlist.options = {}, (), ()
         self._held = len(kept)
         self._stop = Stop()
         self._log_part()
@@ -350,7 +353,7 @@ class SearchSession:
             option.as_dict() for key, option in final.items()
             if key not in known or (option.stable is False) != (known[key].stable is False)
         ]  # fmt: skip
-        self.options = final
+        self.options, self.ways = final, result.ways
         if changed:
             self.log.add("options", {"options": changed})
         # A call under way at a stop or a failure is spent: the server works and bills, and if it
@@ -421,6 +424,7 @@ class SearchSession:
             said = zip(past.answered, answers.probability.tolist(), met, strict=True)
             self._log_tried(Tried(row, None, probability, yes) for row, probability, yes in said)
         self.options = {option.key: option for option in result.options}
+        self.ways = result.ways
         self.log.add("options", {"options": [option.as_dict() for option in result.options]})
         self.shortlist.publish(result.pick(SHORTLIST))
         self._log_end(result)

@@ -84,7 +84,7 @@ function summaryOf(state) {
   const { search, decision } = state;
   if (!search && decision?.approved) return "It is a yes already: nothing needs to change.";
   if (!search) return "Ready to look for ways out.";
-  const count = counted(search.options.size, "way out", "ways out");
+  const count = counted(search.options.size, "option");
   if (isRunning(search)) return soFar(search, count);
   if (isOtherCase(state)) return `${count} for the values before`;
   if (search.options.size === 0) return isStopped(search) ? "Stopped: no way out found yet" : "No way out found";

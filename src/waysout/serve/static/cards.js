@@ -20,6 +20,7 @@ export function makeCard(option, { card, search, acts = null }) {
       step(option)),
     card.labels_only ? null : meter(option.probability),
     option.stable === false ? el("p", { class: "tag warn" }, "not approved each time") : null,
+    option.holds === false ? el("p", { class: "tag warn" }, "does not hold: a no again if you go farther") : null,
     acts ? null : el("p", { class: "tag warn" }, "not approved"),
     broken,
     el("ul", { class: "changes" }, names.map((name) => change(features.get(name), name, option.changes[name]))),

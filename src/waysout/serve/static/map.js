@@ -32,7 +32,7 @@ export function createMap(store, { reveal }) {
 
   function draw(options, labelsOnly) {
     if (options.length === 0) {
-      fill(slot("view-map"), el("p", { class: "soft" }, "No way out to draw yet."));
+      fill(slot("view-map"), el("p", { class: "soft" }, "No option to draw yet."));
       return;
     }
     const scale = scaleOf(options, Math.min(WIDEST, slot("view-map").clientWidth || WIDEST));
@@ -41,7 +41,7 @@ export function createMap(store, { reveal }) {
     const dots = placed.map((place) => dot(place, scale.dots.size, labelsOnly));
     const picture = svg("svg", {
       viewBox: `0 0 ${scale.width} ${scale.height}`, width: scale.width, class: "map", role: "group",
-      "aria-label": "Map of the ways out. Arrow keys walk from one to the next.",
+      "aria-label": "Map of the options. Arrow keys walk from one to the next.",
     }, axes(scale), dots);
     picture.addEventListener("keydown", (event) => walk(event, dots));
     const held = slot("view-map").contains(document.activeElement);
@@ -57,7 +57,7 @@ export function createMap(store, { reveal }) {
     return svg("circle", {
       cx: x.toFixed(1), cy: y.toFixed(1), r: size * (6 + 3 * option.probability), class: `dot ${sureness(option)}`,
       tabindex: option.key === at ? "0" : "-1", role: "button", "aria-label": words, "data-key": option.key,
-      on: { click: () => reveal(option.key) },
+      on: { click: () => reveal(option) },
     }, svg("title", {}, words));
   }
 
@@ -134,7 +134,7 @@ function inWords(options, labelsOnly) {
   const sure = options.filter((option) => option.probability >= 0.9).length;
   const surest = labelsOnly ? "" : `, ${sure.toLocaleString("en")} with a chance of 90% or more`;
   const leanest = `${lean.toLocaleString("en")} with ${counted(few, "change")}`;
-  return `${counted(options.length, "way out", "ways out")}: ${leanest}${surest}. ` +
+  return `${counted(options.length, "option")}: ${leanest}${surest}. ` +
     "To the right, less has to move; further up, fewer things. Press a dot to see its card.";
 }
 

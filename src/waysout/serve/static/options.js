@@ -3,7 +3,7 @@
 
 import { arrange, setAttribute, slot } from "./dom.js";
 import { makeCard } from "./cards.js";
-import { isRunning } from "./state.js";
+import { idOf, isRunning } from "./state.js";
 import { broken } from "./locks.js";
 import { counted } from "./words.js";
 
@@ -36,7 +36,7 @@ export function createOptions(store, acts) {
     const isVoid = short.part !== search.part && (search.shortlist.length > 0 || !isRunning(search));
     if (isVoid || isFree(short, search, redraw)) {
       short.part = search.part;
-      short.draw(search.shortlist.map((key) => options.get(key)).filter(Boolean), card, search);
+      short.draw(search.shortlist, card, search);
     }
     renderHeads(found.length, short.size());
     const other = order.of !== search.id || order.part !== search.part || order.sort !== state.sort;
@@ -66,13 +66,13 @@ export function createOptions(store, acts) {
       for (const list of [short, all, misses]) list.forget();
     },
     /** Bring an option's card into view, in the list of all if the shortlist does not show it. */
-    reveal(key) {
-      if (short.reveal(key)) return;
-      if (!order.keys.includes(key)) resort(store.get().search, store.get().sort);
-      shown = Math.max(shown, order.keys.indexOf(key) + 1);
+    reveal(option) {
+      if (short.reveal(option)) return;
+      if (!order.keys.includes(option.key)) resort(store.get().search, store.get().sort);
+      shown = Math.max(shown, order.keys.indexOf(option.key) + 1);
       slot("tab-all").click();
       redraw();
-      all.reveal(key);
+      all.reveal(option);
     },
   };
 }
@@ -89,9 +89,9 @@ function createList(node, acts) {
     draw(options, card, search) {
       const made = new Map();
       for (const option of options) {
-        const known = nodes.get(option.key);
+        const known = nodes.get(idOf(option));
         const same = known && known.option === option;
-        made.set(option.key, same ? known : { option, ...makeCard(option, { card, search, acts }) });
+        made.set(idOf(option), same ? known : { option, ...makeCard(option, { card, search, acts }) });
       }
       nodes = made;
       arrange(node, [...made.values()].map((each) => each.node));
@@ -107,8 +107,8 @@ function createList(node, acts) {
       arrange(node, []);
       this.when = -PAUSE;
     },
-    reveal(key) {
-      const found = nodes.get(key)?.node;
+    reveal(option) {
+      const found = nodes.get(idOf(option))?.node;
       if (!found) return false;
       const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
       found.scrollIntoView({ block: "center", behavior: calm ? "auto" : "smooth" });
@@ -148,7 +148,7 @@ function sortedKeys(search, sort) {
 
 /** The shortlist first; then, again and again, one that changes what the last ones did not. */
 function mostDifferent(options, shortlist) {
-  const first = new Set(shortlist);
+  const first = new Map(shortlist.map((option, place) => [idOf(option), place]));
   const seen = new Map();
   const groups = new Map();
   for (const option of options.sort(BY.ease)) {
@@ -156,19 +156,21 @@ function mostDifferent(options, shortlist) {
     seen.set(option.key, groups.get(set) ?? 0);
     groups.set(set, seen.get(option.key) + 1);
   }
-  const rank = ({ key }) => (first.has(key) ? shortlist.indexOf(key) - options.length : seen.get(key));
+  const places = new Map(options.map((option) => [option.key, first.get(idOf(option)) ?? null]));
+  const rank = ({ key }) => (places.get(key) === null ? seen.get(key) : places.get(key) - first.size);
   return options.sort((a, b) => rank(a) - rank(b));
 }
 
 function renderHeads(total, few) {
-  slot("shortlist-heading").textContent = total > few ? `The ${few} most different` : "The ways out";
-  const note = `Good ones that differ most, out of ${total.toLocaleString("en")}. All are below.`;
+  const first = few === 1 ? "The one to read first" : `The ${few} to read first`;
+  slot("shortlist-heading").textContent = total > few ? first : "The ways out";
+  const note = `Good ones that differ. All ${total.toLocaleString("en")} options are below.`;
   slot("shortlist-note").textContent = total > few ? note : "";
 }
 
 function renderMore(total, shown) {
-  const first = `All ways out: the first ${shown.toLocaleString("en")} of ${total.toLocaleString("en")}`;
-  setAttribute(slot("view-all"), "data-heading", total > shown ? first : "All ways out"); // on paper
+  const first = `All options: the first ${shown.toLocaleString("en")} of ${total.toLocaleString("en")}`;
+  setAttribute(slot("view-all"), "data-heading", total > shown ? first : "All options"); // on paper
   slot("show-more").hidden = total <= shown;
   slot("show-more").textContent = `Show more (${(total - shown).toLocaleString("en")} left)`;
 }

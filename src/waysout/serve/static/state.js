@@ -33,7 +33,7 @@ export function freshSearch(told) {
     ledger: told.ledger,
     ledgerAt: performance.now(),
     options: new Map(), // key → option, in the order found
-    shortlist: [],
+    shortlist: [], // options, or ways: these need not be among the options
     tried: [],
     learning: null,
     ended: null,
@@ -55,7 +55,7 @@ const HEARD = {
   options: (search, told) => ({
     options: new Map([...search.options, ...told.options.map((option) => [option.key, option])]),
   }),
-  shortlist: (search, told) => ({ shortlist: told.keys }),
+  shortlist: (search, told) => ({ shortlist: told.options }),
   ledger: (search, told) => ({ ledger: told, ledgerAt: performance.now(), budget: leftOf(search.budget, told) }),
   ended: (search, told) => ({ status: "ended", ended: told, learning: null, stopping: false }),
   gone: () => ({ status: "gone", stopping: false }),
@@ -110,6 +110,9 @@ export const isRunning = (search) => search?.status === "running";
 
 /** How many LLM calls a search has used of its budget; those of a run it continues are not counted. */
 export const callsUsed = (search) => (search ? search.budget.calls - search.budget.calls_left : 0);
+
+/** What tells options apart: several ways may have one key. */
+export const idOf = (option) => JSON.stringify(option.changes);
 
 /** Whether the values on the page differ from those of the search. */
 export const isOtherCase = (state) => Boolean(state.search) && !same(state.row, state.search.row);

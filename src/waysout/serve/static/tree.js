@@ -33,8 +33,8 @@ export function createTree(store, { reveal }) {
   }
 
   function show(search, node) {
-    const found = [...search.options.values()].find((option) => same(option.changes, node.changes));
-    if (found) reveal(found.key);
+    const found = [...search.shortlist, ...search.options.values()].find((option) => same(option.changes, node.changes));
+    if (found) reveal(found);
   }
 
   return {
