@@ -257,9 +257,10 @@ def test_a_table_compares_with_the_best_that_anybody_found(
     )
     tables = build("quality", cells, plan=str(tmp_path / "small.toml"))
     assert [table.name for table in tables] == [
-        "quality-synthetic-realistic-chosen-on", "quality-paired-synthetic-realistic-chosen-on",
+        "quality-targets", "quality-synthetic-realistic-chosen-on",
+        "quality-paired-synthetic-realistic-chosen-on",
     ]  # fmt: skip
-    table, paired = tables
+    _, table, paired = tables
     assert figure(table, "÷ known", "150", "wayfinder") == "none"  # 0.2 / 0.16, and nothing
     assert figure(table, "÷ known", "150", "peer, finished") == pytest.approx(0.25 / 0.16)
     assert figure(table, "÷ proved", "150", "peer") == pytest.approx(1.5)
@@ -288,6 +289,22 @@ def test_a_peer_beats_ours_where_the_interval_says_so(
     assert paired.name == "quality-paired-synthetic-realistic-reported"
     assert figure(paired, "n", "150", "peer") == 20.0
     assert figure(paired, "beats ours", "150", "peer") == verdict
+
+
+def test_targets_that_are_missed_are_marked(small: ExperimentPlan, tmp_path: Path) -> None:
+    first = queries("synthetic")[:3]
+    arms = {arm.name: arm for arm in small.arms}
+    five = {"shown_irreducible": 5, "shown_hold": 4, "shown_tight": 4.5, "shown_lasts": 0.5}
+    cells = [cell(arms["wayfinder rows=150"], query, 0.21, 5, **five) for query in first]
+    cells += [cell(arms["wayfinder rows=1000"], query, 0.2) for query in first]
+    cells += [cell(arms["peer rows=1000 polish=0.0"], query, 0.3, 4) for query in first]
+    targets, *_ = build("quality", Cells(cells), plan=str(tmp_path / "small.toml"))
+    (line,) = targets.lines
+    assert line.labels == ("synthetic", "realistic", "chosen on")
+    assert [figure.ours for figure in line.figures] == [
+        "3 of 15", "100", "80*", "90", "100", "1.05", "1.00", "0.50*", 0.57, 80.0,
+        "peer at 1,000 (firm sets)",
+    ]  # fmt: skip
 
 
 # Plans -------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from waysout.domain.distance import Distance, Matrix
 from waysout.domain.schema import Row, Schema
+from waysout.errors import MissingExtra
 
 if TYPE_CHECKING:
     from waysout.bench.measure import Environment
@@ -179,15 +180,20 @@ def _successors(place: Environment) -> Successors:
 
 
 def _train(place: Environment, models: Sequence[Path], forests: Sequence[Path]) -> None:
-    import skops.io
-    from sklearn.ensemble import RandomForestClassifier
-
     from waysout.datasets.load import split
     from waysout.datasets.manifest import load_oracle_model
     from waysout.datasets.train import model_matrix, retrain
     from waysout.files import write_atomically
     from waysout.run.machine import cores
 
+    try:
+        import skops.io
+    except ImportError:
+        raise MissingExtra("skops", "skops") from None
+    try:
+        from sklearn.ensemble import RandomForestClassifier
+    except ImportError:
+        raise MissingExtra("scikit-learn", "train") from None
     data, manifest = place.data, load_oracle_model(place.data.name)[1]
     texts = retrain(data, manifest, SEEDS, cores())
     for path, text in zip(models, texts, strict=True):

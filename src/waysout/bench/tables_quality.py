@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,6 +80,23 @@ class Comparison:
             for query, cell in sample.cells.items()
             if cell.value("has_five") or (cell.value("firm_sets") or 0) >= FIVE
         }
+
+    def to_known(self, sample: ArmSample) -> list[float]:
+        """Return an arm's cheapest firm way ÷ the best known, by query; infinite without one."""
+        costs = {q: cell.value("cheapest_firm") for q, cell in sample.cells.items()}
+        return [
+            math.inf if (cost := costs[query]) is None else cost / least
+            for query, least in self.best_known.items()
+            if query in costs
+        ]
+
+    def five_shown(self, sample: ArmSample) -> list[bool]:
+        """Return whether five are shown, for each query that has five."""
+        return [
+            (cell.value("shown") or 0) >= FIVE
+            for query, cell in sample.cells.items()
+            if query in self.with_five
+        ]
 
     def at(self, rows: int) -> list[ArmSample]:
         """Return the arms with so many rows, in the plan's order."""
@@ -193,20 +211,14 @@ def quality(view: View) -> list[ResultTable]:
         title = f"{title_of(one.data)}, {one.rules} rules, {one.part}"
         notes = _applicants(one)
         tables.append(view.table(name, title, ("rows", "arm"), _COLUMNS, lines, ABOUT, notes))
-    return [*tables, *_paired(view)]
+    return [*_targets(view), *tables, *_paired(view)]
 
 
 def _figures(one: Comparison, sample: ArmSample) -> tuple[Figure, ...]:
-    cells = sample.cells
+    cells, known, five = sample.cells, one.to_known(sample), one.five_shown(sample)
     proved = [cost / least for cell in cells.values() if cell.value("least_proved")
               and (cost := cell.value("cheapest")) is not None
               and (least := cell.value("least_cost"))]  # fmt: skip
-    known = [
-        cost / least if (cost := cells[query].value("cheapest_firm")) is not None else float("inf")
-        for query, least in one.best_known.items()
-        if query in cells
-    ]
-    five = [(cells[query].value("shown") or 0) >= FIVE for query in one.with_five if query in cells]
     milliseconds = [v for v in sample.values("processor_ms") if v is not None]
     return (
         sample.count(),
@@ -227,7 +239,7 @@ def _ratio(ratios: Sequence[float]) -> Figure:
     if not ratios:
         return Figure(None)
     median = statistics.median(ratios)
-    return Figure("none" if median == float("inf") else median, digits=2)
+    return Figure("none" if median == math.inf else median, digits=2)
 
 
 def _percent(flags: Sequence[bool]) -> float | None:
@@ -249,6 +261,77 @@ def _applicants(one: Comparison) -> list[str]:
         f"{len(one.with_five)}; of the others the enumeration was cut short for {part}. "
         f"Reference cost: {cell.value('reference_cost'):.3f}.",
     ]
+
+
+# Targets -----------------------------------------------------------------------------------------
+
+AT = 150
+"""The rows at which what is shown has targets."""
+TARGETS = (
+    f"Of {SUBJECT}'s five shown with {AT} rows: at least 96 % irreducible (4.8 of 5), 90 % hold, "
+    "85 % tight; five shown for 95 % of the queries that have five; the cheapest firm way at most "
+    f"1.10 × the best known, median, and 1.02 × with {MOST_ROWS:,} rows; lasts no lower than real "
+    "applicants of equal chance; no other arm with as many rows, 60 at least, beats it in cost, "
+    "firm sets or volume (95 % interval). * marks what misses its target."
+)
+
+
+def _targets(view: View) -> list[ResultTable]:
+    """Return how far our method is from its targets, on what it was chosen on and reported."""
+    lines = []
+    for one in comparisons(view, joined=True):
+        ours = {s.arm.rows: s for s in one.arms.values() if arm_label(s) == SUBJECT and s.n}
+        if AT in ours:
+            labels = (title_of(one.data), one.rules, one.part)
+            lines.append(TableLine(labels, _target_figures(one, ours), ours[AT].arm.id))
+    columns = ("n", "irred. %", "hold %", "tight %", "five %", "÷ known", f"at {MOST_ROWS:,}",
+               "lasts", "applicants", "ms", "beaten by")  # fmt: skip
+    labels, title = ("data set", "rules", "queries"), f"Targets of {SUBJECT}"
+    return [view.table("quality-targets", title, labels, columns, lines, (TARGETS, PARTS))]
+
+
+def _target_figures(one: Comparison, ours: Mapping[int, ArmSample]) -> tuple[Figure, ...]:
+    sample = ours[AT]
+
+    def share(name: str) -> float | None:
+        shown = sum(cell.value("shown") or 0.0 for cell in sample.cells.values())
+        found = sum(cell.value(name) or 0.0 for cell in sample.cells.values())
+        return 100 * found / shown if shown else None
+
+    def median(rows: int) -> float | None:
+        known = one.to_known(ours[rows]) if rows in ours else []
+        return statistics.median(known) if known else None
+
+    lasts, people = sample.mean("shown_lasts"), sample.mean("applicants_lasts")
+    times = [v for v in sample.values("processor_ms") if v is not None]
+    winners = [
+        f"{arm_label(other)} at {rows:,} ({', '.join(found)})"
+        for rows, own in ours.items()
+        if rows >= 60
+        for other in one.at(rows)
+        if other is not own and other.n and (found := _compared(own, other)[1])
+    ]
+    return (
+        sample.count(),
+        _marked(share("shown_irreducible"), 96, 1),
+        _marked(share("shown_hold"), 90, 1),
+        _marked(share("shown_tight"), 85, 1),
+        _marked(_percent(one.five_shown(sample)), 95, 1),
+        _marked(median(AT), 1.10, -1, 2),
+        _marked(median(MOST_ROWS), 1.02, -1, 2),
+        _marked(lasts, people or 0.0, 1, 2),
+        Figure(people, digits=2),
+        Figure(statistics.median(times) if times else None, digits=0),
+        Figure("; ".join(winners) or "none"),
+    )
+
+
+def _marked(value: float | None, target: float, good: int, digits: int = 0) -> Figure:
+    """Return a figure with a mark where it misses a target; more is better if ``good`` is 1."""
+    if value is None:
+        return Figure(None)
+    text = "none" if value == math.inf else f"{value:.{digits}f}"
+    return Figure(text if good * (value - target) >= 0 else f"{text}*")
 
 
 # Comparisons -------------------------------------------------------------------------------------
@@ -285,8 +368,13 @@ def _paired(view: View) -> list[ResultTable]:
     return tables
 
 
-def _paired_line(ours: ArmSample, other: ArmSample) -> TableLine:
-    both = [(ours.cells[q], other.cells[q]) for q in ours.cells if q in other.cells]
+def _pairs(ours: ArmSample, other: ArmSample) -> list[tuple[Cell, Cell]]:
+    return [(ours.cells[q], other.cells[q]) for q in ours.cells if q in other.cells]
+
+
+def _compared(ours: ArmSample, other: ArmSample) -> tuple[list[str], list[str]]:
+    """Return the difference in each measure, and the measures in which the other one is better."""
+    both = _pairs(ours, other)
     texts, beaten = [], []
     for title, measure, good, digits in _MEASURES:
         found = paired([measure(a) for a, _ in both], [measure(b) for _, b in both])
@@ -297,6 +385,11 @@ def _paired_line(ours: ArmSample, other: ArmSample) -> TableLine:
         texts.append(f"{found.delta:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]")
         if (low if good > 0 else -high) > 0:
             beaten.append(title)
+    return texts, beaten
+
+
+def _paired_line(ours: ArmSample, other: ArmSample) -> TableLine:
+    both, (texts, beaten) = _pairs(ours, other), _compared(ours, other)
     firm = [[cell.value("cheapest_firm") is not None for cell in pair] for pair in both]
     alone = f"{sum(b and not a for a, b in firm)} / {sum(a and not b for a, b in firm)}"
     figures = (Figure(float(len(both)), digits=0), *map(Figure, texts), Figure(alone),
