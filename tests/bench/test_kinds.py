@@ -50,7 +50,7 @@ def test_every_option_is_measured(results: Results, tmp_path: Path) -> None:
         assert cell.metrics["irreducible"] == sum(irreducible(problem, query, rows))
         assert list(cell.columns["proximity"]) == [option.proximity for option in found.options]
         assert len(cell.columns["plausibility"]) == cell.metrics["unique_valid"] == len(cell.found)
-        assert len(cell.columns["shortlist_novelty"]) == min(10, len(rows))
+        assert len(cell.columns["shortlist_novelty"]) == len(found.pick(10))
         assert Cell.from_json(cell.to_json()).columns == cell.columns
     short, means = build("methods", results.cells(), plan=str(tmp_path / "options.toml"))
     assert [line.labels for line in short.lines] == [("library",)]

@@ -192,6 +192,23 @@ def test_deviation_by_hand() -> None:
     assert deviation([2.0, None]) is None
 
 
+def test_volumes_by_hand() -> None:
+    end = (1.0, 1.0, 1.0)
+    assert stats.hypervolume([], end) == 0.0
+    assert stats.hypervolume([(0.5, 0.5, 0.0)], end) == 0.25
+    # 0.25 and 0.1, of which (1 − 0.5) × (1 − 0.5) × (1 − 0.9) is in both.
+    both = [(0.5, 0.5, 0.0), (0.0, 0.0, 0.9)]
+    assert stats.hypervolume(both, end) == pytest.approx(0.25 + 0.1 - 0.025)
+    beyond = [*both, (0.6, 0.6, 0.1), (0.0, 1.5, 0.0), (0.5, 0.5, 0.0)]  # dominated, outside, equal
+    assert stats.hypervolume(beyond, end) == pytest.approx(0.325)
+
+
+def test_volumes_agree_with_pymoo() -> None:
+    hv = pytest.importorskip("pymoo.indicators.hv").HV(ref_point=np.ones(3))
+    points = np.random.default_rng(0).random((5, 3))
+    assert stats.hypervolume(points.tolist(), (1, 1, 1)) == pytest.approx(hv(points))
+
+
 def test_halves_of_thirty() -> None:
     validation, test = halves(30)
     assert validation == (5, 6, 7, 9, 10, 16, 18, 19, 20, 21, 22, 24, 25, 26, 29)

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from waysout.datasets.queries import queries as stored_queries
+from waysout.datasets.queries import QuerySet, queries
 from waysout.errors import InputError, unknown
 from waysout.methods import make_method
 from waysout.prompts.propose import Style
@@ -26,10 +26,11 @@ FIND = "find"
 class Arm:
     """A method on a data set, with its settings and budget: a line of a table.
 
-    ``queries`` is the number of queries: the first stored ones, or the first of ``rows_of``, the
-    row numbers that a plan lists itself. ``alone`` runs its searches one at a time, to measure
-    what each costs. ``paper`` is what the paper calls it. ``kind`` is what is measured besides the
-    search's own metrics (`waysout.bench.kinds`), and ``kind_settings`` how.
+    ``queries`` is the number of queries: the first of ``query_sets``, which are lists stored with
+    Waysout, or of ``rows_of``, the row numbers that a plan lists itself. ``polish`` is how many of
+    the rows are set aside to finish what was found. ``alone`` runs its searches one at a time, to
+    measure what each costs. ``paper`` is what the paper calls it. ``kind`` is what is measured
+    besides the search's own metrics (`waysout.bench.kinds`), and ``kind_settings`` how.
     """
 
     name: str
@@ -48,6 +49,8 @@ class Arm:
     kind: str = FIND
     kind_settings: Mapping[str, float] = field(default_factory=dict)
     rows_of: tuple[int, ...] = ()
+    query_sets: tuple[QuerySet, ...] = ("stored",)
+    polish: int = 0
 
     @cached_property
     def made(self) -> Method:
@@ -67,7 +70,7 @@ class Arm:
     @property
     def all_query_rows(self) -> tuple[int, ...]:
         """All candidate queries; the arm uses the first ``queries`` of them."""
-        return tuple(self.rows_of or stored_queries(self.data))
+        return self.rows_of or listed_queries(self.data, self.query_sets)
 
     @cached_property
     def spec(self) -> dict[str, Any]:
@@ -82,6 +85,8 @@ class Arm:
             "rows": self.rows,
             "seed": self.seed,
         }
+        if self.polish:
+            spec["polish"] = self.polish
         if self.asks_llm:
             spec["style"] = asdict(self.style)
         if self.alone:
@@ -96,6 +101,11 @@ class Arm:
     def id(self) -> str:
         """A digest of the spec; arms with the same spec share it, whatever their names."""
         return digest(self.spec)[:ID_LENGTH]
+
+
+def listed_queries(data: str, sets: Sequence[QuerySet]) -> tuple[int, ...]:
+    """Return the queries of some lists of a data set, one list after the other."""
+    return tuple(row for which in sets for row in queries(data, which))
 
 
 def digest(content: object) -> str:

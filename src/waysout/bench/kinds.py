@@ -41,12 +41,16 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished search: its arm, where it ran, what it found, and the memory it had."""
+    """A finished search: its arm, where it ran, what it found, and the memory it had.
+
+    ``processor`` is the processor time that it took, in seconds, where that is known.
+    """
 
     arm: Arm
     environment: Environment
     result: Result
     memory: Memory | None = None
+    processor: float | None = None
 
     @cached_property
     def problem(self) -> Problem:
@@ -79,12 +83,16 @@ class Kind:
     """How to measure a search, its settings with their defaults, and the memory for searches.
 
     ``memory`` gets the arm, its environment, a folder to keep files in, and the options of a
-    search; it is called before the first search of an arm, and again in each process.
+    search; it is called before the first search of an arm, and again in each process. ``prepare``
+    gets an environment, and makes what all its searches are measured with. ``timed``: searches
+    share no answers of the model with each other, so that their processor time can be compared.
     """
 
     measure: Callable[[Finished], Measures]
     settings: Mapping[str, float] = field(default_factory=dict)
     memory: Callable[[Arm, Environment, Path, Options], Memory] | None = None
+    prepare: Callable[[Environment], object] | None = None
+    timed: bool = False
 
 
 def checked(run: Finished) -> Measures:
@@ -334,6 +342,23 @@ def named_share(
     return statistics.fmean(map(is_named, rows)) if rows else None
 
 
+# The quality of what is shown ---------------------------------------------------------------------
+
+
+def quality(run: Finished) -> Measures:
+    """Judge the ways of a search (see `waysout.bench.quality`)."""
+    from waysout.bench.quality import judged
+
+    return judged(run)
+
+
+def lasting(place: Environment) -> object:
+    """Train the models that tell whether options last."""
+    from waysout.bench.lasting import table_facts
+
+    return table_facts(place)
+
+
 KINDS: Mapping[str, Kind] = {
     FIND: Kind(lambda run: Measures()),
     "checked": Kind(checked),
@@ -342,4 +367,5 @@ KINDS: Mapping[str, Kind] = {
     "limits": Kind(limits, {"levers": 3}),
     "going-on": Kind(going_on, memory=lambda *_: Memory()),
     "shared": Kind(shared, {"pilots": 0}, shared_memory),
+    "quality": Kind(quality, {"seconds": 20.0, "rows": 100_000}, prepare=lasting, timed=True),
 }

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -125,6 +125,13 @@ class ArmSearches:
     stop: Stop
     found: FoundAt = field(default_factory=FoundAt)
 
+    @property
+    def problem(self) -> Problem:
+        """The problem to search in: where time counts, its model remembers no other search."""
+        problem = self.place.problem(self.arm.rules)
+        timed = KINDS[self.arm.kind].timed
+        return replace(problem, oracle=self.place.oracle.oracle) if timed else problem
+
     def options(self, llm: str | Backend | None) -> Options:
         """Return the options of the searches, with the memory of the arm's kind, if it has one."""
         arm, kind = self.arm, KINDS[self.arm.kind]
@@ -141,18 +148,29 @@ class ArmSearches:
             "progress": self.found,
             "stop": self.stop,
         }
+        if arm.polish:
+            options["polish"] = arm.polish
         if kind.memory:
             options["memory"] = kind.memory(arm, self.place, self.folder, options)
         return options
 
     def cell(
-        self, query: int, result: Result, memory: Memory | None, tally: ReplyTally, commit: str
+        self,
+        query: int,
+        result: Result,
+        memory: Memory | None,
+        tally: ReplyTally,
+        commit: str,
+        processor: float | None = None,
     ) -> Cell | Failure:
-        """Measure one search: what it found and spent, without any data row."""
+        """Measure one search: what it found and spent, without any data row.
+
+        ``processor`` is the processor time it took, in seconds, where it ran alone in its process.
+        """
         arm, outcome, spent = self.arm, result.outcome, result.ledger
         if outcome.kind in _UNFINISHED:
             return failure(arm, self.llm, query, outcome.reason)
-        more = KINDS[arm.kind].measure(Finished(arm, self.place, result, memory))
+        more = KINDS[arm.kind].measure(Finished(arm, self.place, result, memory, processor))
         return Cell(
             arm=arm.id,
             llm=self.llm,

@@ -26,10 +26,10 @@ from math import prod
 from pathlib import Path
 from typing import Any, get_args
 
-from waysout.bench.arms import FIND, Arm, ExperimentPlan
+from waysout.bench.arms import FIND, Arm, ExperimentPlan, listed_queries
 from waysout.bench.kinds import KINDS
 from waysout.datasets import registry
-from waysout.datasets.queries import queries as stored_queries
+from waysout.datasets.queries import QuerySet
 from waysout.errors import InputError, shown, unknown
 from waysout.methods import all_methods, make_method, method_class
 from waysout.prompts.propose import Style
@@ -38,17 +38,17 @@ from waysout.run.plan import MOST_K, check_whole
 
 __all__ = ["Arm", "ExperimentPlan", "load_plan", "plan_names", "plan_text"]
 
-_SHARED = ("k", "calls", "rows", "seed", "rules", "queries")
+_SHARED = ("k", "calls", "rows", "seed", "rules", "queries", "polish")
 _PLAN_KEYS = (
     "title", "datasets", "llms", "in_flight", "one_by_one", "style", "arms", "more_arms", "like",
-    "kind", "kind_settings", "rows_of", *_SHARED,
+    "kind", "kind_settings", "rows_of", "query_sets", *_SHARED,
 )  # fmt: skip
 _ARM_KEYS = (
     "name", "method", "settings", "paper", "by_dataset", "grid", "datasets", "style", "repeat",
     "kind_settings", *_SHARED,
 )  # fmt: skip
 _STYLE_KEYS = tuple(field.name for field in fields(Style))
-_DEFAULTS = {"queries": 30, "k": 5, "calls": 30, "seed": 0, "rules": "paper"}
+_DEFAULTS = {"queries": 30, "k": 5, "calls": 30, "seed": 0, "rules": "paper", "polish": 0.0}
 _INTEGER_BOUNDS: Mapping[str, tuple[int, int | None]] = {
     "k": (1, MOST_K), "calls": (0, None), "rows": (1, None), "seed": (0, 2**31 - 1),
     "queries": (1, None),
@@ -194,9 +194,19 @@ class _Entry:
             return
         settings = [field.name for field in fields(method_class(method))]
         for point in self._points(settings):
+            if self._lacks_rules(data, point):
+                continue
             texts = ((k, str(v).lower() if isinstance(v, bool) else v) for k, v in point.items())
             added = "".join(f" {key}={text}" for key, text in texts)
             yield self._arm(data, f"{name}{added}", method, settings, point)
+
+    def _lacks_rules(self, data: str, point: Table) -> bool:
+        """Whether a grid has rules that this data set has not, though another of the plan has."""
+        rules = point.get("rules")
+        others = _names(self.label, self.plan, "datasets")
+        return rules not in (None, *_card(data).rule_sets) and any(
+            rules in _card(other).rule_sets for other in others
+        )
 
     def _points(self, settings: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the combinations of the grid."""
@@ -255,8 +265,8 @@ class _Entry:
             raise InputError(f"{self.where}, {data}: {error}") from None
         if limits["rows"] < 1:
             raise InputError(f"{self.where}: with calls = 0, `rows` must be set")
-        listed = self._listed(data)
-        known = len(listed or stored_queries(data))
+        listed, sets = self._listed(data), self._query_sets()
+        known = len(listed or listed_queries(data, sets))
         if limits["queries"] > known:
             raise InputError(
                 f"{self.where}, {data}: {limits['queries']} queries requested, but only {known} "
@@ -280,7 +290,18 @@ class _Entry:
             kind=kind,
             kind_settings=kind_settings,
             rows_of=listed,
+            query_sets=sets,
+            polish=round(limits["polish"] * limits["rows"]),
         )
+
+    def _query_sets(self) -> tuple[QuerySet, ...]:
+        """Return the lists of queries that the plan names, the stored one if it names none."""
+        names = _names(self.label, self.plan, "query_sets", ("stored",))
+        known = {which: which for which in get_args(QuerySet)}
+        for name in names:
+            if name not in known:
+                raise InputError(f"{self.label}: {unknown('query set', name, known)}")
+        return tuple(known[name] for name in names)
 
     def _listed(self, data: str) -> tuple[int, ...]:
         """Return the row numbers that the plan lists for a data set, if any."""
@@ -328,6 +349,12 @@ def _shared(where: str, table: Table) -> dict[str, Any]:
             _whole_number(where, key, table[key], least, most)
     if "rules" in table:
         _text(where, table, "rules")
+    share = table.get("polish", 0.0)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
+        raise InputError(
+            f"{where}: polish is the share of the rows that is set aside for finishing, from 0 to "
+            f"below 1, not {shown(share)}"
+        )
     return {key: table[key] for key in _SHARED if key in table}
 
 

@@ -201,7 +201,8 @@ class Results:
             for body in latest.values():
                 table = json.loads(as_text(body))
                 for arm in table["arms"]:
-                    arm |= {"style": Style(**arm["style"]), "rows_of": (*arm.get("rows_of", ()),)}
+                    arm |= {"style": Style(**arm["style"])}
+                    arm |= {key: (*arm[key],) for key in ("rows_of", "query_sets") if key in arm}
                 table["arms"] = [Arm(**arm) for arm in table["arms"]]
                 lists = {name: tuple(table[name]) for name in ("llms", "datasets", "arms")}
                 plans.append(ExperimentPlan(**{**table, **lists}))

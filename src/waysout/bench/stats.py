@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,6 +106,23 @@ def deviation(values: Iterable[float | None]) -> float | None:
     """Return the standard deviation (ddof 1) over the queries that have a value, two at least."""
     there = [value for value in values if value is not None]
     return statistics.stdev(there) if len(there) > 1 else None
+
+
+def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
+    """Return the volume of what some points dominate, as far as a reference point; less is better.
+
+    Exact, by inclusion and exclusion over all sets of points: for a handful of them.
+
+    >>> hypervolume([(1, 3), (2, 1)], (4, 4))
+    7.0
+    """
+    end = np.asarray(reference, dtype=np.float64)
+    volume = 0.0
+    for size in range(1, len(points) + 1):
+        for some in combinations(points, size):
+            sides = np.clip(end - np.max(np.asarray(some, dtype=np.float64), axis=0), 0.0, None)
+            volume += (-1) ** (size + 1) * float(np.prod(sides))
+    return volume
 
 
 def halves(n: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

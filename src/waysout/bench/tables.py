@@ -13,6 +13,7 @@ from waysout.bench import (
     tables_other,
     tables_ours,
     tables_pruning,
+    tables_quality,
 )
 from waysout.bench.cell import Cells, one_llm
 from waysout.bench.plan import load_plan
@@ -53,6 +54,7 @@ TABLES: Mapping[str, TableEntry] = {
     "limits": TableEntry("limits", tables_kinds.limits),
     "going-on": TableEntry("going-on", tables_kinds.going_on),
     "shared": TableEntry("shared", tables_kinds.shared),
+    "quality": TableEntry("quality", tables_quality.quality),
 }
 
 

@@ -204,7 +204,9 @@ class View:
             oracles.append(f"{data} {sha[:12]}{accuracy if queries.oracle_sha256 == sha else ''}")
         yield f"Oracles (LightGBM): {'; '.join(oracles) or 'unknown'}"
         listed = any(arm.rows_of for arm in self.plan.arms)
+        with_others = any("others" in arm.query_sets for arm in self.plan.arms)
         which = "rows that the plan lists" if listed else "stored queries"
+        which += " and others" if with_others and not listed else ""
         yield f"Queries: the first {self.plan.queries} {which} of each data set"
         counts = Counter(f"waysout {cell.version} commit {short(cell.commit)}" for cell in used)
         codes = [f"{code} ({n} searches)" for code, n in counts.most_common(MOST_NAMED)]

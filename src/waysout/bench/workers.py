@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from threading import Thread
+from time import process_time
 
 from waysout.bench.kinds import KINDS, Stopped
 from waysout.bench.measure import ArmSearches, environment, failure
@@ -97,6 +98,9 @@ class WorkerPool:
                         arm, task.llm, environment(arm.data), self.folder, self.stop
                     )
                     searches.options(task.llm or None)
+                if prepare := KINDS[arm.kind].prepare:
+                    self._tell(f"models of {arm.data}", 0.0)
+                    prepare(environment(arm.data))
                 if type(method).learn is not Method.learn:
                     method.prepare()
                     place = environment(arm.data)
@@ -209,7 +213,9 @@ def search(task: Task, commit: str, folder: Path) -> Outcome:
         place = environment(arm.data)
         searches = ArmSearches(arm, task.llm, place, folder, Stop())
         options = searches.options(task.llm or None)
-        result = find(place.problem(arm.rules), place.data.rows[query], **options)
-        return searches.cell(query, result, options.get("memory"), ReplyTally(), commit)
+        began = process_time()
+        result = find(searches.problem, place.data.rows[query], **options)
+        spent = process_time() - began
+        return searches.cell(query, result, options.get("memory"), ReplyTally(), commit, spent)
     except Exception as error:
         return failure(arm, task.llm, query, reason(error))

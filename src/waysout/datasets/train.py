@@ -147,6 +147,25 @@ def train_oracle(
     return manifest
 
 
+def retrain(
+    dataset: Dataset, manifest: Manifest, seeds: Sequence[int], threads: int = 1
+) -> list[str]:
+    """Train an oracle again for each seed, and return the models as LightGBM writes them.
+
+    Everything is as it was but the seed and the rows: as many as before, drawn with replacement
+    from those it was trained on. So the held-out rows are new to all of these models as well.
+    """
+    task = _Task(dataset, manifest.seed)
+
+    def fit(seed: int) -> str:
+        on = np.random.default_rng(seed).choice(task.train, size=len(task.train))
+        booster = task.fit(manifest.params, on, task.held_out, seed)
+        return str(booster.model_to_string(num_iteration=booster.best_iteration))
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(fit, seeds))
+
+
 def model_matrix(schema: Schema, rows: Sequence[Row]) -> Matrix:
     """Return one line of numbers a row: level codes, numbers, NaN where a value is missing."""
     layout = InputLayout.plain("codes", places(schema), named=False)
@@ -197,11 +216,13 @@ class _Task:
         cut = folds.split(self.train, self.y[self.train])
         return [(self.train[fit], self.train[check]) for fit, check in cut]
 
-    def fit(self, params: Mapping[str, float], on: Indices, check: Indices) -> Any:
+    def fit(
+        self, params: Mapping[str, float], on: Indices, check: Indices, seed: int | None = None
+    ) -> Any:
         """Fit on some rows and stop when others no longer improve."""
         data = self.lightgbm.Dataset(self.x[on], self.y[on], feature_name=self.names)
         return self.lightgbm.train(
-            {**FIXED, **params, "seed": self.seed},
+            {**FIXED, **params, "seed": self.seed if seed is None else seed},
             data,
             num_boost_round=MOST_ROUNDS,
             valid_sets=[data.create_valid(self.x[check], self.y[check])],
