@@ -47,7 +47,12 @@ class Finisher:
     A search that can ``guess`` saves rows: what is as good as known is not asked until the end.
     """
 
-    def __init__(self, archive: Archive, guess: Guess | None = None) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        guess: Guess | None = None,
+        weight: Callable[[Row], float] = lambda row: 1.0,
+    ) -> None:
         self.archive = archive
         self.problem = archive.problem
         self.query = archive.query
@@ -55,6 +60,7 @@ class Finisher:
         self.cost: dict[Row, float] = {}
         """What each option costs."""
         self._guess = guess
+        self._weight = weight
         self._read = 0
         self._options: dict[frozenset[str], list[Row]] = {}  # by levers, the cheapest first
         self._refused: dict[frozenset[str], list[Row]] = {}
@@ -130,8 +136,11 @@ class Finisher:
             if any(o < levers and costs[levers] > LESS * costs[o] for o in costs):
                 del costs[levers]
         taken: list[frozenset[str]] = []
+        weighed = {levers: costs[levers] * self._weight(found[levers]) for levers in costs}
         while costs:
-            levers = min(costs, key=lambda s: costs[s] * (1.0 + overlap(s, taken)))
+            # The cheapest of all comes first, however it is weighed.
+            weights = weighed if taken else costs
+            levers = min(costs, key=lambda s: weights[s] * (1.0 + overlap(s, taken)))
             del costs[levers]
             taken.append(levers)
             yield levers

@@ -222,14 +222,14 @@ class LogitScale:
         self._high: float | None = None
         if goal.at_least is not None and goal.at_most is not None:
             self._high = self._logit(goal.at_most)
-        self.start = self._logit_of(case.probability)
+        self.start = self.logit_of(case.probability)
         """The query's own logit."""
         self._yes = self._logit(yes)
         self._highest_no, self._lowest_yes = -math.inf, math.inf
 
     def logit(self, probability: float, yes: bool) -> float:
         """Return an answer's logit, and learn from it where a no becomes a yes."""
-        found = self._logit_of(probability)
+        found = self.logit_of(probability)
         if yes:
             self._lowest_yes = min(self._lowest_yes, found)
         else:
@@ -249,7 +249,8 @@ class LogitScale:
             return _rises(logits - self._yes) * _rises(self._high - logits)
         return _rises(logits - self.border)
 
-    def _logit_of(self, probability: float) -> float:
+    def logit_of(self, probability: float) -> float:
+        """Return the logit of a probability."""
         return self._logit(probability if self._high is not None else self._goal.worth(probability))
 
     def _logit(self, worth: float) -> float:

@@ -35,6 +35,8 @@ _NEIGHBOURS = 500
 _FINISH_BATCH = 10
 MOST_ROWS = 300
 SOFT = 0.01
+ORACLE, STUDENT, NULLV = 2.0, 0.75, -0.25
+LEASTB = 0.05
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Wayfinder(Method):
     most_finish: int = least(0, 150)
     batch: int = least(1, 5)
     students: bool = True
+    lasting: float = least(0, 1.0)
+    weigh: float = least(0, 1.0)
     hold: int = least(0, 6)
 
     def learn(self, problem: Problem, known: Known | None, tell: OnLearning) -> None:
@@ -84,7 +88,7 @@ class WayfinderSearch(Search):
         if self._students is not None:
             self._at_query = self._students.logits(self.steps.start[None, :])
         self._scale = LogitScale(case)
-        self._finisher = Finisher(self.archive, self._guess)
+        self._finisher = Finisher(self.archive, self._guess, self._weight)
         self._asked: list[Row] = []
         self._logits: list[float] = []
         self._said: dict[Row, Matrix] = {}
@@ -195,12 +199,15 @@ class WayfinderSearch(Search):
             return scores
         chosen = combos[hopeful]
         encoded = tables.rows(chosen, self.steps.start)
-        chance = self._log_chances(tables.moves(chosen), self._taught_codes(encoded))
+        students = self._taught_codes(encoded)
+        margins, spread = self._margins(tables.moves(chosen), students)
+        chance = log_chances(margins, spread)
         moved = chosen > 0
         tried = np.array([self._tried.get(levers.tobytes(), 0) for levers in moved], dtype=float)
         scores[hopeful] = (
             chance
             + np.log(worth[hopeful])
+            + method.lasting * np.log(self._lasts(margins, students))
             - method.levers * (moved.sum(axis=1) - 1)
             - method.tried * np.log1p(tried)
         )
@@ -292,17 +299,33 @@ class WayfinderSearch(Search):
             return np.zeros((len(encoded), 0))
         return self._students.logits(encoded) - self._at_query
 
-    def _log_chances(self, moves: Moves, students: Matrix) -> Matrix:
-        mean, variance = self._process.guess(moves, students)
-        border = self._scale.border - self._scale.start
-        found: Matrix = -np.logaddexp(0.0, -1.6 * (mean - border) / np.sqrt(variance + SOFT))
+    def _lasts(self, margins: Matrix, students: Matrix) -> Matrix:
+        """Return the share of models, trained again, that would likely say yes as well.
+
+        ``margins`` is how far above the border the oracle is, in logits.
+        """
+        if not students.shape[1]:
+            return np.ones(len(students))
+        said = students + self._at_query - self._scale.border
+        votes = 1.0 / (1.0 + np.exp(-(ORACLE * margins[:, None] + STUDENT * said + NULLV)))
+        found: Matrix = LEASTB + (1.0 - LEASTB) * votes.mean(axis=1)
         return found
+
+    def _weight(self, row: Row) -> float:
+        """Return how much dearer an option counts that would not last."""
+        margin = self._scale.logit_of(self.archive.answered[row].probability) - self._scale.border
+        return float(self._lasts(np.array([margin]), self._taught([row]))[0]) ** -self.method.weigh
+
+    def _margins(self, moves: Moves, students: Matrix) -> tuple[Matrix, Matrix]:
+        """Return how far above the border an answer is expected, and how sure that is."""
+        mean, variance = self._process.guess(moves, students)
+        return mean + self._scale.start - self._scale.border, np.sqrt(variance + SOFT)
 
     def _guess(self, rows: Sequence[Row]) -> list[float]:
         """Return the chance of a yes for any rows."""
         new = [row for row in dict.fromkeys(rows) if row not in self._guessed]
         if new:
-            found = np.exp(self._log_chances(self.steps.moves(new), self._taught(new)))
+            found = np.exp(log_chances(*self._margins(self.steps.moves(new), self._taught(new))))
             self._guessed.update(zip(new, found.tolist(), strict=True))
         return [self._guessed[row] for row in rows]
 
@@ -334,3 +357,9 @@ class WayfinderSearch(Search):
             self._valid += valid
         pairs = zip(judged, met, strict=True)
         self._learn(rows, [self._scale.logit(chance, yes) for (chance, _), yes in pairs])
+
+
+def log_chances(margins: Matrix, spread: Matrix) -> Matrix:
+    """Return the logarithm of the chance of a yes, in the form that tells hopeless ones apart."""
+    found: Matrix = -np.logaddexp(0.0, -1.6 * margins / spread)
+    return found
