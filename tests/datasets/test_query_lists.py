@@ -21,12 +21,21 @@ def test_thirty_distinct_rows_of_the_table(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_thirty_others_of_the_same_oracle(name: str) -> None:
+    stored, others = query_list(name), query_list(name, "others")
+    assert len(set(others.rows)) == others.n == QUERIES
+    assert not set(stored.rows) & set(others.rows)
+    assert others.oracle_sha256 == stored.oracle_sha256
+    assert queries(name, "others") == list(others.rows)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_queries_are_held_out(name: str) -> None:
     pytest.importorskip("sklearn")
     if name != "synthetic":
         real_table(name)
     _, held_out = split(load_dataset(name, fetch=False))
-    assert set(queries(name)) <= set(held_out.tolist())
+    assert {*queries(name), *queries(name, "others")} <= set(held_out.tolist())
 
 
 def test_unknown_name() -> None:

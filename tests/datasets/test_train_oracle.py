@@ -22,7 +22,7 @@ from waysout.datasets.manifest import (
     oracle_dir,
 )
 from waysout.datasets.queries import query_list
-from waysout.datasets.train import model_matrix, train_oracle
+from waysout.datasets.train import model_matrix, retrain, train_oracle
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import InputError, IntegrityError, OracleError, TableError, UnavailableError
 
@@ -54,6 +54,21 @@ def test_second_training_and_other_threads_give_the_same_model(
     for threads in (2, 1):
         train_oracle(dataset, out=tmp_path, trials=2, threads=threads)
         assert (tmp_path / MODEL_FILE).read_bytes() == first
+
+
+def test_an_oracle_is_trained_again_on_other_draws_of_its_rows(
+    dataset: Dataset, trained: Path
+) -> None:
+    path, manifest = load_oracle_model(trained)
+    one, two = retrain(dataset, manifest, (1, 2), threads=2)
+    assert retrain(dataset, manifest, (2,)) == [two]
+    assert len({one, two, path.read_text("utf-8")}) == 3
+    held_out = [dataset.rows[i] for i in split(dataset)[1]]
+    matrix = model_matrix(dataset.card.schema, held_out)
+    labels = np.array(dataset.labels)[split(dataset)[1]]
+    for text in (one, two):
+        yes = lightgbm.Booster(model_str=text).predict(matrix) >= 0.5
+        assert (yes == labels).mean() > 0.85
 
 
 def test_manifest_tells_how_the_oracle_came_to_be(dataset: Dataset, trained: Path) -> None:
@@ -205,6 +220,8 @@ def test_queries_are_drawn_from_what_the_oracle_rejects(dataset: Dataset, traine
     assert (lightgbm.Booster(model_file=path).predict(matrix) < 0.5).all()
     assert set(chosen.rows) <= set(split(dataset)[1].tolist())
     assert chosen.oracle_sha256 == manifest.model_sha256
+    others = choose_queries(dataset, trained, n=5, without=chosen.rows)
+    assert not set(others.rows) & set(chosen.rows)
     with pytest.raises(InputError, match="fewer than 399"):
         choose_queries(dataset, trained, n=399)
 

@@ -21,6 +21,8 @@ FINISHED = ", finished"
 MOST_ROWS = 1000
 """The rows at which the cheapest way that anybody found is looked up."""
 FIVE = 5
+FEWEST = 5
+"""With fewer pairs than this, nobody beats anybody."""
 BEYOND = 1.1
 """The reference point of lasts and yNN, counted from 1 down."""
 
@@ -267,27 +269,44 @@ def _applicants(one: Comparison) -> list[str]:
 
 AT = 150
 """The rows at which what is shown has targets."""
+FEWEST_ROWS = 60
+"""With fewer rows than this, nobody needs to be beaten."""
 TARGETS = (
     f"Of {SUBJECT}'s five shown with {AT} rows: at least 96 % irreducible (4.8 of 5), 90 % hold, "
     "85 % tight; five shown for 95 % of the queries that have five; the cheapest firm way at most "
     f"1.10 × the best known, median, and 1.02 × with {MOST_ROWS:,} rows; lasts no lower than real "
-    "applicants of equal chance; no other arm with as many rows, 60 at least, beats it in cost, "
-    "firm sets or volume (95 % interval). * marks what misses its target."
+    "applicants of equal chance (real); no other arm with as many rows, 60 at least, beats it in "
+    "cost, firm sets or volume (beaten: how often one does; notes say which). * marks what misses "
+    "its target."
 )
 
 
 def _targets(view: View) -> list[ResultTable]:
     """Return how far our method is from its targets, on what it was chosen on and reported."""
-    lines = []
+    lines, notes = [], []
     for one in comparisons(view, joined=True):
         ours = {s.arm.rows: s for s in one.arms.values() if arm_label(s) == SUBJECT and s.n}
         if AT in ours:
             labels = (title_of(one.data), one.rules, one.part)
-            lines.append(TableLine(labels, _target_figures(one, ours), ours[AT].arm.id))
+            winners = _winners(one, ours)
+            figures = (*_target_figures(one, ours), _marked(float(len(winners)), 0, -1))
+            lines.append(TableLine(labels, figures, ours[AT].arm.id))
+            notes += [f"{', '.join(labels)}: beaten by {'; '.join(winners)}."] if winners else []
     columns = ("n", "irred. %", "hold %", "tight %", "five %", "÷ known", f"at {MOST_ROWS:,}",
-               "lasts", "applicants", "ms", "beaten by")  # fmt: skip
+               "lasts", "real", "ms", "beaten")  # fmt: skip
     labels, title = ("data set", "rules", "queries"), f"Targets of {SUBJECT}"
-    return [view.table("quality-targets", title, labels, columns, lines, (TARGETS, PARTS))]
+    return [view.table("quality-targets", title, labels, columns, lines, (TARGETS, PARTS), notes)]
+
+
+def _winners(one: Comparison, ours: Mapping[int, ArmSample]) -> list[str]:
+    """Return the arms that beat ours with as many rows, and in what."""
+    return [
+        f"{arm_label(other)} at {rows:,} ({', '.join(found)})"
+        for rows, own in ours.items()
+        if rows >= FEWEST_ROWS
+        for other in one.at(rows)
+        if other is not own and other.n and (found := _compared(own, other)[1])
+    ]
 
 
 def _target_figures(one: Comparison, ours: Mapping[int, ArmSample]) -> tuple[Figure, ...]:
@@ -304,13 +323,6 @@ def _target_figures(one: Comparison, ours: Mapping[int, ArmSample]) -> tuple[Fig
 
     lasts, people = sample.mean("shown_lasts"), sample.mean("applicants_lasts")
     times = [v for v in sample.values("processor_ms") if v is not None]
-    winners = [
-        f"{arm_label(other)} at {rows:,} ({', '.join(found)})"
-        for rows, own in ours.items()
-        if rows >= 60
-        for other in one.at(rows)
-        if other is not own and other.n and (found := _compared(own, other)[1])
-    ]
     return (
         sample.count(),
         _marked(share("shown_irreducible"), 96, 1),
@@ -322,7 +334,6 @@ def _target_figures(one: Comparison, ours: Mapping[int, ArmSample]) -> tuple[Fig
         _marked(lasts, people or 0.0, 1, 2),
         Figure(people, digits=2),
         Figure(statistics.median(times) if times else None, digits=0),
-        Figure("; ".join(winners) or "none"),
     )
 
 
@@ -338,21 +349,23 @@ def _marked(value: float | None, target: float, good: int, digits: int = 0) -> F
 
 Measure = Callable[[Cell], float | None]
 _MEASURES: tuple[tuple[str, Measure, int, int], ...] = (
-    ("cheapest firm", _of("cheapest_firm"), -1, 4),
-    ("firm sets", _of("firm_sets"), 1, 2),
+    ("cost", _of("cheapest_firm"), -1, 4),
+    ("sets", _of("firm_sets"), 1, 2),
     ("volume", volume, 1, 4),
 )
 """What is compared: its title, the figure, whether more is better (1) or less (−1), digits."""
 
 
 def _paired(view: View) -> list[ResultTable]:
-    columns = ("n", *(title for title, _, _, _ in _MEASURES), "found by it alone", "beats ours")
+    differences = (f"{title}{end}" for title, *_ in _MEASURES for end in ("", " low", " high"))
+    columns = ("n", *differences, "alone", "less", "beats")
     about = (
-        f"The other arm less {SUBJECT} with as many rows: mean paired difference with its 95 % "
-        "interval (percentile bootstrap, 10,000 resamples, seed 42), on the queries that both have "
-        "a figure for; a firm way is irreducible and holds, and less cost is better, more sets and "
-        f"volume are. Found by it alone: queries with a firm way of the other arm and none of "
-        f"{SUBJECT}'s, and the reverse. Beats ours: the interval excludes 0 in its favour.",
+        f"The other arm less {SUBJECT} with as many rows: mean paired difference of the cheapest "
+        "firm way's cost, of firm lever sets, and of the volume, with 95 % intervals (percentile "
+        "bootstrap, 10,000 resamples, seed 42), on the queries that both have a figure for. "
+        f"Alone: queries with a firm way of the other arm and none of {SUBJECT}'s; less: the "
+        "reverse. Beats: where the interval excludes 0 in the other's favour (less cost, more sets "
+        f"or volume), of {FEWEST} queries or more.",
         PARTS,
     )
     tables = []
@@ -372,27 +385,25 @@ def _pairs(ours: ArmSample, other: ArmSample) -> list[tuple[Cell, Cell]]:
     return [(ours.cells[q], other.cells[q]) for q in ours.cells if q in other.cells]
 
 
-def _compared(ours: ArmSample, other: ArmSample) -> tuple[list[str], list[str]]:
+def _compared(ours: ArmSample, other: ArmSample) -> tuple[list[Figure], list[str]]:
     """Return the difference in each measure, and the measures in which the other one is better."""
     both = _pairs(ours, other)
-    texts, beaten = [], []
+    figures, beaten = list[Figure](), []
     for title, measure, good, digits in _MEASURES:
         found = paired([measure(a) for a, _ in both], [measure(b) for _, b in both])
-        if found.delta is None or found.low is None or found.high is None:
-            texts.append("")
-            continue
-        low, high = found.low, found.high
-        texts.append(f"{found.delta:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]")
-        if (low if good > 0 else -high) > 0:
+        ends = (found.low, found.high)
+        figures += [Figure(value, digits=digits, signed=True) for value in (found.delta, *ends)]
+        nearest_end = ends[0] if good > 0 else ends[1]
+        if found.n >= FEWEST and good * (nearest_end or 0.0) > 0:
             beaten.append(title)
-    return texts, beaten
+    return figures, beaten
 
 
 def _paired_line(ours: ArmSample, other: ArmSample) -> TableLine:
-    both, (texts, beaten) = _pairs(ours, other), _compared(ours, other)
+    both, (differences, beaten) = _pairs(ours, other), _compared(ours, other)
     firm = [[cell.value("cheapest_firm") is not None for cell in pair] for pair in both]
-    alone = f"{sum(b and not a for a, b in firm)} / {sum(a and not b for a, b in firm)}"
-    figures = (Figure(float(len(both)), digits=0), *map(Figure, texts), Figure(alone),
-               Figure(", ".join(beaten) or "no"))  # fmt: skip
+    counts = (len(both), sum(b and not a for a, b in firm), sum(a and not b for a, b in firm))
+    n, alone, less = (Figure(float(count), digits=0) for count in counts)
+    figures = (n, *differences, alone, less, Figure(", ".join(beaten) or "no"))
     labels = (f"{other.arm.rows:,}", arm_label(other))
     return TableLine(labels, figures, f"{ours.arm.id} {other.arm.id}")

@@ -87,7 +87,7 @@ class WorkerPool:
 
         Return the tasks for which this succeeded.
         """
-        able = []
+        able, prepared = [], set[tuple[str, str]]()
         for task in tasks:
             if self.stop.reason:
                 return []
@@ -98,9 +98,11 @@ class WorkerPool:
                         arm, task.llm, environment(arm.data), self.folder, self.stop
                     )
                     searches.options(task.llm or None)
-                if prepare := KINDS[arm.kind].prepare:
+                prepare = KINDS[arm.kind].prepare
+                if prepare and (arm.kind, arm.data) not in prepared:
                     self._tell(f"models of {arm.data}", 0.0)
                     prepare(environment(arm.data))
+                    prepared.add((arm.kind, arm.data))
                 if type(method).learn is not Method.learn:
                     method.prepare()
                     place = environment(arm.data)
