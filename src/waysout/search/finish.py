@@ -47,12 +47,7 @@ class Finisher:
     A search that can ``guess`` saves rows: what is as good as known is not asked until the end.
     """
 
-    def __init__(
-        self,
-        archive: Archive,
-        guess: Guess | None = None,
-        weight: Callable[[Row], float] = lambda row: 1.0,
-    ) -> None:
+    def __init__(self, archive: Archive, guess: Guess | None = None) -> None:
         self.archive = archive
         self.problem = archive.problem
         self.query = archive.query
@@ -60,7 +55,6 @@ class Finisher:
         self.cost: dict[Row, float] = {}
         """What each option costs."""
         self._guess = guess
-        self._weight = weight
         self._read = 0
         self._options: dict[frozenset[str], list[Row]] = {}  # by levers, the cheapest first
         self._refused: dict[frozenset[str], list[Row]] = {}
@@ -136,11 +130,8 @@ class Finisher:
             if any(o < levers and costs[levers] > LESS * costs[o] for o in costs):
                 del costs[levers]
         taken: list[frozenset[str]] = []
-        weighed = {levers: costs[levers] * self._weight(found[levers]) for levers in costs}
         while costs:
-            # The cheapest of all comes first, however it is weighed.
-            weights = weighed if taken else costs
-            levers = min(costs, key=lambda s: weights[s] * (1.0 + overlap(s, taken)))
+            levers = min(costs, key=lambda s: costs[s] * (1.0 + overlap(s, taken)))
             del costs[levers]
             taken.append(levers)
             yield levers
@@ -161,7 +152,7 @@ class Finisher:
     def _improving(self, row: Row) -> Iterator[Sequence[Row]]:
         yield from self._taken_apart(row)
         if not self.goes_on(row):
-            yield self.checks.farther(row)[-1:]  # a pocket is not worth walking back in
+            yield self.checks.farther(row)  # a pocket is not worth walking back in
         yield self._walked_back(row)
 
     def _proving(self, row: Row) -> Iterator[Sequence[Row]]:

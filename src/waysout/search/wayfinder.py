@@ -35,8 +35,7 @@ _NEIGHBOURS = 500
 _FINISH_BATCH = 10
 MOST_ROWS = 300
 SOFT = 0.01
-ORACLE, STUDENT, NULLV = 2.0, 0.75, -0.25
-LEASTB = 0.05
+FIRST = 0.25
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,6 @@ class Wayfinder(Method):
     most_finish: int = least(0, 150)
     batch: int = least(1, 5)
     students: bool = True
-    lasting: float = least(0, 1.0)
-    weigh: float = least(0, 1.0)
     hold: int = least(0, 6)
 
     def learn(self, problem: Problem, known: Known | None, tell: OnLearning) -> None:
@@ -88,7 +85,7 @@ class WayfinderSearch(Search):
         if self._students is not None:
             self._at_query = self._students.logits(self.steps.start[None, :])
         self._scale = LogitScale(case)
-        self._finisher = Finisher(self.archive, self._guess, self._weight)
+        self._finisher = Finisher(self.archive, self._guess)
         self._asked: list[Row] = []
         self._logits: list[float] = []
         self._said: dict[Row, Matrix] = {}
@@ -207,7 +204,6 @@ class WayfinderSearch(Search):
         scores[hopeful] = (
             chance
             + np.log(worth[hopeful])
-            + method.lasting * np.log(self._lasts(margins, students))
             - method.levers * (moved.sum(axis=1) - 1)
             - method.tried * np.log1p(tried)
         )
@@ -225,7 +221,9 @@ class WayfinderSearch(Search):
             inside = moved[:, [slots[name] for name in levers if name in slots]].all(axis=1)
             limit = np.where(count > len(levers), LESS, 1.0) * self._finisher.cost[best]
             saved = np.where(inside, np.minimum(saved, 1.0 - cost / limit), saved)
-        worth: Matrix = np.maximum(saved, 0.0) * np.maximum(cost, 1e-9) ** -self.method.quality
+        # Until there is an option, any is worth more than a cheaper chance.
+        power = self.method.quality * (1.0 if self._valid else FIRST)
+        worth: Matrix = np.maximum(saved, 0.0) * np.maximum(cost, 1e-9) ** -power
         return worth
 
     def _take(self, pool: Combos, scores: Matrix, most: int) -> list[_Trial]:
@@ -298,23 +296,6 @@ class WayfinderSearch(Search):
         if self._students is None:
             return np.zeros((len(encoded), 0))
         return self._students.logits(encoded) - self._at_query
-
-    def _lasts(self, margins: Matrix, students: Matrix) -> Matrix:
-        """Return the share of models, trained again, that would likely say yes as well.
-
-        ``margins`` is how far above the border the oracle is, in logits.
-        """
-        if not students.shape[1]:
-            return np.ones(len(students))
-        said = students + self._at_query - self._scale.border
-        votes = 1.0 / (1.0 + np.exp(-(ORACLE * margins[:, None] + STUDENT * said + NULLV)))
-        found: Matrix = LEASTB + (1.0 - LEASTB) * votes.mean(axis=1)
-        return found
-
-    def _weight(self, row: Row) -> float:
-        """Return how much dearer an option counts that would not last."""
-        margin = self._scale.logit_of(self.archive.answered[row].probability) - self._scale.border
-        return float(self._lasts(np.array([margin]), self._taught([row]))[0]) ** -self.method.weigh
 
     def _margins(self, moves: Moves, students: Matrix) -> tuple[Matrix, Matrix]:
         """Return how far above the border an answer is expected, and how sure that is."""
