@@ -348,7 +348,8 @@ def values_to_try(lever: Lever, others: Matrix | None = None) -> list[Value]:
         # Near the person, where quantiles are coarse: a column that is mostly one value has few.
         near = now + (aims[len(aims) // 4] - now) * np.arange(1, FRACTIONS) / FRACTIONS
         found += _admitted(lever, np.concatenate([near, aims]))
-    return found
+    # From between two values of a grid, the nearest may lie on the other side.
+    return list(dict.fromkeys(found))
 
 
 def _share(rungs: Sequence[float], gap: float) -> float:
@@ -373,5 +374,7 @@ def _quantiles(values: Matrix) -> Matrix:
 
 
 def _admitted(lever: Lever, aims: Matrix) -> list[Value]:
-    near = (nearest_to(lever, float(np.clip(aim, -LARGEST, LARGEST))) for aim in aims)
+    # A grid of fives admits 75.00000000000001 too, and that is what a person would read.
+    rounded = (float(f"{aim:.12g}") for aim in np.clip(aims, -LARGEST, LARGEST))
+    near = (nearest_to(lever, aim) for aim in rounded)
     return [value for value in dict.fromkeys(near) if lever.admits(value)]
