@@ -329,6 +329,9 @@ def values_to_try(lever: Lever, others: Matrix | None = None) -> list[Value]:
         return list(choices) if len(choices) <= MOST_LEVELS else list(lever.sample(MOST_LEVELS))
     low, high = lever.bounds()
     now = place(lever, lever.now)
+    if others is not None:
+        # Codes are nobody's goal, and many of them would leave few quantiles for the rest.
+        others = others[~np.isin(others, [float(code) for code in lever.never if code is not None])]
     if now is None:
         inside = np.zeros(0) if others is None else others[(others >= low) & (others <= high)]
         aims = _quantiles(inside) if len(inside) else np.linspace(low, high, QUANTILES)
