@@ -34,6 +34,7 @@ WIDE = 3
 _FAR = 1.3  # an option so much farther with the same levers is a sign that a nearer one holds
 _HOPELESS, _SURE = 0.05, 0.8  # chances below and above which a guess is taken for the answer
 _PLACES = 8
+_COST_DIGITS = 9  # as many as `find_ways` tells costs apart by
 
 Finish = tuple[Row, tuple[str, ...]]
 """A row to ask, and the reasons for its changes."""
@@ -109,9 +110,13 @@ class Finisher:
         for row, asked in answered:
             levers = self.problem.rules.moved(self.query, row)
             if asked.valid:
-                insort(self._options.setdefault(levers, []), row, key=self.cost.__getitem__)
+                insort(self._options.setdefault(levers, []), row, key=self._preference)
             else:
                 self._refused.setdefault(levers, []).append(row)
+
+    def _preference(self, row: Row) -> tuple[float, bool]:
+        """Return the order of options that `find_ways` has: what it shows is what is finished."""
+        return round(self.cost[row], _COST_DIGITS), not self.archive.answered[row].reasons
 
     def best(self, levers: frozenset[str]) -> Row | None:
         """Return the cheapest option of some levers that may be a way, as far as is known."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.search.steps import Combos, Tables
+from waysout.search.steps import LEVEL, Combos, Tables
 
 RANDOM = 150
 _PER_LEVER = 4  # choices drawn for each lever of each parent
@@ -67,8 +67,10 @@ def _near(tables: Tables, slot: int, choice: int) -> NDArray[np.intp]:
 
 
 def _scaled(tables: Tables, slot: int, choice: int, share: float) -> int:
-    """Return the choice at a share of the way of another."""
+    """Return the choice at a share of the way of another; a level has no way to go back."""
     order, first = _same_way(tables, slot, choice), tables.first[slot]
+    if tables.way[first + choice] == LEVEL:
+        return choice
     gaps = np.abs(tables.at[first + order] - share * tables.at[first + choice])
     return int(order[np.argmin(gaps)])
 

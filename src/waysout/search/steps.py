@@ -329,6 +329,9 @@ def values_to_try(lever: Lever, others: Matrix | None = None) -> list[Value]:
         return list(choices) if len(choices) <= MOST_LEVELS else list(lever.sample(MOST_LEVELS))
     low, high = lever.bounds()
     now = place(lever, lever.now)
+    if others is not None:
+        # Codes are nobody's goal, and many of them would leave few quantiles for the rest.
+        others = others[~np.isin(others, [float(code) for code in lever.never if code is not None])]
     if now is None:
         inside = np.zeros(0) if others is None else others[(others >= low) & (others <= high)]
         aims = _quantiles(inside) if len(inside) else np.linspace(low, high, QUANTILES)
@@ -348,7 +351,8 @@ def values_to_try(lever: Lever, others: Matrix | None = None) -> list[Value]:
         # Near the person, where quantiles are coarse: a column that is mostly one value has few.
         near = now + (aims[len(aims) // 4] - now) * np.arange(1, FRACTIONS) / FRACTIONS
         found += _admitted(lever, np.concatenate([near, aims]))
-    return found
+    # From between two values of a grid, the nearest may lie on the other side.
+    return list(dict.fromkeys(found))
 
 
 def _share(rungs: Sequence[float], gap: float) -> float:
@@ -373,5 +377,7 @@ def _quantiles(values: Matrix) -> Matrix:
 
 
 def _admitted(lever: Lever, aims: Matrix) -> list[Value]:
-    near = (nearest_to(lever, float(np.clip(aim, -LARGEST, LARGEST))) for aim in aims)
+    # A grid of fives admits 75.00000000000001 too, and that is what a person would read.
+    rounded = (float(f"{aim:.12g}") for aim in np.clip(aims, -LARGEST, LARGEST))
+    near = (nearest_to(lever, aim) for aim in rounded)
     return [value for value in dict.fromkeys(near) if lever.admits(value)]
