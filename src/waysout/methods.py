@@ -50,7 +50,7 @@ METHODS: Mapping[str, MethodEntry] = {
     "certifai": MethodEntry("waysout.search.certifai:Certifai", "a genetic search"),
 }
 # fmt: on
-DEFAULT = "recombine"
+DEFAULT = "wayfinder"
 
 
 @cache

@@ -7,7 +7,6 @@ oracle by their chance of a yes, how little they change, and how different they 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,18 +18,17 @@ from waysout.domain.memory import Past
 from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Edit, Row
-from waysout.llm.base import Reply
 from waysout.search.base import Case, Method, Search, least, within
 from waysout.search.candidates import DECIMALS, LeanOptions, Ranking, fingerprint, make_pool
 from waysout.search.library import Combo, Combos, EditLibrary, Matrix
+from waysout.search.naming import Ask, Naming, NamingSearch
 from waysout.search.surrogate import Guess, Kind, LogitScale, surrogate
-from waysout.search.work import Propose, Work
+from waysout.search.work import Work
 
 if TYPE_CHECKING:
     from waysout.search.compress import History
 
 Pruning = Literal["none", "gzip", "rlbwt", "repair"]
-Ask = Literal["throughout", "stuck"]
 AskAbout = Literal["query", "promising", "both"]
 
 _PARENTS = 12
@@ -106,11 +104,15 @@ class _Trial:
     key: str
 
 
-class RecombineSearch(Search):
+class RecombineSearch(NamingSearch):
     """Fills the library, asks for batches of combinations, and learns from the answers."""
 
     def __init__(self, case: Case, method: Recombine) -> None:
-        super().__init__(case)
+        naming = Naming(
+            method.edits, method.temperature, method.batch, method.patience, method.ask,
+            method.remind,
+        )  # fmt: skip
+        super().__init__(case, naming)
         self.method = method
         self._rng = case.generator()
         self.library = EditLibrary(case.problem, case.query)
@@ -123,10 +125,7 @@ class RecombineSearch(Search):
 
             self._history = History(compressor(method.pruning))
         self._scale = LogitScale(case)
-        self._named: dict[str, Edit] = {}  # by the key of the query so edited
-        self._replies = self._in_vain = self._batches = 0
-        self._barren = 0  # rows asked since the last option and the last reply
-        self._refused = False
+        self._batches = 0
         self._answered: list[_Trial] = []
         self._logits: list[float] = []
         self._valid: list[bool] = []
@@ -165,8 +164,8 @@ class RecombineSearch(Search):
             rows = self.case.budget.oracle_rows
             self._over(OutcomeKind.BUDGET_SPENT, f"all {rows} oracle rows are spent")
             return None
-        work = self._more_edits() if self._is_time_to_ask() else None
-        work = work or self._more_rows() or self._more_edits()
+        work = self._named_edits() if self._is_time_to_ask() else None
+        work = work or self._more_rows() or self._named_edits()
         if work is None and self.method.own_edits and self.library.add_drawn(self._rng):
             work = self._more_rows()
         if work is None:
@@ -179,88 +178,18 @@ class RecombineSearch(Search):
         self._batches += 1
         return self._evaluate([trial.row for trial in trials], trials) if trials else None
 
-    def _more_edits(self) -> Work | None:
-        case, method = self.case, self.method
-        if case.proposer is None or not self._may_ask():
-            return None
-        row = case.query
+    def _named_edits(self) -> Work | None:
+        """Ask the LLM about the query, or about the most promising row so far."""
+        method, row = self.method, self.case.query
         about_query = method.ask_about == "query" or (
             method.ask_about == "both" and self._replies % 2 == 0
         )
         if self._answered and not about_query:
             row = self._answered[int(np.argmax(self._promise()))].row
-        named = tuple(self._named.values()) if method.remind else ()
-        request = case.proposer.request(
-            case.query, row, k=method.edits, named=named, temperature=method.temperature,
-            seed=case.seed, draw=self._next_draw,
-        )  # fmt: skip
-        return None if request is None else self._propose(request, row)
+        return self._more_edits(row)
 
-    def _over(self, kind: OutcomeKind, reason: str) -> None:
-        if self._in_vain >= self.method.patience:
-            reason += f"; {self._in_vain} LLM calls in a row brought nothing new"
-        elif self._refused:
-            reason += "; the limit of tokens or money allowed no further LLM call"
-        self._end(kind, reason)
-
-    def refuse(self, work: Work) -> bool:
-        """Go on without the LLM when no call can be paid for: there are still rows to ask.
-
-        A refusal is not recorded; a replay works it out from what was asked next.
-        """
-        if not isinstance(work, Propose) or self._pending.pop(work.id, None) is None:
-            return False
-        self._calls -= 1
-        self._refused = True
-        return True
-
-    def _may_ask(self) -> bool:
-        """Whether the LLM may be asked for more edits, and still brings some."""
-        stale = self._in_vain >= self.method.patience
-        barred = self.case.proposer is None or self._refused or stale
-        return not barred and self.calls_left >= 1
-
-    def _is_time_to_ask(self) -> bool:
-        """Whether the rows are spent as far as the calls: late edits need rows too.
-
-        With ``ask="stuck"``, whether the latest rows were all refused.
-        """
-        if not self._may_ask():
-            return False
-        rows, calls = self._rows + self.rows_left, self._replies + self.calls_left
-        if math.isinf(calls):
-            # An LLM that never repeats itself would be asked for ever: one call for each batch.
-            calls = max(1.0, rows / self.method.batch)
-        if self.method.ask == "stuck":
-            return self._barren >= rows / (calls + 1)
-        return self._rows / rows >= self._replies / calls
-
-    # Taking a reply in -------------------------------------------------------------------------
-
-    def _on_reply(self, row: Row, reply: Reply) -> None:
-        proposer = self.case.proposer
-        assert proposer is not None
-        self._replies += 1
-        self._barren = 0
-        proposal = proposer.read(reply, self.case.query, row, k=self.method.edits)
-        self.archive.generated += len(proposal.edits) + len(proposal.rejections)
-        self.archive.rejections.update(proposal.counts())
-        self.named += proposal.edits
-        new = [edit for edit in proposal.edits if self._is_new(edit)]
-        self._in_vain = 0 if new else self._in_vain + 1
-        refused = (self.library.add(edit) for edit in proposal.edits)
-        self.archive.rejections.update(why for why in refused if why)
-
-    def _is_new(self, edit: Edit) -> bool:
-        """Remember a named edit; returns whether its key differs from all that were named before.
-
-        Own edits do not count as named: an LLM that repeats ours still gives reasons.
-        """
-        problem, query = self.case.problem, self.case.query
-        key = problem.key(problem.rules.apply(query, {edit.feature: edit.value}))
-        known = key in self._named or key == self.archive.query_key
-        self._named.setdefault(key, edit)
-        return not known
+    def _add_named(self, edit: Edit) -> str | None:
+        return self.library.add(edit)
 
     # Choosing what to ask the oracle -----------------------------------------------------------
 

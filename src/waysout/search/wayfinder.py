@@ -1,9 +1,21 @@
-"""Wayfinder: the few ways out that a person would take, for as few oracle rows as possible."""
+"""Wayfinder: the few ways out that a person would take, for few oracle rows and without an LLM.
+
+1. *Values* are tried finely (`waysout.search.steps`), whatever the key's bins.
+2. *Students* of the table's labels make a first guess; a Gaussian process over moves corrects it
+   by the oracle's answers (`waysout.search.process`).
+3. What is asked next is the likeliest yes that is worth most: cheap, with few levers, and cheaper
+   than what is known with these levers or some of them. More of the same is worth nothing, as long
+   as what is known *holds*: the best options are pushed farther to see that.
+4. Where nothing was found, *wide* rows are asked, which move many levers, and taken apart.
+5. The last part of the rows *finishes* what was found (`waysout.search.finish`).
+
+`docs/wayfinder.md` draws it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
@@ -11,13 +23,15 @@ from typing import ClassVar
 import numpy as np
 
 from waysout.domain.known import Known, approved
+from waysout.domain.memory import Past
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
-from waysout.domain.schema import Row
+from waysout.domain.schema import Edit, Row
 from waysout.domain.ways import LESS
 from waysout.search.base import Case, Method, OnLearning, Search, least, within
 from waysout.search.finish import WIDE, Finisher
+from waysout.search.naming import Naming, NamingSearch
 from waysout.search.pool import RANDOM, around, distinct, random_combos, singles
 from waysout.search.process import Process
 from waysout.search.space import Projection
@@ -27,74 +41,113 @@ from waysout.search.surrogate import LogitScale
 from waysout.search.work import Work
 
 _PARENTS = 10
-_LOOKED_AT = 400
+_LOOKED_AT = 400  # combinations of a pool that are looked at again with their neighbours
+_POOLS = 6  # rules may forbid all of one
+# A batch is at most a twentieth of the rows before it, as for a few rows more nothing is learned.
 _BATCH_SHARE = 20
-_BARREN = 20
-_POOLS = 6
+_FINISH_BATCH = 10  # what is walked back goes step by step
+_MOST_FINISHED = 150  # rows beyond which finishing more ways is less use than finding others
+_BARREN = 20  # rows without an option after which wide ones are asked, half of the time
 _NEIGHBOURS = 500
-_FINISH_BATCH = 10
-MOST_ROWS = 300
-SOFT = 0.01
-FIRST = 0.25
+_MOST_LEARNED = 300  # answers in the process at once
+_NOISE = 0.01  # of the oracle's logit, as far as a chance is concerned
+_SLOPE = 1.6  # of the logistic curve that is nearest to the normal distribution's
+# Until there is an option, any is worth more than a small chance of a cheap one.
+_FIRST = 0.25
+# Named edits have a reason; small on purpose, to decide between near equals only.
+_UNNAMED = 0.05
 
 
 @dataclass(frozen=True)
 class Wayfinder(Method):
-    """Searches for ways."""
+    """Searches for ways, the cheapest of each set of levers that hold and need all their changes.
+
+    ``quality`` is the weight of a low cost against the chance of a yes; ``levers`` counts against
+    each further lever, ``tried`` against sets of levers that were tried often. ``finish`` is the
+    share of the rows (at most 150 of them) that is kept to finish what was found, ``hold`` how many
+    of the best options are pushed farther before that. ``students`` are learned from the labels in
+    the data, where there are any. ``batch`` rows are asked at once, later a twentieth of those
+    before. ``edits`` is how many values an LLM call asks for; they are tried and preferred at equal
+    quality, and without calls nothing is missing but the reasons.
+    """
 
     name: ClassVar[str] = "wayfinder"
+    needs_llm: ClassVar[bool] = True
+    needs_calls: ClassVar[bool] = False
 
     quality: float = least(0, 0.8)
-    tried: float = least(0, 0.3)
     levers: float = least(0, 0.25)
-    finish: float = within(0, 0.9, 0.5)
-    most_finish: int = least(0, 150)
-    batch: int = least(1, 5)
-    students: bool = True
+    tried: float = least(0, 0.3)
+    finish: float = within(0, 0.9, 0.55)
     hold: int = least(0, 6)
+    students: bool = True
+    batch: int = least(1, 5)
+    edits: int = within(1, 50, 10)
+    temperature: float = least(0, 0.7)
+
+    def edits_a_call(self, k: int) -> int:
+        """Return ``edits``; ``k`` only sets the rows, so that methods compare at equal rows."""
+        return self.edits
 
     def learn(self, problem: Problem, known: Known | None, tell: OnLearning) -> None:
         """Learn the students of the table's labels."""
         if self.students and known is not None:
-            tell("students of the table's labels", 0.0)
+            tell("students of the known outcomes", 0.0)
             students_of(known, problem.schema)
 
     def start(self, case: Case) -> Search:
-        """Return a search."""
+        """Return a search whose draws follow from the seed and the query."""
         return WayfinderSearch(case.with_row_limit(), self)
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
+    """A row on its way to the oracle, and the reasons given for its changes."""
+
     row: Row
     reasons: tuple[str, ...] = ()
 
 
-class WayfinderSearch(Search):
+class WayfinderSearch(NamingSearch):
     """Explores by chance and worth, then finishes what it found."""
 
     def __init__(self, case: Case, method: Wayfinder) -> None:
-        super().__init__(case)
+        super().__init__(case, Naming(method.edits, method.temperature, method.batch))
         self.method = method
         self._rng = case.generator()
         self.steps = Steps(case.problem, case.query, case.known)
         self._students: Students | None = None
+        self._at_query = np.zeros((1, 0))
         if method.students and case.known is not None:
             self._students = students_of(case.known, case.problem.schema)
-        self._at_query = np.zeros((1, 0))
         if self._students is not None:
             self._at_query = self._students.logits(self.steps.start[None, :])
         self._scale = LogitScale(case)
         self._finisher = Finisher(self.archive, self._guess)
         self._asked: list[Row] = []
         self._logits: list[float] = []
-        self._said: dict[Row, Matrix] = {}
+        self._said: dict[Row, Matrix] = {}  # what the students say
         self._guessed: dict[Row, float] = {}  # until the next answer
         self._process = Process(self.steps.moves([]), self._taught([]), np.zeros(0))
-        self._valid = 0
         self._seen: set[Row] = {case.query}
         self._tried: Counter[bytes] = Counter()
-        self._mark = 0
+        self._wide = 0
+        if case.past:
+            self._resume(case.past)
+
+    def _resume(self, past: Past) -> None:
+        """Learn from an earlier search for this person, as far as today's rules allow."""
+        for edit in past.edits:
+            lever = self.steps.levers[edit.feature]
+            if lever.is_open and lever.admits(edit.value):
+                self._is_new(edit)
+                self._add_named(edit)
+        if self._recalled:
+            self._seen.update(self._recalled)
+            self._learn(self._recalled, past.answers(self._recalled))
+
+    def _add_named(self, edit: Edit) -> str | None:
+        return None if self.steps.add(edit, named=True) else "moves two levers at once"
 
     # Asking ------------------------------------------------------------------------------------
 
@@ -103,69 +156,71 @@ class WayfinderSearch(Search):
             return None
         if self.rows_left < 1:
             rows = self.case.budget.oracle_rows
-            self._end(OutcomeKind.BUDGET_SPENT, f"all {rows} oracle rows are spent")
+            self._over(OutcomeKind.BUDGET_SPENT, f"all {rows} oracle rows are spent")
             return None
-        trials = self._trials()
-        if not trials:
-            self._end(OutcomeKind.EXHAUSTED, "every combination within reach was asked")
-            return None
-        self.archive.generated += len(trials)
-        self._seen.update(trial.row for trial in trials)
-        return self._evaluate([trial.row for trial in trials], trials)
+        work = self._more_edits(self.case.query) if self._is_time_to_ask() else None
+        if work is None and (trials := self._trials()):
+            self.archive.generated += len(trials)
+            self._seen.update(trial.row for trial in trials)
+            work = self._evaluate([trial.row for trial in trials], trials)
+        work = work or self._more_edits(self.case.query)
+        if work is None:
+            asked = "every combination within reach was asked"
+            self._over(OutcomeKind.EXHAUSTED, asked if len(self.steps) else "no edit is known")
+        return work
 
     def _trials(self) -> list[_Trial]:
+        """Return the next rows to ask; none where there is nothing left."""
         most = int(min(max(self.method.batch, len(self._asked) // _BATCH_SHARE), self.rows_left))
-        if self._is_barren():
-            return self._wide_rows(most) or self._explore(most)
-        if self.rows_left <= self._reserve():
-            # In small batches: what is walked back goes step by step.
-            return self._finishing(min(most, _FINISH_BATCH)) or self._explore(most)
-        checks = self._narrowed(most) or self._hold_checks(most)
-        return checks or self._explore(most) or self._finishing(most)
+        if not len(self.archive) and len(self._asked) >= _BARREN * (1 + self._wide):
+            found = self._wide_rows(most)
+        elif self.rows_left <= self._kept_to_finish():
+            found = self._finishing(min(most, _FINISH_BATCH))
+        else:
+            found = self._narrowed(most) or self._pushed(most)
+        return found or self._explored(most) or self._finishing(most)
 
-    def _reserve(self) -> float:
-        total = self._rows + self.rows_left
-        return min(self.method.finish * total, self.method.most_finish)
+    def _kept_to_finish(self) -> float:
+        return min(self.method.finish * (self._rows + self.rows_left), _MOST_FINISHED)
 
     def _finishing(self, most: int) -> list[_Trial]:
         return [_Trial(row, reasons) for row, reasons in self._finisher.rows(most)]
 
+    def _best_options(self) -> Iterator[Row]:
+        """Yield the best option of each set of levers that may have a way, best first."""
+        return filter(None, map(self._finisher.best, self._finisher.order()))
+
     def _narrowed(self, most: int) -> list[_Trial]:
         """Take the best option apart where all that were found move many levers."""
-        first = next(self._finisher.order(), None)
-        if (
-            first is None
-            or len(first) <= WIDE
-            or any(len(s) <= WIDE for s in self._finisher.order())
-        ):
+        best = list(self._best_options())
+        moved = (len(self._finisher.checks.moves(option)) for option in best)
+        if not best or min(moved) <= WIDE:
             return []
-        best = self._finisher.best(first)
-        assert best is not None
-        return [_Trial(row) for row in self._finisher.apart(best)[:most]]
+        return self._about(best[0], self._finisher.apart(best[0]))[:most]
 
-    def _hold_checks(self, most: int) -> list[_Trial]:
-        """Push the best new options farther: one that does not hold must not hide others."""
-        found = []
-        for levers in islice(self._finisher.order(), self.method.hold):
-            best = self._finisher.best(levers)
-            if best is not None and not self._finisher.goes_on(best):
-                found += self._finisher.checks.farther(best)[-1:]
-        return [_Trial(row) for row in found if row not in self.archive.answered][:most]
+    def _pushed(self, most: int) -> list[_Trial]:
+        """Push the best options farther: one that does not hold must not hide others."""
+        found: list[_Trial] = []
+        for option in islice(self._best_options(), self.method.hold):
+            if not self._finisher.goes_on(option):
+                farther = self._finisher.checks.farther(option)[-1:]
+                found += self._about(option, [r for r in farther if r not in self._seen])
+        return found[:most]
+
+    def _about(self, option: Row, rows: Iterable[Row]) -> list[_Trial]:
+        return [_Trial(row, self._finisher.reasons(option, row)) for row in rows]
 
     # Exploring ---------------------------------------------------------------------------------
 
-    def _explore(self, most: int) -> list[_Trial]:
+    def _explored(self, most: int) -> list[_Trial]:
+        """Return the likeliest and worthiest rows of a pool and of the neighbours of its best."""
         if not len(self.steps):
             return []
-        parents, tables = self._parents(), self.steps.tables
+        parents, tables, rng = self._parents(), self.steps.tables, self._rng
         for dry in range(_POOLS):
-            drawn = random_combos(tables, self._rng, RANDOM, 2, 4 + dry)
-            pool = distinct(
-                np.concatenate([singles(tables), around(tables, parents, self._rng), drawn])
-            )
-            pool, scores = self._best(pool)
-            near = around(tables, pool[:_PARENTS], self._rng)
-            pool, scores = self._best(distinct(np.concatenate([pool, near])))
+            drawn = random_combos(tables, rng, RANDOM, 2, 4 + dry)
+            pool, _ = self._best(singles(tables), around(tables, parents, rng), drawn)
+            pool, scores = self._best(pool, around(tables, pool[:_PARENTS], rng))
             trials = self._take(pool, scores, most)
             if trials:
                 return trials
@@ -173,14 +228,16 @@ class WayfinderSearch(Search):
 
     def _parents(self) -> Combos:
         """Return the best options, and the refused rows that came nearest."""
-        rows = [self._finisher.best(levers) for levers in islice(self._finisher.order(), _PARENTS)]
+        rows = list(islice(self._best_options(), _PARENTS))
         order = np.argsort(-np.array(self._logits), kind="stable")
         near = (self._asked[i] for i in order.tolist())
         rows += islice((r for r in near if not self.archive.answered[r].valid), _PARENTS // 2)
-        combos = [self.steps.combo(row) for row in rows if row is not None]
-        return self.steps.padded(combo for combo in combos if combo is not None)
+        combos = map(self.steps.combo, rows)
+        return self.steps.padded([combo for combo in combos if combo is not None])
 
-    def _best(self, pool: Combos) -> tuple[Combos, Matrix]:
+    def _best(self, *combos: Combos) -> tuple[Combos, Matrix]:
+        """Return the best of some combinations, and their scores."""
+        pool = distinct(np.concatenate(combos))
         scores = self._scores(pool)
         best = np.argsort(-scores, kind="stable")[:_LOOKED_AT]
         best = best[np.isfinite(scores[best])]
@@ -195,93 +252,94 @@ class WayfinderSearch(Search):
         if not len(hopeful):
             return scores
         chosen = combos[hopeful]
-        encoded = tables.rows(chosen, self.steps.start)
-        students = self._taught_codes(encoded)
-        margins, spread = self._margins(tables.moves(chosen), students)
-        chance = log_chances(margins, spread)
         moved = chosen > 0
+        students = self._taught_codes(tables.rows(chosen, self.steps.start))
+        chances = self._log_chances(tables.moves(chosen), students)
         tried = np.array([self._tried.get(levers.tobytes(), 0) for levers in moved], dtype=float)
+        unnamed = tables.unnamed[tables.places(chosen)].sum(axis=1) if self._named else 0.0
         scores[hopeful] = (
-            chance
+            chances
             + np.log(worth[hopeful])
             - method.levers * (moved.sum(axis=1) - 1)
             - method.tried * np.log1p(tried)
+            - _UNNAMED * unnamed
         )
         return scores
 
     def _worth(self, combos: Combos, cost: Matrix) -> Matrix:
-        """Return what a yes would be worth: the less it costs the more, if it saves anything."""
+        """Return what a yes would be worth: the less it costs the more, and only if it saves."""
         moved = combos > 0
         count = moved.sum(axis=1)
         slots = {slot.lever: i for i, slot in enumerate(self.steps.slots)}
         saved = np.ones(len(combos))
-        for levers in self._finisher.order():
-            best = self._finisher.best(levers)
-            assert best is not None
-            inside = moved[:, [slots[name] for name in levers if name in slots]].all(axis=1)
-            limit = np.where(count > len(levers), LESS, 1.0) * self._finisher.cost[best]
+        for option in self._best_options():
+            levers = [slots[name] for name in self._finisher.checks.moves(option) if name in slots]
+            limit = np.where(count > len(levers), LESS, 1.0) * self._finisher.cost[option]
+            inside = moved[:, levers].all(axis=1)
             saved = np.where(inside, np.minimum(saved, 1.0 - cost / limit), saved)
-        # Until there is an option, any is worth more than a cheaper chance.
-        power = self.method.quality * (1.0 if self._valid else FIRST)
+        power = self.method.quality * (1.0 if len(self.archive) else _FIRST)
         worth: Matrix = np.maximum(saved, 0.0) * np.maximum(cost, 1e-9) ** -power
         return worth
 
     def _take(self, pool: Combos, scores: Matrix, most: int) -> list[_Trial]:
+        """Return the best of a pool that may be asked, and are no more of the same."""
         found: list[_Trial] = []
         problem, query = self.case.problem, self.case.query
         moved, cost = pool > 0, self.steps.tables.costs(pool)
-        left = np.isfinite(scores)
-        while left.any() and len(found) < most:
-            i = int(np.argmax(np.where(left, scores, -np.inf)))
-            left[i] = False
+        left = scores.copy()
+        while len(found) < most and len(left) and np.isfinite(left.max()):
+            i = int(np.argmax(left))
+            left[i] = -np.inf
             row = self.steps.row(pool[i].tolist())
             if row in self._seen:
                 continue
             self._seen.add(row)
-            if problem.violations(query, row):
+            if broken := problem.violations(query, row):
+                self.archive.rejections[f"breaks rule: {broken[0].rule}"] += 1
                 continue
             self._tried[moved[i].tobytes()] += 1
             # If this is a yes, those that add to it are worth nothing.
-            inside = ~(moved[i] & ~moved).any(axis=1)
-            left &= ~(inside & (cost > LESS * cost[i]))
-            found.append(_Trial(row))
+            adds = ~(moved[i] & ~moved).any(axis=1)
+            left[adds & (cost > LESS * cost[i])] = -np.inf
+            edits = self.steps.edits(pool[i].tolist())
+            reasons = tuple(f"{edit.feature}: {edit.reason}" for edit in edits if edit.reason)
+            found.append(_Trial(row, reasons))
         return found
 
     # Wide rows ---------------------------------------------------------------------------------
 
-    def _is_barren(self) -> bool:
-        return not self._valid and len(self._asked) - self._mark >= _BARREN
-
     def _wide_rows(self, most: int) -> list[_Trial]:
-        self._mark += _BARREN // 2
-        tables = self.steps.tables
-        width = len(tables.first)
+        """Return rows that move many levers: like approved ones, and some at random."""
+        self._wide += 1
+        tables, width = self.steps.tables, len(self.steps.slots)
+        if not width:
+            return []
         pool = random_combos(tables, self._rng, 20 * most, max(1, width // 3), width)
-        rows = (self.steps.row(combo) for combo in pool.tolist())
-        broken, query = self.case.problem.violations, self.case.query
-        fresh = (r for r in rows if r not in self._seen and not broken(query, r))
-        likeness = islice(self._like_approved(), most - most // 3)
-        return [_Trial(row) for row in [*likeness, *islice(fresh, most // 3)]]
+        drawn = map(self.steps.row, pool.tolist())
+        alike = list(islice(self._fresh(self._like_approved()), most - most // 3))
+        rows = [*alike, *islice(self._fresh(drawn), most - len(alike))]
+        return [_Trial(row) for row in dict.fromkeys(rows)]
 
     def _like_approved(self) -> Iterator[Row]:
-        """Yield the query made as like the nearest approved rows as the rules allow."""
-        case = self.case
-        if case.known is None:
+        """Yield the query made as like approved rows as the rules allow."""
+        case, known = self.case, self.case.known
+        if known is None:
             return
-        known = approved(case.known, case.problem.schema)
-        distances = case.problem.distance.between(self.steps.start, known.matrix)
+        yes = approved(known, case.problem.schema)
+        distances = case.problem.distance.between(self.steps.start, yes.matrix)
         near = np.argsort(distances, kind="stable")[:_NEIGHBOURS]
         # Labels may be wrong: every other one is the likeliest to be a yes for the students.
-        opinions = self._taught_codes(known.matrix[near]).sum(axis=1)
+        opinions = self._taught_codes(yes.matrix[near]).sum(axis=1)
         likely = near[np.argsort(-opinions, kind="stable")]
-        project, rows = Projection(case.problem, case.query), case.known.rows
+        project = Projection(case.problem, case.query)
         for i in np.stack([likely, near], axis=1).ravel().tolist():
-            row = project(rows[int(known.numbers[i])])
-            if row not in self._seen and not case.problem.violations(case.query, row):
-                self._seen.add(row)
-                yield row
+            yield project(known.rows[int(yes.numbers[i])])
 
-    # Learning ----------------------------------------------------------------------------------
+    def _fresh(self, rows: Iterable[Row]) -> Iterator[Row]:
+        broken, query = self.case.problem.violations, self.case.query
+        return (row for row in rows if row not in self._seen and not broken(query, row))
+
+    # Guessing and learning ---------------------------------------------------------------------
 
     def _taught(self, rows: Sequence[Row]) -> Matrix:
         """Return what the students say of rows, above what they say of the query."""
@@ -297,50 +355,47 @@ class WayfinderSearch(Search):
             return np.zeros((len(encoded), 0))
         return self._students.logits(encoded) - self._at_query
 
-    def _margins(self, moves: Moves, students: Matrix) -> tuple[Matrix, Matrix]:
-        """Return how far above the border an answer is expected, and how sure that is."""
+    def _log_chances(self, moves: Moves, students: Matrix) -> Matrix:
+        """Return the logarithms of chances, which tell hopeless ones apart too."""
         mean, variance = self._process.guess(moves, students)
-        return mean + self._scale.start - self._scale.border, np.sqrt(variance + SOFT)
+        margins = mean + self._scale.start - self._scale.border
+        found: Matrix = -np.logaddexp(0.0, -_SLOPE * margins / np.sqrt(variance + _NOISE))
+        return found
 
     def _guess(self, rows: Sequence[Row]) -> list[float]:
         """Return the chance of a yes for any rows."""
         new = [row for row in dict.fromkeys(rows) if row not in self._guessed]
         if new:
-            found = np.exp(log_chances(*self._margins(self.steps.moves(new), self._taught(new))))
+            found = np.exp(self._log_chances(self.steps.moves(new), self._taught(new)))
             self._guessed.update(zip(new, found.tolist(), strict=True))
         return [self._guessed[row] for row in rows]
 
-    def _learn(self, rows: Sequence[Row], logits: Sequence[float]) -> None:
+    def _on_answers(self, trials: Sequence[_Trial], rows: Sequence[Row], answers: Answers) -> None:
+        judged = self.archive.judge(rows, answers)
+        for trial, (chance, valid) in zip(trials, judged, strict=True):
+            key = self.case.problem.key(trial.row)
+            self.archive.take(trial.row, key, chance, valid, trial.reasons)
+        self._learn(rows, answers)
+
+    def _learn(self, rows: Sequence[Row], answers: Answers) -> None:
+        """Learn from answers of this search or an earlier one."""
+        met = self.case.problem.goal.met(answers).tolist()
+        said = zip(answers.probability.tolist(), met, strict=True)
+        logits = [self._scale.logit(chance, yes) for chance, yes in said]
         self._asked += rows
         self._logits += logits
-        if len(self._process) + len(rows) > MOST_ROWS:
+        self._guessed.clear()
+        if len(self._process) + len(rows) > _MOST_LEARNED:
             self._process = self._relearned()
         else:
             above = np.array(logits) - self._scale.start
             self._process.learn(self.steps.moves(rows), self._taught(rows), above)
-        self._guessed.clear()
 
     def _relearned(self) -> Process:
         """Return a process of fewer answers: the latest, and those nearest to the border."""
-        logits = np.array(self._logits)
-        early, late = np.split(np.arange(len(logits)), [len(logits) - MOST_ROWS // 3])
-        near = np.argsort(np.abs(logits[early] - self._scale.border), kind="stable")
-        kept = np.concatenate([early[near[: MOST_ROWS // 3]], late])
+        logits, third = np.array(self._logits), _MOST_LEARNED // 3
+        early, late = np.split(np.arange(len(logits)), [-third])
+        near = np.argsort(np.abs(logits[early] - self._scale.border), kind="stable")[:third]
+        kept = np.concatenate([early[near], late])
         rows = [self._asked[i] for i in kept.tolist()]
         return Process(self.steps.moves(rows), self._taught(rows), logits[kept] - self._scale.start)
-
-    def _on_answers(self, trials: Sequence[_Trial], rows: Sequence[Row], answers: Answers) -> None:
-        judged = self.archive.judge(rows, answers)
-        met = self.case.problem.goal.met(answers).tolist()
-        for trial, (chance, valid) in zip(trials, judged, strict=True):
-            key = self.case.problem.key(trial.row)
-            self.archive.take(trial.row, key, chance, valid, trial.reasons)
-            self._valid += valid
-        pairs = zip(judged, met, strict=True)
-        self._learn(rows, [self._scale.logit(chance, yes) for (chance, _), yes in pairs])
-
-
-def log_chances(margins: Matrix, spread: Matrix) -> Matrix:
-    """Return the logarithm of the chance of a yes, in the form that tells hopeless ones apart."""
-    found: Matrix = -np.logaddexp(0.0, -1.6 * margins / spread)
-    return found
