@@ -51,6 +51,7 @@ from waysout.run.options import Options, make_plan, read_row
 from waysout.run.plan import Plan, check_whole
 from waysout.search.candidates import DECIMALS
 from waysout.search.recombine import Recombine
+from waysout.search.wayfinder import Wayfinder
 from waysout.store import Store
 from waysout.store.tables import remove
 
@@ -283,8 +284,10 @@ def build_library(
     resumed if it exists. Return None if they were stopped.
     """
     plan = make_plan(options)
-    if not isinstance(plan.method, Recombine):
-        raise InputError(f"edits can be shared by the method 'recombine', not by {plan.name!r}")
+    if not isinstance(plan.method, (Wayfinder, Recombine)):
+        raise InputError(
+            f"edits can be shared by the methods 'wayfinder' and 'recombine', not by {plan.name!r}"
+        )
     if not plan.asks_llm:
         raise InputError("with 0 calls no LLM names anything to be shared: allow some calls")
     candidates, asked = _rejected(problem, rows)

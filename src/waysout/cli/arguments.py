@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 # Spelled out here, not imported, so that --help loads no numpy.
-DEFAULT_METHOD = "recombine"
+DEFAULT_METHOD = "wayfinder"
 MODEL, SEARCH, OUTPUT = "The model and the table", "The search", "Output"
 
 # fmt: off
@@ -58,11 +58,12 @@ EditsPerCall = Annotated[int, typer.Option(
     "--k", "-k", help="Edits requested per LLM call (tree searches).", min=1, max=50,
     rich_help_panel=SEARCH)]
 OracleRows = Annotated[int | None, typer.Option(
-    help="Maximum number of rows put to the model; default: K × calls, for recombine at least "
-    "K × 30.", min=0, rich_help_panel=SEARCH)]
+    help="Maximum number of rows put to the model; default: K × calls; at least K × 30 "
+    "for methods that go on without the LLM.", min=0, rich_help_panel=SEARCH)]
 Polish = Annotated[int, typer.Option(
-    help="Reserve this many of those rows to make the options leaner at the end: needless changes "
-    "are dropped, numbers walked back. Try a fifth of --oracle-rows.", min=0,
+    help="Reserve this many of those rows to finish what a method found: needless changes are "
+    "dropped, numbers walked back, ways checked to hold. Try a third of --oracle-rows; wayfinder "
+    "does so by itself.", min=0,
     rich_help_panel=SEARCH)]
 Seconds = Annotated[float | None, typer.Option(
     help="Maximum time in seconds.", min=0, rich_help_panel=SEARCH)]

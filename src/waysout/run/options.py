@@ -33,10 +33,10 @@ class Options(TypedDict, total=False):
     LLM need none.
 
     ``calls``, ``oracle_rows``, ``tokens``, ``money`` (with ``price``) and ``seconds`` are hard
-    limits for each person; ``None`` means no limit. Rows default to ``k`` × ``calls``, for
-    ``recombine`` to at least ``k`` × 30. ``polish`` reserves that many of the rows to make options
-    leaner after the method has ended, and also uses rows left over; without a limit on rows, it
-    comes on top.
+    limits for each person; ``None`` means no limit. Rows default to ``k`` × ``calls``, and to at
+    least ``k`` × 30 for methods that go on without an LLM. ``polish`` reserves that many of the
+    rows to finish what a method found (`waysout.search.finish`), and also uses rows left over;
+    without a limit on rows, it comes on top. ``wayfinder`` finishes by itself.
 
     ``data`` holds rows with known outcomes: the oracle is tried on them before anything is spent,
     ``nearest`` starts from them, and options are compared with them. ``memory`` is a `Memory` of

@@ -31,7 +31,7 @@ from waysout.domain.schema import Edit, Row
 from waysout.domain.ways import LESS
 from waysout.search.base import Case, Method, OnLearning, Search, least, within
 from waysout.search.finish import WIDE, Finisher
-from waysout.search.naming import Naming, NamingSearch
+from waysout.search.naming import Ask, Naming, NamingSearch
 from waysout.search.pool import RANDOM, around, distinct, random_combos, singles
 from waysout.search.process import Process
 from waysout.search.space import Projection
@@ -68,7 +68,8 @@ class Wayfinder(Method):
     of the best options are pushed farther before that. ``students`` are learned from the labels in
     the data, where there are any. ``batch`` rows are asked at once, later a twentieth of those
     before. ``edits`` is how many values an LLM call asks for; they are tried and preferred at equal
-    quality, and without calls nothing is missing but the reasons.
+    quality, and without calls nothing is missing but the reasons. ``ask`` says when it is asked:
+    throughout, or only when stuck.
     """
 
     name: ClassVar[str] = "wayfinder"
@@ -83,6 +84,7 @@ class Wayfinder(Method):
     students: bool = True
     batch: int = least(1, 5)
     edits: int = within(1, 50, 10)
+    ask: Ask = "throughout"
     temperature: float = least(0, 0.7)
 
     def edits_a_call(self, k: int) -> int:
@@ -112,7 +114,8 @@ class WayfinderSearch(NamingSearch):
     """Explores by chance and worth, then finishes what it found."""
 
     def __init__(self, case: Case, method: Wayfinder) -> None:
-        super().__init__(case, Naming(method.edits, method.temperature, method.batch))
+        naming = Naming(method.edits, method.temperature, method.batch, ask=method.ask)
+        super().__init__(case, naming)
         self.method = method
         self._rng = case.generator()
         self.steps = Steps(case.problem, case.query, case.known)
@@ -375,6 +378,7 @@ class WayfinderSearch(NamingSearch):
         for trial, (chance, valid) in zip(trials, judged, strict=True):
             key = self.case.problem.key(trial.row)
             self.archive.take(trial.row, key, chance, valid, trial.reasons)
+        self._barren = 0 if any(valid for _, valid in judged) else self._barren + len(rows)
         self._learn(rows, answers)
 
     def _learn(self, rows: Sequence[Row], answers: Answers) -> None:
