@@ -232,7 +232,7 @@ class WayfinderSearch(NamingSearch):
     def _parents(self) -> Combos:
         """Return the best options, and the refused rows that came nearest."""
         rows = list(islice(self._best_options(), _PARENTS))
-        order = np.argsort(-np.array(self._logits), kind="stable")
+        order = np.argsort(-self._scale.chances(np.array(self._logits)), kind="stable")
         near = (self._asked[i] for i in order.tolist())
         rows += islice((r for r in near if not self.archive.answered[r].valid), _PARENTS // 2)
         combos = map(self.steps.combo, rows)
@@ -361,8 +361,10 @@ class WayfinderSearch(NamingSearch):
     def _log_chances(self, moves: Moves, students: Matrix) -> Matrix:
         """Return the logarithms of chances, which tell hopeless ones apart too."""
         mean, variance = self._process.guess(moves, students)
-        margins = mean + self._scale.start - self._scale.border
-        found: Matrix = -np.logaddexp(0.0, -_SLOPE * margins / np.sqrt(variance + _NOISE))
+        logits, slope = mean + self._scale.start, _SLOPE / np.sqrt(variance + _NOISE)
+        found: Matrix = -np.logaddexp(0.0, slope * (self._scale.border - logits))
+        if self._scale.end is not None:
+            found -= np.logaddexp(0.0, slope * (logits - self._scale.end))
         return found
 
     def _guess(self, rows: Sequence[Row]) -> list[float]:
