@@ -42,7 +42,7 @@ from waysout.search.work import Work
 
 _PARENTS = 10
 _LOOKED_AT = 400  # combinations of a pool that are looked at again with their neighbours
-_POOLS = 6  # rules may forbid all of one
+_POOLS = 6  # rules may forbid all that was looked at in one: in the next, twice as many are
 # A batch is at most a twentieth of the rows before it, as for a few rows more nothing is learned.
 _BATCH_SHARE = 20
 _FINISH_BATCH = 10  # what is walked back goes step by step
@@ -222,8 +222,11 @@ class WayfinderSearch(NamingSearch):
         parents, tables, rng = self._parents(), self.steps.tables, self._rng
         for dry in range(_POOLS):
             drawn = random_combos(tables, rng, RANDOM, 2, 4 + dry)
-            pool, _ = self._best(singles(tables), around(tables, parents, rng), drawn)
-            pool, scores = self._best(pool, around(tables, pool[:_PARENTS], rng))
+            most_looked_at = _LOOKED_AT << dry
+            near = around(tables, parents, rng)
+            pool, _ = self._best(most_looked_at, singles(tables), near, drawn)
+            near = around(tables, pool[:_PARENTS], rng)
+            pool, scores = self._best(most_looked_at, pool, near)
             trials = self._take(pool, scores, most)
             if trials:
                 return trials
@@ -238,11 +241,11 @@ class WayfinderSearch(NamingSearch):
         combos = map(self.steps.combo, rows)
         return self.steps.padded([combo for combo in combos if combo is not None])
 
-    def _best(self, *combos: Combos) -> tuple[Combos, Matrix]:
+    def _best(self, most: int, *combos: Combos) -> tuple[Combos, Matrix]:
         """Return the best of some combinations, and their scores."""
         pool = distinct(np.concatenate(combos))
         scores = self._scores(pool)
-        best = np.argsort(-scores, kind="stable")[:_LOOKED_AT]
+        best = np.argsort(-scores, kind="stable")[:most]
         best = best[np.isfinite(scores[best])]
         return pool[best], scores[best]
 
