@@ -32,7 +32,7 @@ from waysout.domain.ways import LESS
 from waysout.search.base import Case, Method, OnLearning, Search, least, within
 from waysout.search.finish import WIDE, Finisher
 from waysout.search.naming import Ask, Naming, NamingSearch
-from waysout.search.pool import RANDOM, around, distinct, random_combos, singles
+from waysout.search.pool import RANDOM, around, distinct, farthest, random_combos, singles
 from waysout.search.process import Process
 from waysout.search.space import Projection
 from waysout.search.steps import Combos, Matrix, Moves, Steps
@@ -321,6 +321,9 @@ class WayfinderSearch(NamingSearch):
         if not width:
             return []
         pool = random_combos(tables, self._rng, 20 * most, max(1, width // 3), width)
+        if self.case.known is None:
+            # Nobody's values say how far is far enough: every other row goes to the end.
+            pool[::2] = farthest(tables, pool[::2])
         drawn = map(self.steps.row, pool.tolist())
         alike = list(islice(self._fresh(self._like_approved()), most - most // 3))
         rows = [*alike, *islice(self._fresh(drawn), most - len(alike))]
