@@ -27,7 +27,7 @@ from waysout.domain.memory import Past
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
-from waysout.domain.schema import Edit, Row
+from waysout.domain.schema import Edit, Row, Value
 from waysout.domain.ways import LESS
 from waysout.search.base import Case, Method, OnLearning, Search, least, within
 from waysout.search.finish import WIDE, Finisher
@@ -135,6 +135,7 @@ class WayfinderSearch(NamingSearch):
         self._seen: set[Row] = {case.query}
         self._tried: Counter[bytes] = Counter()
         self._wide = 0
+        self._why: dict[tuple[str, Value], str] = {}  # of named values
         if case.past:
             self._resume(case.past)
 
@@ -150,6 +151,8 @@ class WayfinderSearch(NamingSearch):
             self._learn(self._recalled, past.answers(self._recalled))
 
     def _add_named(self, edit: Edit) -> str | None:
+        if edit.reason:
+            self._why.setdefault((edit.feature, edit.value), edit.reason)
         return None if self.steps.add(edit, named=True) else "moves two levers at once"
 
     # Asking ------------------------------------------------------------------------------------
@@ -307,9 +310,7 @@ class WayfinderSearch(NamingSearch):
             # If this is a yes, those that add to it are worth nothing.
             adds = ~(moved[i] & ~moved).any(axis=1)
             left[adds & (cost > LESS * cost[i])] = -np.inf
-            edits = self.steps.edits(pool[i].tolist())
-            reasons = tuple(f"{edit.feature}: {edit.reason}" for edit in edits if edit.reason)
-            found.append(_Trial(row, reasons))
+            found.append(_Trial(row))
         return found
 
     # Wide rows ---------------------------------------------------------------------------------
@@ -385,9 +386,17 @@ class WayfinderSearch(NamingSearch):
         judged = self.archive.judge(rows, answers)
         for trial, (chance, valid) in zip(trials, judged, strict=True):
             key = self.case.problem.key(trial.row)
-            self.archive.take(trial.row, key, chance, valid, trial.reasons)
+            self.archive.take(trial.row, key, chance, valid, self._reasons(trial))
         self._barren = 0 if any(valid for _, valid in judged) else self._barren + len(rows)
         self._learn(rows, answers)
+
+    def _reasons(self, trial: _Trial) -> tuple[str, ...]:
+        """Return the reasons of the named values in a trial, and for others those it was made with."""
+        changes = self.case.problem.changes(self.case.query, trial.row)
+        named = {name: self._why.get((name, value)) for name, (_, value) in changes.items()}
+        own = {f"{name}: ": why for name, why in named.items() if why}
+        others = (reason for reason in trial.reasons if not reason.startswith(tuple(own)))
+        return (*others, *map("".join, own.items()))
 
     def _learn(self, rows: Sequence[Row], answers: Answers) -> None:
         """Learn from answers of this search or an earlier one."""
