@@ -194,6 +194,15 @@ class Checks:
         )
 
 
+def preference(checks: Checks, row: Row, cost: float, named: bool) -> tuple[float, float, bool]:
+    """Return the order of options: by cost, then levels that go less far, then named ones."""
+    schema = checks.problem.schema
+    spans = checks.numbers(row).items()
+    # Levels in order cost the same, however many lie between.
+    levels = sum(abs(far - now) for name, (now, far) in spans if not schema[name].is_numeric)
+    return round(cost, _COST_DIGITS), levels, not named
+
+
 def all_are(rows: Sequence[Row], valid: Callable[[Row], bool | None], wanted: bool) -> bool | None:
     """Return whether all rows are options, or none is; null where that is not known.
 
@@ -303,9 +312,12 @@ class _Judge:
 
     @property
     def by_cost(self) -> list[Row]:
-        """The options, from the cheapest on; at equal cost those that were named come first."""
-        rounded = {row: round(cost, _COST_DIGITS) for row, cost in self.costs.items()}
-        return sorted(rounded, key=lambda row: (rounded[row], not self.asked[row].reasons))
+        """The options, from the cheapest on."""
+        order = {
+            row: preference(self.checks, row, cost, bool(self.asked[row].reasons))
+            for row, cost in self.costs.items()
+        }
+        return sorted(order, key=order.__getitem__)
 
     def valid(self, row: Row) -> bool | None:
         """Return whether a row is an option; nothing if it was not asked."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row
-from waysout.domain.ways import LESS, Checks, nearest_to, overlap, place
+from waysout.domain.ways import LESS, Checks, nearest_to, overlap, place, preference
 from waysout.llm.base import Reply
 from waysout.search.archive import Archive
 from waysout.search.base import Case, Search
@@ -35,7 +35,6 @@ _FAR = 1.3  # an option so much farther with the same levers is a sign that a ne
 _DWINDLED = 8.0  # times as far as an option of the same levers goes with one of them
 _HOPELESS, _SURE = 0.05, 0.8  # chances below and above which a guess is taken for the answer
 _PLACES = 8
-_COST_DIGITS = 9  # as many as `find_ways` tells costs apart by
 
 Finish = tuple[Row, tuple[str, ...]]
 """A row to ask, and the reasons for its changes."""
@@ -115,9 +114,10 @@ class Finisher:
             else:
                 self._refused.setdefault(levers, []).append(row)
 
-    def _preference(self, row: Row) -> tuple[float, bool]:
+    def _preference(self, row: Row) -> tuple[float, float, bool]:
         """Return the order of options that `find_ways` has: what it shows is what is finished."""
-        return round(self.cost[row], _COST_DIGITS), not self.archive.answered[row].reasons
+        named = bool(self.archive.answered[row].reasons)
+        return preference(self.checks, row, self.cost[row], named)
 
     def best(self, levers: frozenset[str]) -> Row | None:
         """Return the cheapest option of some levers that may be a way, as far as is known."""

@@ -391,7 +391,7 @@ class WayfinderSearch(NamingSearch):
         self._learn(rows, answers)
 
     def _reasons(self, trial: _Trial) -> tuple[str, ...]:
-        """Return the reasons of the named values in a trial, and for others those it was made with."""
+        """Return the reasons of named values in a trial, and for others those it was made with."""
         changes = self.case.problem.changes(self.case.query, trial.row)
         named = {name: self._why.get((name, value)) for name, (_, value) in changes.items()}
         own = {f"{name}: ": why for name, why in named.items() if why}
