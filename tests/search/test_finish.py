@@ -154,7 +154,6 @@ def test_ordered_levels_are_walked_back_and_pushed_too() -> None:
     assert list(map(flags, search.archive.ways())) == [(True, True, True)]
 
 
-@pytest.mark.xfail(reason="levels cost the same, so find_ways keeps what came first", strict=True)
 def test_of_ordered_levels_the_nearest_that_will_do_is_shown() -> None:
     search, _ = finished(school_case(2), ("fourth",))
     assert shown(search) == [("second",)]

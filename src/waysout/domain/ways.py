@@ -162,6 +162,18 @@ class Checks:
         """Return the moved levers that have an order: from where to where."""
         return {name: move.span for name, move in self.moves(row).items() if move.span is not None}
 
+    def preference(self, row: Row, cost: float, answer: Asked) -> tuple[float, float, bool]:
+        """Return the order of options: by cost, then by how far levels go, then those named.
+
+        All levels of a category cost the same, even where they have an order.
+        """
+        levels = (
+            abs(there - now)
+            for name, (now, there) in self.numbers(row).items()
+            if not self.levers[name].feature.is_numeric
+        )
+        return round(cost, _COST_DIGITS), sum(levels), not answer.reasons
+
     def _allowed(self, rows: Iterable[Row]) -> list[Row]:
         broken = self.problem.violations
         wanted = dict.fromkeys(row for row in rows if row != self.query)
@@ -303,9 +315,12 @@ class _Judge:
 
     @property
     def by_cost(self) -> list[Row]:
-        """The options, from the cheapest on; at equal cost those that were named come first."""
-        rounded = {row: round(cost, _COST_DIGITS) for row, cost in self.costs.items()}
-        return sorted(rounded, key=lambda row: (rounded[row], not self.asked[row].reasons))
+        """The options, from the cheapest on (see `Checks.preference`)."""
+
+        def order(row: Row) -> tuple[float, float, bool]:
+            return self.checks.preference(row, self.costs[row], self.asked[row])
+
+        return sorted(self.costs, key=order)
 
     def valid(self, row: Row) -> bool | None:
         """Return whether a row is an option; nothing if it was not asked."""

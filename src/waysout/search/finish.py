@@ -34,7 +34,6 @@ WIDE = 3
 _FAR = 1.3  # an option so much farther with the same levers is a sign that a nearer one holds
 _HOPELESS, _SURE = 0.05, 0.8  # chances below and above which a guess is taken for the answer
 _PLACES = 8
-_COST_DIGITS = 9  # as many as `find_ways` tells costs apart by
 
 Finish = tuple[Row, tuple[str, ...]]
 """A row to ask, and the reasons for its changes."""
@@ -59,11 +58,12 @@ class Finisher:
         self._read = 0
         self._options: dict[frozenset[str], list[Row]] = {}  # by levers, the cheapest first
         self._refused: dict[frozenset[str], list[Row]] = {}
+        self._order: list[frozenset[str]] = []
 
     def rows(self, most: int) -> list[Finish]:
         """Return at most ``most`` rows to ask next."""
         found: dict[Row, Row] = {}
-        order = list(self.order())
+        order = self.order()
         for start in range(0, len(order), SHOWN):
             best = [self.best(levers) for levers in order[start : start + SHOWN]]
             # All are improved before any is proved: what changes must be proved again.
@@ -114,9 +114,9 @@ class Finisher:
             else:
                 self._refused.setdefault(levers, []).append(row)
 
-    def _preference(self, row: Row) -> tuple[float, bool]:
+    def _preference(self, row: Row) -> tuple[float, float, bool]:
         """Return the order of options that `find_ways` has: what it shows is what is finished."""
-        return round(self.cost[row], _COST_DIGITS), not self.archive.answered[row].reasons
+        return self.checks.preference(row, self.cost[row], self.archive.answered[row])
 
     def best(self, levers: frozenset[str]) -> Row | None:
         """Return the cheapest option of some levers that may be a way, as far as is known."""
@@ -126,9 +126,14 @@ class Finisher:
                 return row
         return None
 
-    def order(self) -> Iterator[frozenset[str]]:
-        """Yield the sets of levers that may have a way: cheap ones, and those with other levers."""
-        self._take_in()
+    def order(self) -> Sequence[frozenset[str]]:
+        """Return the sets of levers that may have a way: cheap ones, and with other levers."""
+        if self._read < len(self.archive.answered):
+            self._take_in()
+            self._order = list(self._ordered())
+        return self._order
+
+    def _ordered(self) -> Iterator[frozenset[str]]:
         found = {levers: row for levers in self._options if (row := self.best(levers)) is not None}
         costs = {levers: self.cost[row] for levers, row in found.items()}
         for levers in sorted(costs, key=len):
