@@ -53,7 +53,7 @@ def test_a_folder_of_parts_comes_out_that_reads_as_one_table(
     assert code == 0, err
     assert "rejected people have a way out" in said
     assert "of simulated:1, a simulated LLM" in said
-    assert "20 rows, recombine: at most 40 LLM calls, 300 oracle rows" in err
+    assert "20 rows, wayfinder: at most 40 LLM calls, 300 oracle rows" in err
     frame = pd.read_parquet(out)
     assert {"row_id", "key", "changes", "probability", "proximity", "sparsity"} <= set(frame)
     assert set(frame["row_id"]) <= set(range(20))
@@ -249,7 +249,7 @@ def test_a_shared_library_is_built_once_and_counted(waysout: CommandLine, tmp_pa
     code, said, err = waysout(*BATCH, *share, "--out", str(out), "--json")
     found = json.loads(said)
     assert code == 0, err
-    assert "20 rows and 3 pilots, recombine: at most 69 LLM calls" in err
+    assert "20 rows and 3 pilots, wayfinder: at most 69 LLM calls" in err
     assert found["pilots"]["llm_calls"] > 0
     assert (out / "_library.json").exists()
     stamp = (out / "_library.json").stat().st_mtime_ns

@@ -45,7 +45,7 @@ def test_ways_out_are_shown(waysout: CommandLine) -> None:
     assert "proposed by a stand-in, not by a language model" in out
     assert "income: 42 → " in out
     assert "Spent: 6 LLM calls" in out
-    assert err.startswith("recombine may cost at most 6 LLM calls, 150 oracle rows\nrun: ")
+    assert err.startswith("wayfinder may cost at most 6 LLM calls, 150 oracle rows\nrun: ")
 
 
 def test_json_keeps_the_contract(waysout: CommandLine) -> None:
@@ -59,7 +59,7 @@ def test_json_keeps_the_contract(waysout: CommandLine) -> None:
         "unique_valid", "valid", "generated", "pruned", "prune_pct", "validity_pct", "proximity",
         "sparsity", "novelty", "lever_sets",
     }  # fmt: skip
-    assert found["settings"]["method"] == "recombine"
+    assert found["settings"]["method"] == "wayfinder"
     for option in found["options"]:
         assert set(option) >= {
             "row", "changes", "probability", "proximity", "sparsity", "key", "reasons",
@@ -143,7 +143,7 @@ def test_without_calls_nothing_is_downloaded_or_connected(waysout: CommandLine) 
     assert "ways out found" in out
     assert "stand-in" not in out
     assert "Spent: 0 LLM calls, 150 oracle rows" in out
-    assert err.startswith("recombine may cost at most 150 oracle rows\nrun: ")
+    assert err.startswith("wayfinder may cost at most 150 oracle rows\nrun: ")
 
 
 @pytest.mark.usefixtures("offline")
@@ -287,7 +287,7 @@ def test_what_it_may_cost_is_said_before_anything_is_spent(waysout: CommandLine)
     mcts = ("--method", "comp-mcts")
     assert price(*mcts, "-k", "9") > price(*mcts, "-k", "2")
     assert said("--calls", "1", "--oracle-rows", "1", "--tokens", "1").startswith(
-        "recombine may cost at most 1 LLM call, 1 oracle row, 1 token, "
+        "wayfinder may cost at most 1 LLM call, 1 oracle row, 1 token, "
     )
     assert said("--money", "0.5", "--seconds", "9").endswith("0.5 in money, 9 seconds")
 
@@ -432,9 +432,9 @@ def test_everything_fits_eighty_columns(
 
 WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (("--method", "comp-mcst"), 3, "did you mean 'comp-mcts'?"),
-    (("--set", "treshold=1"), 3, "did you mean 'threshold'?"),
-    (("--set", "threshold=low"), 3, "threshold must be a number, not 'low'"),
-    (("--set", "threshold"), 3, "--set takes NAME=VALUE, not 'threshold'"),
+    (("--set", "qualty=1"), 3, "did you mean 'quality'?"),
+    (("--set", "quality=low"), 3, "quality must be a number, not 'low'"),
+    (("--set", "quality"), 3, "--set takes NAME=VALUE, not 'quality'"),
     (("--where", "loan_id == 0"), 3, "name one row"),
     (("--row", "300"), 3, "loans.csv has 300 rows, counted from 0; there is no row 300"),
     (("--row", "-1"), 2, "--row"),
@@ -467,7 +467,7 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (
         ("--polish", "150"),
         3,
-        "polish reserves 150 of 150 oracle rows, which leaves none for recombine",
+        "polish reserves 150 of 150 oracle rows, which leaves none for wayfinder",
     ),
     (("--inputs", "guess"), 4, "unknown kind of inputs 'guess'"),
 ]

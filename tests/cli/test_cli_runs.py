@@ -355,7 +355,7 @@ def test_runs_are_listed_newest_first_and_shown(waysout: CommandLine) -> None:
     waysout(*FIND, *QUICK)
     waysout(*FIND, *QUICK, "--method", "random")
     found = json.loads(waysout("runs", "list", "--json")[1])
-    assert [run["method"] for run in found] == ["random", "recombine"]
+    assert [run["method"] for run in found] == ["random", "wayfinder"]
     assert [run["llm"] for run in found] == [None, "simulated:1"]
     assert {run["status"] for run in found} == {"finished"}
     code, out, err = waysout("runs", "show", found[1]["run"])

@@ -331,7 +331,7 @@ def test_what_is_not_asked_again_does_not_say_how_firm_it_is(
         return Budget(**given, setup_rows=5)  # the probe, the query, and two of the ways
 
     monkeypatch.setattr(options_module, "Budget", scarce)
-    [result] = search(PEOPLE[:1], calls=8)
+    [result] = search(PEOPLE[:1], calls=8, method="recombine")
     assert [way.stable for way in result.ways[:3]] == [True, True, None]
     again = [way.row for way in result.ways[:2]]
     assert {o.stable for o in result.options if o.row not in again} == {None}

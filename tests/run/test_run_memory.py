@@ -105,9 +105,9 @@ def test_the_llm_is_told_what_it_named_and_draws_anew() -> None:
 
 def test_named_edits_are_combined_again_without_a_call() -> None:
     adder, memory = Adder(), Memory()
-    settings = {"own_edits": False}
-    go(adder, llm=Watched(), calls=3, oracle_rows=5, settings=settings, memory=memory)
-    again = go(adder, calls=0, oracle_rows=20, settings=settings, memory=memory)
+    bare: dict[str, Any] = {"method": "recombine", "settings": {"own_edits": False}}
+    go(adder, llm=Watched(), calls=3, oracle_rows=5, memory=memory, **bare)
+    again = go(adder, calls=0, oracle_rows=20, memory=memory, **bare)
     assert again.ledger.oracle_rows > 5  # without a library there would be nothing to combine
     assert {row[0] for row in rows_of(again)} - {QUERY[0]}
 
@@ -129,7 +129,7 @@ def test_an_excluded_option_is_gone_and_so_is_all_beyond_it() -> None:
     assert not any(row[0] >= 9 and row[1] >= 5 for row in rows_of(second))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("method", ["recombine", "comp-mcts", "lats", "random"])
+@pytest.mark.parametrize("method", ["wayfinder", "recombine", "comp-mcts", "lats", "random"])
 def test_every_kind_of_method_keeps_the_options(method: str) -> None:
     adder, memory = Adder(), Memory()
     common: dict[str, Any] = {"method": method, "memory": memory, "calls": 10}
@@ -218,7 +218,7 @@ def told_rows(told: list[Progress]) -> list[Row]:
     return [tried.row for progress in told for tried in progress.tried]
 
 
-@pytest.mark.parametrize("method", ["recombine", "random", "growing-spheres"])
+@pytest.mark.parametrize("method", ["wayfinder", "recombine", "random", "growing-spheres"])
 def test_batches_hold_nothing_that_is_known(method: str) -> None:
     memory, before, after = Memory(), list[Progress](), list[Progress]()
     common: dict[str, Any] = {"method": method, "memory": memory, "calls": 0, "oracle_rows": 30}
@@ -228,7 +228,10 @@ def test_batches_hold_nothing_that_is_known(method: str) -> None:
     assert not set(told_rows(before)) & set(told_rows(after))
 
 
-@pytest.mark.parametrize("settings", [{"method": "comp-mcts"}, {"settings": {"remind": False}}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"method": "comp-mcts"}, {"method": "recombine", "settings": {"remind": False}}],
+)
 def test_the_same_question_is_another_draw(settings: dict[str, Any]) -> None:
     memory, first, second = Memory(), Watched(), Watched()
     go(Adder(), llm=first, calls=1, oracle_rows=10, memory=memory, **settings)
@@ -257,7 +260,7 @@ def test_whoever_asks_an_llm_remembers_its_edits(options: dict[str, Any]) -> Non
     assert any(edit.reason for edit in memory.of(problem(), QUERY).edits)
     bare = Memory()
     bare.of(problem(), QUERY).edits += memory.of(problem(), QUERY).edits
-    again = go(Adder(), calls=0, oracle_rows=10, settings=settings, memory=bare)
+    again = go(Adder(), calls=0, oracle_rows=10, method="recombine", settings=settings, memory=bare)
     assert again.ledger.oracle_rows > 1
 
 
@@ -267,8 +270,7 @@ def test_each_edit_is_remembered_once_a_reply() -> None:
     def count(now: Progress) -> None:
         counts.append(len(memory.of(problem(), QUERY).edits))
 
-    settings = {"edits": 3, "patience": 5}
-    go(Adder(), llm=Watched(), calls=4, oracle_rows=8, settings=settings, memory=memory,
+    go(Adder(), llm=Watched(), calls=4, oracle_rows=8, settings={"edits": 3}, memory=memory,
        progress=count)  # fmt: skip
     assert counts[-1] > 3
     assert all(after - before <= 3 for before, after in pairwise(counts))
@@ -284,8 +286,9 @@ def test_edits_of_a_locked_feature_are_left_out() -> None:
 
 def test_what_was_answered_teaches_from_the_start() -> None:
     memory, told = Memory(), list[Progress]()
-    go(Adder(), calls=0, oracle_rows=160, memory=memory)
-    go(Adder(), calls=0, oracle_rows=20, memory=memory, progress=told.append)
+    common: dict[str, Any] = {"calls": 0, "memory": memory, "method": "recombine"}
+    go(Adder(), oracle_rows=160, **common)
+    go(Adder(), oracle_rows=20, progress=told.append, **common)
     # A batch is a twentieth of all that was learned from, and five rows where that was little.
     assert len(told[1].tried) == 8
 

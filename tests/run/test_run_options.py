@@ -48,7 +48,7 @@ class Unshowable:
         ({"polish": "6"}, "polish is a whole number of at least 0, not '6'"),
         (
             {"polish": 9, "oracle_rows": 8},
-            r"polish reserves 9 of 8 oracle rows, which leaves none for recombine: .*oracle_rows",
+            r"polish reserves 9 of 8 oracle rows, which leaves none for wayfinder: .*oracle_rows",
         ),
         ({"polish": 6, "method": "comp-mcts"}, "of 6 oracle rows, which leaves none for comp-mcts"),
         ({"in_flight": 0}, "in_flight is a whole number of at least 1, not 0"),
@@ -73,7 +73,7 @@ class Unshowable:
         ({"method": 5}, "method is a name .*comp-mcts.* or a Method, not 5"),
         ({"method": "cmop"}, "unknown method 'cmop'"),
         ({"method": "nearest"}, "outcome is known"),
-        ({"settings": {"threshold": "inf"}}, "threshold must be a number, not 'inf'"),
+        ({"settings": {"quality": "inf"}}, "quality must be a number, not 'inf'"),
     ],
     ids=lambda value: "-".join(f"{k}" for k in value) if isinstance(value, dict) else "",
 )
@@ -125,6 +125,8 @@ def test_rows_go_with_the_calls_unless_they_do_not_hang_on_them(
 @pytest.mark.parametrize(
     ("method", "calls", "asks"),
     [
+        ("wayfinder", 0, False),
+        ("wayfinder", 1, True),
         ("recombine", 0, False),
         ("recombine", 1, True),
         ("recombine", None, True),

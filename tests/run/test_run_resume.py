@@ -119,6 +119,7 @@ def stopping_at(moment: int) -> dict[str, Any]:
 
 
 STOPPED: list[dict[str, Any]] = [
+    {"method": "wayfinder"},
     {"method": "recombine"},
     {"method": "recombine", "polish": 9},
     {"method": "comp-mcts"},
@@ -320,7 +321,7 @@ def test_a_finished_run_is_only_read(tmp_path: Path) -> None:
         ({"seed": 1}, r"plan\.seed: 0 → 1"),
         ({"calls": 7}, r"llm_calls: 6 → 7"),
         ({"polish": 2}, r"plan\.polish: None → 2"),
-        ({"method": "lats"}, r"method: 'recombine' → 'lats'"),
+        ({"method": "lats"}, r"method: 'wayfinder' → 'lats'"),
         ({"settings": {"edits": 2}}, r"edits: \d+ → 2"),
         ({"llm": Simulated(8)}, r"llm: 'simulated:7' → 'simulated:8'"),
         ({"table": problem(goal=Goal(at_least=0.8))}, r"goal\.at_least: None → 0\.8"),

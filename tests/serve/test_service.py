@@ -312,7 +312,7 @@ def test_a_watcher_hears_of_every_part() -> None:
         ({"settings": {"magic": 1}}, "unknown setting 'magic'"),
         ({"method": "comp-mcts", "settings": {"encoder": "/etc/passwd"}}, "encoder cannot be set"),
         ({"method": "cchvae", "settings": {"device": "cuda"}}, "device cannot be set"),
-        ({"settings": {"draws": 161}}, "draws is at most 160 here, not 161"),
+        ({"method": "recombine", "settings": {"draws": 161}}, "draws is at most 160 here, not 161"),
         ({"method": "random", "settings": {"tries": 10**9}}, "tries is at most 20000 here"),
         ({"method": "nearest"}, "learns from a table"),
         ({"calls": 31}, "calls is at most 30 here, not 31"),

@@ -162,18 +162,6 @@ class Checks:
         """Return the moved levers that have an order: from where to where."""
         return {name: move.span for name, move in self.moves(row).items() if move.span is not None}
 
-    def preference(self, row: Row, cost: float, answer: Asked) -> tuple[float, float, bool]:
-        """Return the order of options: by cost, then by how far levels go, then those named.
-
-        All levels of a category cost the same, even where they have an order.
-        """
-        levels = (
-            abs(there - now)
-            for name, (now, there) in self.numbers(row).items()
-            if not self.levers[name].feature.is_numeric
-        )
-        return round(cost, _COST_DIGITS), sum(levels), not answer.reasons
-
     def _allowed(self, rows: Iterable[Row]) -> list[Row]:
         broken = self.problem.violations
         wanted = dict.fromkeys(row for row in rows if row != self.query)
@@ -204,6 +192,15 @@ class Checks:
             name in moves and moves[name].goes_as_far_as(move)
             for name, move in self.moves(one).items()
         )
+
+
+def preference(checks: Checks, row: Row, cost: float, named: bool) -> tuple[float, float, bool]:
+    """Return the order of options: by cost, then levels that go less far, then named ones."""
+    schema = checks.problem.schema
+    spans = checks.numbers(row).items()
+    # Levels in order cost the same, however many lie between.
+    levels = sum(abs(far - now) for name, (now, far) in spans if not schema[name].is_numeric)
+    return round(cost, _COST_DIGITS), levels, not named
 
 
 def all_are(rows: Sequence[Row], valid: Callable[[Row], bool | None], wanted: bool) -> bool | None:
@@ -315,12 +312,12 @@ class _Judge:
 
     @property
     def by_cost(self) -> list[Row]:
-        """The options, from the cheapest on (see `Checks.preference`)."""
-
-        def order(row: Row) -> tuple[float, float, bool]:
-            return self.checks.preference(row, self.costs[row], self.asked[row])
-
-        return sorted(self.costs, key=order)
+        """The options, from the cheapest on."""
+        order = {
+            row: preference(self.checks, row, cost, bool(self.asked[row].reasons))
+            for row, cost in self.costs.items()
+        }
+        return sorted(order, key=order.__getitem__)
 
     def valid(self, row: Row) -> bool | None:
         """Return whether a row is an option; nothing if it was not asked."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row
-from waysout.domain.ways import LESS, Checks, nearest_to, overlap, place
+from waysout.domain.ways import LESS, Checks, nearest_to, overlap, place, preference
 from waysout.llm.base import Reply
 from waysout.search.archive import Archive
 from waysout.search.base import Case, Search
@@ -32,6 +32,7 @@ _NEAR = 0.8
 WIDE = 3
 """Levers beyond which an option is taken apart by halves."""
 _FAR = 1.3  # an option so much farther with the same levers is a sign that a nearer one holds
+_DWINDLED = 8.0  # times as far as an option of the same levers goes with one of them
 _HOPELESS, _SURE = 0.05, 0.8  # chances below and above which a guess is taken for the answer
 _PLACES = 8
 
@@ -116,7 +117,8 @@ class Finisher:
 
     def _preference(self, row: Row) -> tuple[float, float, bool]:
         """Return the order of options that `find_ways` has: what it shows is what is finished."""
-        return self.checks.preference(row, self.cost[row], self.archive.answered[row])
+        named = bool(self.archive.answered[row].reasons)
+        return preference(self.checks, row, self.cost[row], named)
 
     def best(self, levers: frozenset[str]) -> Row | None:
         """Return the cheapest option of some levers that may be a way, as far as is known."""
@@ -182,7 +184,7 @@ class Finisher:
             rows = [rules.only(query, row, set(levers).difference(part)) for part in cut]
             rows = [r for r in rows if self._may_be_asked(r) and not self._falls_short(r)]
             # Guesses add up what levers do, and know nothing of many that work only together.
-            yield rows if len(levers) > WIDE else self._hopeful(rows)
+            yield rows if len(levers) > WIDE else self._hopeful(row, rows)
             if size == 1:
                 return
             parts = min(2 * parts, len(levers))
@@ -190,11 +192,30 @@ class Finisher:
     def _may_be_asked(self, row: Row) -> bool:
         return row != self.query and not self.problem.violations(self.query, row)
 
-    def _hopeful(self, rows: Sequence[Row]) -> Sequence[Row]:
-        if self._guess is None or not rows:
-            return rows
-        chances = self._guess(rows)
-        return [row for row, chance in zip(rows, chances, strict=True) if chance > _HOPELESS]
+    def _hopeful(self, row: Row, shorter: Sequence[Row]) -> Sequence[Row]:
+        """Return those of the shorter rows that may be a yes.
+
+        What is left of a lever may be next to nothing: then a guess that it is needed is not taken
+        for the answer, or it would be walked back for ever.
+        """
+        if self._guess is None or not shorter:
+            return shorter
+        moves = self.problem.rules.moved
+        dwindled, levers = self._dwindled(row), moves(self.query, row)
+        return [
+            other
+            for other, chance in zip(shorter, self._guess(shorter), strict=True)
+            if chance > _HOPELESS or levers - moves(self.query, other) <= dwindled
+        ]
+
+    def _dwindled(self, row: Row) -> set[str]:
+        """Return the levers of an option that another one with the same levers moves far more."""
+        numbers, found = self.checks.numbers(row), set()
+        for other in self._options.get(self.problem.rules.moved(self.query, row), ()):
+            for name, (now, far) in self.checks.numbers(other).items():
+                if name in numbers and abs(far - now) > _DWINDLED * abs(numbers[name][1] - now):
+                    found.add(name)
+        return found
 
     def _falls_short(self, row: Row) -> bool:
         """Whether one that goes at least as far with the same levers was refused."""

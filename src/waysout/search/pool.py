@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.search.steps import LEVEL, Combos, Tables
+from waysout.search.steps import DOWN, LEVEL, UP, Combos, Tables
 
 RANDOM = 30
 """Random combinations in a pool for each that is asked."""
@@ -85,6 +85,18 @@ def random_combos(
     moved = rng.integers(min(fewest, width), min(most, width), size=(count, 1), endpoint=True)
     found = 1 + (rng.random((count, width)) * (tables.sizes - 1)).astype(np.int32)
     return np.where(lots < moved, found, 0)
+
+
+def farthest(tables: Tables, combos: Combos) -> Combos:
+    """Return combinations with each number as far as it goes in its direction."""
+    found = combos.copy()
+    for slot, first in enumerate(tables.first.tolist()):
+        inside = slice(first, first + int(tables.sizes[slot]))
+        ways, at = tables.way[inside], tables.at[inside]
+        for way in (UP, DOWN):
+            moved = ways[combos[:, slot]] == way
+            found[moved, slot] = np.argmax(np.where(ways == way, at, -1.0))
+    return found
 
 
 def distinct(combos: Combos) -> Combos:

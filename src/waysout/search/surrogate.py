@@ -219,9 +219,9 @@ class LogitScale:
             self._least = _LABEL
         # The end of an interval goal, beyond which it is a no again. There the logit is that of the
         # probability itself: its worth falls again, and no sum of effects would follow that.
-        self._high: float | None = None
+        self.end: float | None = None
         if goal.at_least is not None and goal.at_most is not None:
-            self._high = self._logit(goal.at_most)
+            self.end = self._logit(goal.at_most)
         self.start = self.logit_of(case.probability)
         """The query's own logit."""
         self._yes = self._logit(yes)
@@ -239,19 +239,20 @@ class LogitScale:
     @property
     def border(self) -> float:
         """Where a no becomes a yes, as far as is known."""
+        if self.end is not None:
+            return self._yes  # a no beyond the end says nothing about where the yes begins
         if self._highest_no < self._lowest_yes:  # a model of several classes may decide elsewhere
             return min(max(self._yes, self._highest_no), self._lowest_yes)
         return self._yes
 
     def chances(self, logits: Matrix) -> Matrix:
         """Return the chance of a yes at each logit."""
-        if self._high is not None:
-            return _rises(logits - self._yes) * _rises(self._high - logits)
-        return _rises(logits - self.border)
+        chances = _rises(logits - self.border)
+        return chances if self.end is None else chances * _rises(self.end - logits)
 
     def logit_of(self, probability: float) -> float:
         """Return the logit of a probability."""
-        return self._logit(probability if self._high is not None else self._goal.worth(probability))
+        return self._logit(probability if self.end is not None else self._goal.worth(probability))
 
     def _logit(self, worth: float) -> float:
         inside = min(max(worth, self._least), 1.0 - self._least)

@@ -27,12 +27,12 @@ from waysout.domain.memory import Past
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
-from waysout.domain.schema import Edit, Row
+from waysout.domain.schema import Edit, Row, Value
 from waysout.domain.ways import LESS
 from waysout.search.base import Case, Method, OnLearning, Search, least, within
 from waysout.search.finish import WIDE, Finisher
 from waysout.search.naming import Ask, Naming, NamingSearch
-from waysout.search.pool import RANDOM, around, distinct, random_combos, singles
+from waysout.search.pool import RANDOM, around, distinct, farthest, random_combos, singles
 from waysout.search.process import Process
 from waysout.search.space import Projection
 from waysout.search.steps import Combos, Matrix, Moves, Steps
@@ -42,7 +42,7 @@ from waysout.search.work import Work
 
 _PARENTS = 10
 _LOOKED_AT = 80  # combinations looked at again with their neighbours, for each that is asked
-_POOLS = 6  # rules may forbid all of one
+_POOLS = 6  # rules may forbid all that was looked at in one: in the next, twice as many are
 # A batch is at most a twentieth of the rows before it, as for a few rows more nothing is learned.
 _BATCH_SHARE = 20
 _FINISH_BATCH = 10  # what is walked back goes step by step
@@ -135,6 +135,7 @@ class WayfinderSearch(NamingSearch):
         self._seen: set[Row] = {case.query}
         self._tried: Counter[bytes] = Counter()
         self._wide = 0
+        self._why: dict[tuple[str, Value], str] = {}  # of named values
         if case.past:
             self._resume(case.past)
 
@@ -150,6 +151,8 @@ class WayfinderSearch(NamingSearch):
             self._learn(self._recalled, past.answers(self._recalled))
 
     def _add_named(self, edit: Edit) -> str | None:
+        if edit.reason:
+            self._why.setdefault((edit.feature, edit.value), edit.reason)
         return None if self.steps.add(edit, named=True) else "moves two levers at once"
 
     # Asking ------------------------------------------------------------------------------------
@@ -222,8 +225,11 @@ class WayfinderSearch(NamingSearch):
         parents, tables, rng = self._parents(), self.steps.tables, self._rng
         for dry in range(_POOLS):
             drawn = random_combos(tables, rng, RANDOM * most, 2, 4 + dry)
-            pool, _ = self._best(most, singles(tables), around(tables, parents, rng), drawn)
-            pool, scores = self._best(most, pool, around(tables, pool[: 2 * most], rng))
+            looked_at = _LOOKED_AT * most << dry
+            near = around(tables, parents, rng)
+            pool, _ = self._best(looked_at, singles(tables), near, drawn)
+            near = around(tables, pool[: 2 * most], rng)
+            pool, scores = self._best(looked_at, pool, near)
             trials = self._take(pool, scores, most)
             if trials:
                 return trials
@@ -232,17 +238,17 @@ class WayfinderSearch(NamingSearch):
     def _parents(self) -> Combos:
         """Return the best options, and the refused rows that came nearest."""
         rows = list(islice(self._best_options(), _PARENTS))
-        order = np.argsort(-np.array(self._logits), kind="stable")
+        order = np.argsort(-self._scale.chances(np.array(self._logits)), kind="stable")
         near = (self._asked[i] for i in order.tolist())
         rows += islice((r for r in near if not self.archive.answered[r].valid), _PARENTS // 2)
         combos = map(self.steps.combo, rows)
         return self.steps.padded([combo for combo in combos if combo is not None])
 
     def _best(self, most: int, *combos: Combos) -> tuple[Combos, Matrix]:
-        """Return the best of some combinations, and their scores; ``most`` will be asked."""
+        """Return the best of some combinations, and their scores."""
         pool = distinct(np.concatenate(combos))
         scores = self._scores(pool)
-        best = np.argsort(-scores, kind="stable")[: _LOOKED_AT * most]
+        best = np.argsort(-scores, kind="stable")[:most]
         best = best[np.isfinite(scores[best])]
         return pool[best], scores[best]
 
@@ -304,9 +310,7 @@ class WayfinderSearch(NamingSearch):
             # If this is a yes, those that add to it are worth nothing.
             adds = ~(moved[i] & ~moved).any(axis=1)
             left[adds & (cost > LESS * cost[i])] = -np.inf
-            edits = self.steps.edits(pool[i].tolist())
-            reasons = tuple(f"{edit.feature}: {edit.reason}" for edit in edits if edit.reason)
-            found.append(_Trial(row, reasons))
+            found.append(_Trial(row))
         return found
 
     # Wide rows ---------------------------------------------------------------------------------
@@ -318,6 +322,9 @@ class WayfinderSearch(NamingSearch):
         if not width:
             return []
         pool = random_combos(tables, self._rng, 20 * most, max(1, width // 3), width)
+        if self.case.known is None:
+            # Nobody's values say how far is far enough: every other row goes to the end.
+            pool[::2] = farthest(tables, pool[::2])
         drawn = map(self.steps.row, pool.tolist())
         alike = list(islice(self._fresh(self._like_approved()), most - most // 3))
         rows = [*alike, *islice(self._fresh(drawn), most - len(alike))]
@@ -361,8 +368,10 @@ class WayfinderSearch(NamingSearch):
     def _log_chances(self, moves: Moves, students: Matrix) -> Matrix:
         """Return the logarithms of chances, which tell hopeless ones apart too."""
         mean, variance = self._process.guess(moves, students)
-        margins = mean + self._scale.start - self._scale.border
-        found: Matrix = -np.logaddexp(0.0, -_SLOPE * margins / np.sqrt(variance + _NOISE))
+        logits, slope = mean + self._scale.start, _SLOPE / np.sqrt(variance + _NOISE)
+        found: Matrix = -np.logaddexp(0.0, slope * (self._scale.border - logits))
+        if self._scale.end is not None:
+            found -= np.logaddexp(0.0, slope * (logits - self._scale.end))
         return found
 
     def _guess(self, rows: Sequence[Row]) -> list[float]:
@@ -377,9 +386,17 @@ class WayfinderSearch(NamingSearch):
         judged = self.archive.judge(rows, answers)
         for trial, (chance, valid) in zip(trials, judged, strict=True):
             key = self.case.problem.key(trial.row)
-            self.archive.take(trial.row, key, chance, valid, trial.reasons)
+            self.archive.take(trial.row, key, chance, valid, self._reasons(trial))
         self._barren = 0 if any(valid for _, valid in judged) else self._barren + len(rows)
         self._learn(rows, answers)
+
+    def _reasons(self, trial: _Trial) -> tuple[str, ...]:
+        """Return the reasons of named values in a trial, and for others those it was made with."""
+        changes = self.case.problem.changes(self.case.query, trial.row)
+        named = {name: self._why.get((name, value)) for name, (_, value) in changes.items()}
+        own = {f"{name}: ": why for name, why in named.items() if why}
+        others = (reason for reason in trial.reasons if not reason.startswith(tuple(own)))
+        return (*others, *map("".join, own.items()))
 
     def _learn(self, rows: Sequence[Row], answers: Answers) -> None:
         """Learn from answers of this search or an earlier one."""
