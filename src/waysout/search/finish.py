@@ -59,11 +59,12 @@ class Finisher:
         self._read = 0
         self._options: dict[frozenset[str], list[Row]] = {}  # by levers, the cheapest first
         self._refused: dict[frozenset[str], list[Row]] = {}
+        self._order: list[frozenset[str]] = []
 
     def rows(self, most: int) -> list[Finish]:
         """Return at most ``most`` rows to ask next."""
         found: dict[Row, Row] = {}
-        order = list(self.order())
+        order = self.order()
         for start in range(0, len(order), SHOWN):
             best = [self.best(levers) for levers in order[start : start + SHOWN]]
             # All are improved before any is proved: what changes must be proved again.
@@ -127,9 +128,14 @@ class Finisher:
                 return row
         return None
 
-    def order(self) -> Iterator[frozenset[str]]:
-        """Yield the sets of levers that may have a way: cheap ones, and those with other levers."""
-        self._take_in()
+    def order(self) -> Sequence[frozenset[str]]:
+        """Return the sets of levers that may have a way: cheap ones, and with other levers."""
+        if self._read < len(self.archive.answered):
+            self._take_in()
+            self._order = list(self._ordered())
+        return self._order
+
+    def _ordered(self) -> Iterator[frozenset[str]]:
         found = {levers: row for levers in self._options if (row := self.best(levers)) is not None}
         costs = {levers: self.cost[row] for levers, row in found.items()}
         for levers in sorted(costs, key=len):

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from waysout.search.steps import DOWN, LEVEL, UP, Combos, Tables
 
-RANDOM = 150
+RANDOM = 30
+"""Random combinations in a pool for each that is asked."""
 _PER_LEVER = 4  # choices drawn for each lever of each parent
 _SHARES = (0.9, 0.75, 0.5)
 

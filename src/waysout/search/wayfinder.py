@@ -41,13 +41,13 @@ from waysout.search.surrogate import LogitScale
 from waysout.search.work import Work
 
 _PARENTS = 10
-_LOOKED_AT = 400  # combinations of a pool that are looked at again with their neighbours
+_LOOKED_AT = 80  # combinations looked at again with their neighbours, for each that is asked
 _POOLS = 6  # rules may forbid all that was looked at in one: in the next, twice as many are
 # A batch is at most a twentieth of the rows before it, as for a few rows more nothing is learned.
 _BATCH_SHARE = 20
 _FINISH_BATCH = 10  # what is walked back goes step by step
-_MOST_FINISHED = 150  # rows beyond which finishing more ways is less use than finding others
-_BARREN = 20  # rows without an option after which wide ones are asked, half of the time
+_MOST_FINISHED = 300  # rows beyond which finishing more ways is less use than finding others
+_BARREN = 20  # rows without an option after which a batch of wide ones is asked, and so on
 _NEIGHBOURS = 500
 _MOST_LEARNED = 300  # answers in the process at once
 _NOISE = 0.01  # of the oracle's logit, as far as a chance is concerned
@@ -64,7 +64,7 @@ class Wayfinder(Method):
 
     ``quality`` is the weight of a low cost against the chance of a yes; ``levers`` counts against
     each further lever, ``tried`` against sets of levers that were tried often. ``finish`` is the
-    share of the rows (at most 150 of them) that is kept to finish what was found, ``hold`` how many
+    share of the rows (at most 300 of them) that is kept to finish what was found, ``hold`` how many
     of the best options are pushed farther before that. ``students`` are learned from the labels in
     the data, where there are any. ``batch`` rows are asked at once, later a twentieth of those
     before. ``edits`` is how many values an LLM call asks for; they are tried and preferred at equal
@@ -224,12 +224,12 @@ class WayfinderSearch(NamingSearch):
             return []
         parents, tables, rng = self._parents(), self.steps.tables, self._rng
         for dry in range(_POOLS):
-            drawn = random_combos(tables, rng, RANDOM, 2, 4 + dry)
-            most_looked_at = _LOOKED_AT << dry
+            drawn = random_combos(tables, rng, RANDOM * most, 2, 4 + dry)
+            looked_at = _LOOKED_AT * most << dry
             near = around(tables, parents, rng)
-            pool, _ = self._best(most_looked_at, singles(tables), near, drawn)
-            near = around(tables, pool[:_PARENTS], rng)
-            pool, scores = self._best(most_looked_at, pool, near)
+            pool, _ = self._best(looked_at, singles(tables), near, drawn)
+            near = around(tables, pool[: 2 * most], rng)
+            pool, scores = self._best(looked_at, pool, near)
             trials = self._take(pool, scores, most)
             if trials:
                 return trials
