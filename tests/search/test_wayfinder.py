@@ -225,6 +225,15 @@ def test_labels_that_teach_nothing(count: int, least: float) -> None:
     assert levers(search) == [("n2",)]
 
 
+@pytest.mark.parametrize("least", [40, 90])
+def test_a_way_beyond_all_that_others_have(least: int) -> None:
+    others: list[Row] = [tuple(0.3 * number(v) for v in row) for row in people(SIX, 60)]
+    oracle = yes_if(lambda row: min(number(row[0]), number(row[2])) >= least)
+    given_case = make_case(make_problem(SIX, oracle), (5.0,) * 6, rows=120)
+    search = wayfinder(replace(given_case, known=known_of(others, lambda row: False)))
+    assert levers(search) == [("n0", "n2")]
+
+
 # Values -----------------------------------------------------------------------------------------
 
 CODED = Schema(
