@@ -228,9 +228,19 @@ def place(lever: Lever, value: Value) -> float | None:
     return float(lever.feature.encode(value)) if lever.feature.ordered else None
 
 
-def nearest_to(lever: Lever, target: float) -> Value:
-    """Return the admitted value nearest to a place on a lever that has an order."""
+def nearest_to(lever: Lever, target: float, room: float = 0.0) -> Value:
+    """Return the admitted value nearest to a place on a lever that has an order.
+
+    Within ``room``, a number of fewer digits is nearer: people read and say these.
+
+    >>> from waysout.domain.schema import Feature
+    >>> income = Lever.of(Feature("income", "number", range=(0, 900)), 240)
+    >>> nearest_to(income, 312.4871), nearest_to(income, 312.4871, room=20)
+    (312.4871, 310.0)
+    """
     if lever.feature.is_numeric:
+        if room > 0:
+            target = round(target, -math.floor(math.log10(room)))
         return lever.towards(min(max(target, lever.low), lever.high), must_move=True)
     gaps = {c: abs(lever.feature.encode(c) - target) for c in lever.choices() or ()}
     return min(gaps, key=gaps.__getitem__, default=None)

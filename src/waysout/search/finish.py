@@ -258,7 +258,8 @@ class Finisher:
         """Return rows with a number at several places between two, in order."""
         lever = self.checks.levers[name]
         aims = (bound + (there - bound) * i / _PLACES for i in range(1, _PLACES))
-        values = dict.fromkeys(nearest_to(lever, aim) for aim in aims)
+        room = abs(there - bound) / _PLACES
+        values = dict.fromkeys(nearest_to(lever, aim, room) for aim in aims)
         inside = {
             value: at
             for value in values

@@ -350,10 +350,11 @@ def values_to_try(lever: Lever, others: Matrix | None = None) -> list[Value]:
                 continue
             aims = now + (end - now) * np.geomspace(1 / 32, 1, QUANTILES)
         # Near the person, where quantiles are coarse: a column that is mostly one value has few.
-        near = now + (aims[len(aims) // 4] - now) * np.arange(1, FRACTIONS) / FRACTIONS
+        step = (aims[len(aims) // 4] - now) / FRACTIONS
+        found += _admitted(lever, now + step * np.arange(1, FRACTIONS), room=abs(step))
         # A way may lie beyond all that others have.
         last = [end] if (end - aims[-1]) * sign > 0 else []
-        found += _admitted(lever, np.concatenate([near, aims, last]))
+        found += _admitted(lever, np.concatenate([aims, last]))
     # From between two values of a grid, the nearest may lie on the other side.
     return list(dict.fromkeys(found))
 
@@ -379,8 +380,8 @@ def _quantiles(values: Matrix) -> Matrix:
     return np.array(list(dict.fromkeys(values[places].tolist())))
 
 
-def _admitted(lever: Lever, aims: Matrix) -> list[Value]:
+def _admitted(lever: Lever, aims: Matrix, room: float = 0.0) -> list[Value]:
     # A grid of fives admits 75.00000000000001 too, and that is what a person would read.
     rounded = (float(f"{aim:.12g}") for aim in np.clip(aims, -LARGEST, LARGEST))
-    near = (nearest_to(lever, aim) for aim in rounded)
+    near = (nearest_to(lever, aim, room) for aim in rounded)
     return [value for value in dict.fromkeys(near) if lever.admits(value)]
