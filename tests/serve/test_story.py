@@ -179,7 +179,7 @@ def come_back(visit: Visit) -> None:
 def test_all_can_be_looked_through_by_list_map_and_tree(chrome: Browser, quick: str) -> None:
     def for_many(route: Route) -> None:
         """Have the method search that finds as many options as it can."""
-        wish = {**route.request.post_data_json, "method": "recombine"}
+        wish = {**json.loads(route.request.post_data or "{}"), "method": "recombine"}
         route.continue_(post_data=json.dumps(wish))
 
     with visiting(chrome, quick) as visit:
