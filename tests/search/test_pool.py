@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from steps_world import PROBLEM, QUERY, people
 
-from waysout.search.pool import around, distinct, random_combos, singles
+from waysout.search.pool import around, distinct, farthest, random_combos, singles
 from waysout.search.steps import LEVEL, Combos, Steps, Tables
 
 STEPS = Steps(PROBLEM, QUERY, people())
@@ -113,3 +113,14 @@ def test_each_combination_is_kept_once_in_order(combos: list[list[int]]) -> None
     given_combos = np.array(combos, dtype=np.int32).reshape(len(combos), 3)
     wanted = [c for c in dict.fromkeys(map(tuple, combos)) if any(c)]
     assert list(map(tuple, distinct(given_combos).tolist())) == wanted
+
+
+def test_the_farthest_go_to_the_end_of_each_direction_and_keep_levels() -> None:
+    drawn = random_combos(TABLES, np.random.default_rng(0), 200, 1, WIDTH)
+    found = farthest(TABLES, drawn)
+    before, after = TABLES.moves(drawn), TABLES.moves(found)
+    assert (before.way == after.way).all()
+    levels = (before.way == LEVEL) | (before.way < 0)
+    assert (found[levels] == drawn[levels]).all()
+    assert (after.at[~levels] == 1.0).all()
+    assert (farthest(TABLES, found) == found).all()
