@@ -140,7 +140,9 @@ def test_an_earlier_batch_goes_on_and_is_audited(
     out = tmp_path / "batch"
     shutil.copytree(EARLIER / "batch", out)
     part = (out / "part-000000.parquet").read_bytes()
-    asked = ["--data", "synthetic", "--llm", "simulated:1", "--calls", "2", "--oracle-rows", "10"]
+    # The default method was another one then.
+    asked = ["--data", "synthetic", "--method", "recombine", "--llm", "simulated:1"]
+    asked += ["--calls", "2", "--oracle-rows", "10"]
     code, _, err = waysout("batch", *asked, "--limit", "12", "--workers", "1", "--out", out)
     assert code == 0, err
     assert (out / "part-000000.parquet").read_bytes() == part  # nothing was asked again

@@ -315,7 +315,9 @@ def test_who_shares_asks_when_stuck_and_keeps_the_other_settings() -> None:
 
 def test_shared_edits_alone_are_ways_out() -> None:
     shared = SharedEdits(library(pilot((1, 0, "x"), "a=9", "b=8", "c=y")))
-    options = shared_options(settings={"own_edits": False}, memory=shared, calls=0)
+    options = shared_options(
+        method="recombine", settings={"own_edits": False}, memory=shared, calls=0
+    )
     found = waysout.find(problem(), (0, 1, "x"), **options)
     assert {(o.row["a"], o.row["b"]) for o in found.options} == {(9, 1), (9, 8)}
     assert {reason for o in found.options for reason in o.reasons} == {

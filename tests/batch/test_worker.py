@@ -177,16 +177,16 @@ def test_a_model_that_breaks_on_a_row_fails_that_person_alone(tmp_path: Path) ->
 def test_a_bug_that_a_row_shows_fails_that_person_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from waysout.search.recombine import RecombineSearch
+    from waysout.search.wayfinder import WayfinderSearch
 
-    real = RecombineSearch._batch
+    real = WayfinderSearch._trials
 
-    def breaks(self: RecombineSearch) -> object:
+    def breaks(self: WayfinderSearch) -> object:
         if self.case.query[2] == "y":
             raise ZeroDivisionError("by a row")
         return real(self)
 
-    monkeypatch.setattr(RecombineSearch, "_batch", breaks)
+    monkeypatch.setattr(WayfinderSearch, "_trials", breaks)
     (report,) = run(job(tmp_path), task(RECORDS[:2]))
     assert report.done
     assert told(tmp_path)[1]["reason"] == "unexpected ZeroDivisionError: by a row"

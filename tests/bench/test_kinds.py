@@ -45,7 +45,9 @@ def test_every_option_is_measured(results: Results, tmp_path: Path) -> None:
     for cell in cells_of(made, results):
         place = environment("synthetic")
         problem, query = place.problem("realistic"), place.data.rows[cell.query]
-        found = find(problem, query, calls=0, oracle_rows=40, data=place.data, k=2)
+        found = find(
+            problem, query, method="recombine", calls=0, oracle_rows=40, data=place.data, k=2
+        )
         rows = [tuple(option.row.values()) for option in found.options]
         assert cell.metrics["irreducible"] == sum(irreducible(problem, query, rows))
         assert list(cell.columns["proximity"]) == [option.proximity for option in found.options]

@@ -161,14 +161,26 @@ def test_a_run_killed_before_its_first_answer_goes_on(
         ("--method", "lats-diversity", "--set", "bonus=0.1", "-k", "3"),
         ("--method", "random", "--oracle-rows", "30"),
         ("--method", "nearest"),
-        ("--set", "ask_about=both", "--set", "edits=4", "--seed", "3"),
+        ("--set", "finish=0.2", "--set", "edits=4", "--seed", "3"),
+        ("--method", "recombine", "--set", "ask_about=both", "--set", "edits=4", "--seed", "3"),
         ("--calls", "0", "--oracle-rows", "40"),
         ("--paper", "--free", "--method", "comp-mcts", "--set", "reward=diversity", "--seed", "3"),
         ("--price", "1/2", "--money", "9", "--tokens", "99999", "--seconds", "99"),
         ("--at-least", "0.7", "--rules", "main", "--inputs", "category"),
         ("--polish", "9"),
     ],
-    ids=["lats", "random", "nearest", "recombine", "no-calls", "paper", "limits", "goal", "polish"],
+    ids=[
+        "lats",
+        "random",
+        "nearest",
+        "wayfinder",
+        "recombine",
+        "no-calls",
+        "paper",
+        "limits",
+        "goal",
+        "polish",
+    ],
 )
 def test_resuming_restores_every_setting(waysout: CommandLine, args: tuple[str, ...]) -> None:
     whole = waysout(*FIND, *QUICK, *args, "--no-run", "--json")[1]

@@ -41,9 +41,10 @@ def rows_of(result: waysout.Result) -> set[Row]:
 
 def test_a_lock_keeps_what_still_holds_and_asks_nothing_again() -> None:
     adder, llm, memory = Adder(), Watched(), Memory()
-    first = go(adder, llm=llm, calls=2, oracle_rows=30, memory=memory)
+    common: dict[str, Any] = {"llm": llm, "memory": memory, "method": "recombine"}
+    first = go(adder, calls=2, oracle_rows=30, **common)
     before, batches = set(asked(adder)), len(adder.batches)
-    second = go(adder, Immutable(features=["b"]), llm=llm, calls=1, oracle_rows=10, memory=memory)
+    second = go(adder, Immutable(features=["b"]), calls=1, oracle_rows=10, **common)
     kept = {row for row in rows_of(first) if row[1] == QUERY[1]}
     assert kept
     assert kept < rows_of(second)
@@ -58,8 +59,8 @@ def test_a_lock_keeps_what_still_holds_and_asks_nothing_again() -> None:
 def test_a_model_that_answered_before_is_not_tried_again() -> None:
     adder, memory = Adder(), Memory()
     table = SimpleNamespace(rows=PEOPLE, labels=[False] * len(PEOPLE))
-    first = go(adder, calls=0, oracle_rows=5, memory=memory, data=table)
-    second = go(adder, calls=0, oracle_rows=0, memory=memory, data=table)
+    common: dict[str, Any] = {"calls": 0, "memory": memory, "data": table, "method": "recombine"}
+    first, second = go(adder, oracle_rows=5, **common), go(adder, oracle_rows=0, **common)
     assert first.ledger.setup_rows > len(PEOPLE)
     assert second.options
     assert all(option.stable for option in second.options)  # as they were then

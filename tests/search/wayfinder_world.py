@@ -13,7 +13,7 @@ from small_world import Played
 
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Rule
-from waysout.domain.schema import Feature, Row, Schema
+from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.domain.ways import Asked, Checks, find_ways
 from waysout.llm.base import Reply, Request
 from waysout.search.base import Case
@@ -53,7 +53,7 @@ def wayfinder(
     return found
 
 
-def ways(search: WayfinderSearch) -> list[dict[str, object]]:
+def ways(search: WayfinderSearch) -> list[dict[str, Value]]:
     """Return what each way changes, and to what."""
     return [{name: to for name, (_, to) in way.changes.items()} for way in search.archive.ways()]
 

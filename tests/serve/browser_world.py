@@ -93,7 +93,7 @@ def _chance(row: Row) -> float:
     _, income, debts, job, helped = row
     earned, owed = float(income or 0) / 90000, float(debts or 0) / 40000
     steady = {"none": 0.0, "part": 0.1, "full": 0.2}[str(job)]
-    return min(1.0, max(0.0, 0.6 * earned - 0.3 * owed + steady + 0.15 * bool(helped) + 0.1))
+    return min(1.0, max(0.0, 0.6 * earned - 0.9 * owed + steady + 0.15 * bool(helped) + 0.28))
 
 
 @dataclass

@@ -38,7 +38,7 @@ def test_the_result_of_several_parts_tells_what_all_have_spent() -> None:
             view = await c.waited(id)
             document = (await c.get(f"/api/searches/{id}/result.json")).json()
             assert document["ledger"] == view["ledger"]
-            assert document["ledger"]["oracle_rows"] == 90
+            assert 50 < document["ledger"]["oracle_rows"] <= 90
             assert len(document["options"]) == view["options"]
 
     run(story())

@@ -103,7 +103,7 @@ def test_methods_that_cannot_run_here_are_not_offered() -> None:
     without_table = {method["name"] for method in method_forms(True, False)}
     assert everything - without_llm >= {"comp-mcts", "lats"}
     assert everything - without_table >= {"nearest"}
-    assert "recombine" in without_llm & without_table
+    assert {"wayfinder", "recombine"} <= without_llm & without_table
 
 
 def test_levers_tell_intervals_lists_and_why_nothing_moves() -> None:

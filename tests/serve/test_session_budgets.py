@@ -30,8 +30,7 @@ from waysout.serve.models import Locks
 from waysout.serve.search_session import SearchSession
 from waysout.store import Store
 
-NO_OWN_EDITS = {"own_edits": False}
-METHODS = ("recombine", "recombine", "comp-mcts", "random")
+METHODS = ("wayfinder", "recombine", "comp-mcts", "random")
 
 
 @pytest.fixture
@@ -124,7 +123,7 @@ def test_who_stops_and_goes_on_has_no_call_more_than_they_may() -> None:
     async def story() -> None:
         held = Watched(Gate())
         async with make_service(llm=held) as service:
-            search = start(service, calls=2, settings=NO_OWN_EDITS)
+            search = start(service, calls=2)
             for sent in (1, 2):
                 await until(lambda: held.now)
                 search.stop()
@@ -142,7 +141,7 @@ def test_a_reply_that_cannot_be_put_on_file_is_paid_for() -> None:
     async def story() -> None:
         llm = Watched()
         async with make_service(llm=llm, keep_runs=True) as service:
-            search = start(service, calls=1, settings=NO_OWN_EDITS)
+            search = start(service, calls=1)
             (end,) = await ended(search)
             assert end["reason"] == f"cannot write {search.run}.db: the disk is full"
             go_on(service, search)
@@ -176,7 +175,7 @@ def test_a_call_that_failed_costs_nothing() -> None:
     async def story() -> None:
         llm = Watched(fails_once)
         async with make_service(llm=llm) as service:
-            search = start(service, calls=1, settings=NO_OWN_EDITS)
+            search = start(service, calls=1)
             await ended(search)
             assert (llm.requests, search.spent.llm_calls, search.spent.attempts) == (2, 1, 2)
 

@@ -332,26 +332,29 @@ def values_to_try(lever: Lever, others: Matrix | None = None) -> list[Value]:
     if others is not None:
         # Codes are nobody's goal, and many of them would leave few quantiles for the rest.
         others = others[~np.isin(others, [float(code) for code in lever.never if code is not None])]
+        others = others[(others >= lever.low) & (others <= lever.high)]
     if now is None:
-        inside = np.zeros(0) if others is None else others[(others >= low) & (others <= high)]
-        aims = _quantiles(inside) if len(inside) else np.linspace(low, high, QUANTILES)
+        aims = np.linspace(low, high, QUANTILES)
+        if others is not None and len(others):
+            aims = _quantiles(others)
         return _admitted(lever, aims)
     found: list[Value] = []
     for sign in (1, -1):
         end = high if sign > 0 else low
-        if (end - now) * sign <= 0:
-            continue
-        inside = np.zeros(0)
+        beyond = np.zeros(0)
         if others is not None:
             beyond = others[others > now] if sign > 0 else others[others < now][::-1]
-            inside = beyond[(beyond >= low) & (beyond <= high)]
-        aims = _quantiles(inside)
-        if not len(inside):
+        aims = _quantiles(beyond)
+        if not len(beyond):
+            if (end - now) * sign <= 0:
+                continue
             aims = now + (end - now) * np.geomspace(1 / 32, 1, QUANTILES)
         # Near the person, where quantiles are coarse: a column that is mostly one value has few.
         step = (aims[len(aims) // 4] - now) / FRACTIONS
         found += _admitted(lever, now + step * np.arange(1, FRACTIONS), room=abs(step))
-        found += _admitted(lever, aims)
+        # A way may lie beyond all that others have.
+        last = [end] if (end - aims[-1]) * sign > 0 else []
+        found += _admitted(lever, np.concatenate([aims, last]))
     # From between two values of a grid, the nearest may lie on the other side.
     return list(dict.fromkeys(found))
 

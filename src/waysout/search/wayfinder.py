@@ -48,6 +48,7 @@ _BATCH_SHARE = 20
 _FINISH_BATCH = 10  # what is walked back goes step by step
 _MOST_FINISHED = 300  # rows beyond which finishing more ways is less use than finding others
 _BARREN = 20  # rows without an option after which a batch of wide ones is asked, and so on
+_LIKE_OTHERS = 2  # batches of wide rows with values of others, before any go to the end
 _NEIGHBOURS = 500
 _MOST_LEARNED = 300  # answers in the process at once
 _NOISE = 0.01  # of the oracle's logit, as far as a chance is concerned
@@ -326,7 +327,7 @@ class WayfinderSearch(NamingSearch):
         if not width:
             return []
         pool = random_combos(tables, self._rng, 20 * most, max(1, width // 3), width)
-        if self.case.known is None:
+        if self.case.known is None or self._wide > _LIKE_OTHERS:
             # Nobody's values say how far is far enough: every other row goes to the end.
             pool[::2] = farthest(tables, pool[::2])
         drawn = map(self.steps.row, pool.tolist())
