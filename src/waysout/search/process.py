@@ -18,7 +18,7 @@ Matrix = NDArray[np.float64]
 
 # Variances in squared logits: of moving a lever at all, of a full step, of one level beside the
 # others, and of what is nobody's effect.
-MOVE, WALK, OWN_LEVEL, NOISE = 0.3, 3.0, 1.0, 0.02
+MOVE, WALK, OWN_LEVEL, NOISE = 0.1, 3.0, 1.0, 0.02
 # Students leave less to explain. What they agree on may count for more or less than they say, and
 # so may how far each is from that.
 TAUGHT, AGREED, APART = 0.15, 0.1, 0.3

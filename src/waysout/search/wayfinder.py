@@ -55,6 +55,7 @@ _NOISE = 0.01  # of the oracle's logit, as far as a chance is concerned
 _SLOPE = 1.6  # of the logistic curve that is nearest to the normal distribution's
 # Until there is an option, any is worth more than a small chance of a cheap one.
 _FIRST = 0.25
+_LITTLE = 0.3  # of what the cheapest option costs
 # Named edits have a reason; small on purpose, to decide between near equals only.
 _UNNAMED = 0.05
 
@@ -288,7 +289,10 @@ class WayfinderSearch(NamingSearch):
             inside = moved[:, levers].all(axis=1)
             saved = np.where(inside, np.minimum(saved, 1.0 - cost / limit), saved)
         power = self.method.quality * (1.0 if len(self.archive) else _FIRST)
-        worth: Matrix = np.maximum(saved, 0.0) * np.maximum(cost, 1e-9) ** -power
+        # Next to nothing is worth no more than little, or rows would go to whatever costs least.
+        usual = min(map(self._finisher.cost.__getitem__, self._best_options()), default=None)
+        least = _LITTLE * (float(np.median(cost)) if usual is None else usual)
+        worth: Matrix = np.maximum(saved, 0.0) * np.maximum(cost, least + 1e-12) ** -power
         return worth
 
     def _take(self, pool: Combos, scores: Matrix, most: int) -> list[_Trial]:
