@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from waysout.search.comp_mcts import CompMCTS as CompMCTS
     from waysout.search.lats import Lats as Lats
     from waysout.search.recombine import Recombine as Recombine
+    from waysout.search.wayfinder import Wayfinder as Wayfinder
 
 _NAMES = {
     "datasets.load": "load_dataset",
@@ -69,6 +70,7 @@ _NAMES = {
     "search.comp_mcts": "CompMCTS",
     "search.lats": "Lats",
     "search.recombine": "Recombine",
+    "search.wayfinder": "Wayfinder",
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = ["__version__", *sorted(_WHERE)]

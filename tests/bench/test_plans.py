@@ -41,6 +41,7 @@ SIZES = {
     "pruning-heldout": (100, 3_000, 90_000),
     "pruning-sweep": (100, 3_000, 90_000),
     "quality": (630, 37_800, 0),
+    "quality-ablations": (28, 420, 0),
     "quality-llm": (684, 39_420, 48_600),
     "reward-weights": (24, 720, 21_600),
     "rules": (24, 720, 21_600),
@@ -49,6 +50,7 @@ SIZES = {
 }
 QUERIES = {
     "ablations": {10}, "limits": {3}, "shared": {300}, "quality": {60}, "quality-llm": {30, 60},
+    "quality-ablations": {15},
 }  # fmt: skip
 NAMES: dict[str, set[str]] = {
     "compressors": {"gzip", "rlbwt", "repair"},

@@ -28,6 +28,7 @@ _PACKAGES = (
     ("fastapi", "serve", "the page and the HTTP API"),
     ("matplotlib", "bench", "plots of a result, pictures of experiments"),
     ("scipy", "bench", "statistics of experiments"),
+    ("pymoo", "moc", "the method moc"),
     ("transformers", "transformers", "run any LLM of the hub in this process, best on a GPU"),
     ("gguf", "transformers", "read GGUF files with transformers"),
     ("tokenizers", "embed", "compare texts (embedding pruning)"),
