@@ -87,8 +87,9 @@ def test_a_second_look_is_judged_by_the_goal_of_today() -> None:
 
 def test_reasons_survive() -> None:
     adder, llm, memory = Adder(), Watched(), Memory()
-    first = go(adder, llm=llm, calls=3, oracle_rows=30, memory=memory)
-    again = go(adder, calls=0, oracle_rows=0, memory=memory)
+    given: dict[str, Any] = {"method": "recombine", "memory": memory}  # most of it is named
+    first = go(adder, llm=llm, calls=3, oracle_rows=30, **given)
+    again = go(adder, calls=0, oracle_rows=0, **given)
     assert {o.key: o.reasons for o in again.options} == {o.key: o.reasons for o in first.options}
     assert any(o.reasons for o in again.options)
     assert again.ledger.oracle_rows == 0
@@ -122,10 +123,12 @@ def test_loosened_rules_go_on_too() -> None:
 
 def test_an_excluded_option_is_gone_and_so_is_all_beyond_it() -> None:
     adder, memory = Adder(), Memory()
-    first = go(adder, calls=0, oracle_rows=40, memory=memory)
+    # Wayfinder would not look at what goes farther than it must.
+    given: dict[str, Any] = {"method": "recombine", "calls": 0, "oracle_rows": 40}
+    first = go(adder, memory=memory, **given)
     assert any(row[0] >= 9 and row[1] >= 5 for row in rows_of(first))  # type: ignore[operator]
     rule = Exclude(values={"a": {"min": 9}, "b": {"min": 5}})
-    second = go(adder, rule, calls=0, oracle_rows=40, memory=memory)
+    second = go(adder, rule, memory=memory, **given)
     assert second.options
     assert not any(row[0] >= 9 and row[1] >= 5 for row in rows_of(second))  # type: ignore[operator]
 
@@ -367,7 +370,8 @@ def test_a_run_on_file_knows_the_edits_and_reasons_it_began_with(tmp_path: Path)
 
 
 def test_the_edits_of_a_run_are_known_by_their_reasons_alone(tmp_path: Path) -> None:
-    go(Adder(), llm=Watched(), calls=3, oracle_rows=30, run=tmp_path / "run")
+    given: dict[str, Any] = {"method": "recombine", "calls": 3, "oracle_rows": 30}
+    go(Adder(), llm=Watched(), run=tmp_path / "run", **given)
     with Store.read(tmp_path / "run") as store:
         edits = memory_of(store, problem()).of(problem(), QUERY).edits
     assert edits

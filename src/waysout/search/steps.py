@@ -322,7 +322,7 @@ def values_to_try(lever: Lever, others: Matrix | None = None) -> list[Value]:
     >>> gain = Lever.of(Feature("gain", "integer", range=(0, 100_000)), 0)
     >>> others = np.array([0.0] * 90 + [3000.0] * 5 + [7000.0] * 4 + [99_999.0])
     >>> [v for v in values_to_try(gain, others) if v >= 3000]
-    [3000, 7000, 99999]
+    [3000, 7000, 99999, 100000]
     """
     choices = lever.choices()
     if choices is not None:
