@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from conftest import CommandLine
-from waysout.bench.hard import Arm, default_arms, judge, run_case, usable
+from waysout.bench.hard import HardArm, default_arms, judge, run_case, usable
 from waysout.bench.hard_cases import CASES, KNOWN, KnownRows, Trial, make_trial
 from waysout.domain.card import Card, CardOutcome
 from waysout.domain.oracle import Answers
@@ -178,23 +178,25 @@ def test_the_judge_counts_what_is_needed_and_holds() -> None:
 
 
 def test_arms_are_read_as_they_are_written_and_peers_may_be_absent() -> None:
-    assert [str(Arm.parse(text)) for text in ("nearest", "nearest+finish")] == [
+    assert [str(HardArm.parse(text)) for text in ("nearest", "nearest+finish")] == [
         "nearest", "nearest+finish",
     ]  # fmt: skip
     names = [str(arm) for arm in default_arms()]
     assert len(set(names)) == len(names)
     assert {"growing-spheres", "growing-spheres+finish"} <= set(names)
-    ready, skipped = usable([Arm("random"), Arm("nearest"), Arm("comp-mcts")], with_data=False)
-    assert (ready, list(skipped)) == ([Arm("random")], ["nearest", "comp-mcts"])
+    ready, skipped = usable(
+        [HardArm("random"), HardArm("nearest"), HardArm("comp-mcts")], with_data=False
+    )
+    assert (ready, list(skipped)) == ([HardArm("random")], ["nearest", "comp-mcts"])
     with pytest.raises(InputError, match="unknown method 'nearst'"):
-        usable([Arm("nearst")], with_data=True)
+        usable([HardArm("nearst")], with_data=True)
     with pytest.raises(InputError, match="no method can run: nearest: it needs rows"):
-        usable([Arm("nearest")], with_data=False)
+        usable([HardArm("nearest")], with_data=False)
 
 
 def test_the_least_of_a_table_is_what_any_arm_found() -> None:
     pytest.importorskip("sklearn")
-    one, other = run_case("wine", [Arm("random"), Arm("growing-spheres")], rows=60, seeds=1)
+    one, other = run_case("wine", [HardArm("random"), HardArm("growing-spheres")], rows=60, seeds=1)
     assert (one.case, one.searches, one.rows) == ("wine", 1, 60)
     assert min(f.ratio for f in (one, other) if f.ratio is not None) == 1
 

@@ -11,7 +11,7 @@ from recombine_world import make_problem
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Allowed, Immutable, Linked, Never, OneHot, Rule, Step
 from waysout.domain.schema import Feature, Row, Schema
-from waysout.search.steps import Slot, Steps
+from waysout.search.steps import LeverSteps, Steps
 
 LEVELS = ("none", "first", "second", "third")
 SCHEMA = Schema(
@@ -64,7 +64,7 @@ def people(count: int = 200) -> SimpleNamespace:
     return SimpleNamespace(rows=rows, labels=[i % 2 == 0 for i in range(count)])
 
 
-def slot(steps: Steps, lever: str) -> Slot:
+def slot(steps: Steps, lever: str) -> LeverSteps:
     (found,) = (slot for slot in steps.slots if slot.lever == lever)
     return found
 

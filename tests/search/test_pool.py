@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from steps_world import PROBLEM, QUERY, people
 
 from waysout.search.pool import around, distinct, farthest, random_combos, singles
-from waysout.search.steps import LEVEL, Combos, Steps, Tables
+from waysout.search.steps import LEVEL, Combos, Steps, StepTables
 
 STEPS = Steps(PROBLEM, QUERY, people())
 TABLES = STEPS.tables
@@ -33,7 +33,7 @@ def neighbours(parents: Combos, seed: int = 0) -> Combos:
     return around(TABLES, parents, np.random.default_rng(seed))
 
 
-def is_valid(combos: Combos, tables: Tables = TABLES) -> bool:
+def is_valid(combos: Combos, tables: StepTables = TABLES) -> bool:
     return bool((combos >= 0).all() and (combos < tables.sizes).all())
 
 

@@ -16,29 +16,29 @@ from waysout.search.process import (
     OWN_LEVEL,
     TAUGHT,
     WALK,
-    Process,
+    MoveProcess,
     _covariance,
     _opinions,
 )
-from waysout.search.steps import DOWN, LEVEL, UP, Moves
+from waysout.search.steps import DOWN, LEVEL, UP, StepMoves
 
 Matrix = NDArray[np.float64]
 
 
-def some_moves(count: int, width: int = 4, seed: int = 0) -> Moves:
+def some_moves(count: int, width: int = 4, seed: int = 0) -> StepMoves:
     rng = np.random.default_rng(seed)
     way = rng.choice([-1, UP, DOWN, LEVEL], size=(count, width)).astype(np.int8)
     numbers = (way == UP) | (way == DOWN)
     at = np.where(numbers, rng.uniform(0.1, 1, way.shape), np.where(way == LEVEL, 1.0, 0.0))
     level = np.where(way == LEVEL, rng.integers(3, size=way.shape), 0).astype(np.int32)
-    return Moves(way, at, level)
+    return StepMoves(way, at, level)
 
 
 def some_students(count: int, many: int, seed: int = 1) -> Matrix:
     return np.random.default_rng(seed).normal(size=(count, many))
 
 
-def shared(one: Moves, i: int, other: Moves, j: int) -> float:
+def shared(one: StepMoves, i: int, other: StepMoves, j: int) -> float:
     """Return what two combinations share, lever by lever."""
     total = 0.0
     for slot in range(one.way.shape[1]):
@@ -52,7 +52,7 @@ def shared(one: Moves, i: int, other: Moves, j: int) -> float:
     return total
 
 
-def kernel(one: Moves, students: Matrix, other: Moves, others: Matrix) -> Matrix:
+def kernel(one: StepMoves, students: Matrix, other: StepMoves, others: Matrix) -> Matrix:
     found: Matrix = np.array(
         [[shared(one, i, other, j) for j in range(len(other))] for i in range(len(one))]
     ).reshape(len(one), len(other))
@@ -65,7 +65,7 @@ def kernel(one: Moves, students: Matrix, other: Moves, others: Matrix) -> Matrix
 
 
 def the_long_way(
-    moves: Moves, students: Matrix, logits: Matrix, new: Moves, opinions: Matrix
+    moves: StepMoves, students: Matrix, logits: Matrix, new: StepMoves, opinions: Matrix
 ) -> tuple[Matrix, Matrix]:
     """Return mean and variance from the textbook's formulas."""
 
@@ -91,7 +91,7 @@ def test_it_is_the_posterior_however_the_answers_come(many: int, cuts: list[int]
     new, opinions = some_moves(15, seed=3), some_students(15, many, seed=4)
     portions = np.split(np.arange(30), cuts)
     first = portions[0]
-    process = Process(moves[first], students[first], logits[first])
+    process = MoveProcess(moves[first], students[first], logits[first])
     for portion in portions[1:]:
         process.learn(moves[portion], students[portion], logits[portion])
     assert len(process) == 30
@@ -107,9 +107,9 @@ def test_slots_may_be_added_between_portions() -> None:
     early, late = some_moves(10, width=3), some_moves(10, width=5, seed=5)
     logits = np.linspace(-2, 2, 20)
     none = np.zeros((20, 0))
-    process = Process(early, none[:10], logits[:10])
+    process = MoveProcess(early, none[:10], logits[:10])
     process.learn(late, none[10:], logits[10:])
-    whole = Process(early.padded(5).joined(late), none, logits)
+    whole = MoveProcess(early.padded(5).joined(late), none, logits)
     new = some_moves(7, width=5, seed=6)
     for got, wanted in zip(process.guess(new, none[:7]), whole.guess(new, none[:7]), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-8)
@@ -117,31 +117,31 @@ def test_slots_may_be_added_between_portions() -> None:
 
 def test_before_any_answer_it_believes_the_students() -> None:
     moves, students = some_moves(6), some_students(6, 3)
-    process = Process(moves[:0], students[:0], np.zeros(0))
+    process = MoveProcess(moves[:0], students[:0], np.zeros(0))
     mean, variance = process.guess(moves, students)
     np.testing.assert_allclose(mean, students.mean(axis=1))
     np.testing.assert_allclose(variance, np.diag(kernel(moves, students, moves, students)))
-    mean, _ = Process(moves[:0], students[:0, :0], np.zeros(0)).guess(moves, students[:, :0])
+    mean, _ = MoveProcess(moves[:0], students[:0, :0], np.zeros(0)).guess(moves, students[:, :0])
     assert not mean.any()
 
 
 def test_answers_are_met_and_what_they_say_spreads_to_those_alike() -> None:
     steps = np.array([[0.2], [0.4], [0.6], [0.8]])
-    moves = Moves(np.zeros((4, 1), np.int8), steps, np.zeros((4, 1), np.int32))
+    moves = StepMoves(np.zeros((4, 1), np.int8), steps, np.zeros((4, 1), np.int32))
     none = np.zeros((4, 0))
-    process = Process(moves[[0, 3]], none[:2], np.array([0.0, 3.0]))
+    process = MoveProcess(moves[[0, 3]], none[:2], np.array([0.0, 3.0]))
     mean, variance = process.guess(moves, none)
     assert mean[[0, 3]] == pytest.approx([0.0, 3.0], abs=0.2)
     assert mean[0] < mean[1] < mean[2] < mean[3]  # a step between two lies between them
     assert variance[[0, 3]].max() < variance[[1, 2]].min()
-    other = Moves(np.full((1, 1), DOWN, np.int8), np.ones((1, 1)), np.zeros((1, 1), np.int32))
+    other = StepMoves(np.full((1, 1), DOWN, np.int8), np.ones((1, 1)), np.zeros((1, 1), np.int32))
     assert process.guess(other, none[:1])[0] == 0  # nothing is known of the other direction
 
 
 def test_levels_share_little_and_the_same_level_all() -> None:
     level = np.array([[0], [0], [1]], np.int32)
-    moves = Moves(np.full((3, 1), LEVEL, np.int8), np.ones((3, 1)), level)
-    process = Process(moves[:1], np.zeros((1, 0)), np.array([2.0]))
+    moves = StepMoves(np.full((3, 1), LEVEL, np.int8), np.ones((3, 1)), level)
+    process = MoveProcess(moves[:1], np.zeros((1, 0)), np.array([2.0]))
     mean, _ = process.guess(moves, np.zeros((3, 0)))
     assert mean[0] == mean[1] > 3 * mean[2] > 0
 
@@ -151,7 +151,7 @@ def test_more_answers_leave_less_open(seed: int, many: int) -> None:
     """Before it is scaled by what was left unexplained, variance only shrinks."""
     moves, students = some_moves(20, seed=seed), some_students(20, many, seed)
     new, opinions = some_moves(9, seed=seed + 1), some_students(9, many, seed + 1)
-    process = Process(moves[:0], students[:0], np.zeros(0))
+    process = MoveProcess(moves[:0], students[:0], np.zeros(0))
     before = process.guess(new, opinions)[1]
     for start in range(0, 20, 5):
         part = slice(start, start + 5)
@@ -164,7 +164,7 @@ def test_more_answers_leave_less_open(seed: int, many: int) -> None:
 
 def test_the_same_answer_twice_does_no_harm() -> None:
     moves, none = some_moves(1), np.zeros((5, 0))
-    process = Process(moves[[0] * 5], none, np.full(5, 1.5))
+    process = MoveProcess(moves[[0] * 5], none, np.full(5, 1.5))
     mean, variance = process.guess(moves, none[:1])
     assert mean == pytest.approx([1.5], abs=0.05)
     assert 0 < variance[0] < NOISE
@@ -176,7 +176,9 @@ def test_how_much_is_left_open_follows_the_surprises() -> None:
     moves, none = some_moves(40), np.zeros((40, 0))
     new = some_moves(5, seed=9)
     wild = np.random.default_rng(0).normal(size=40)
-    calm, startled = (Process(moves, none, size * wild).guess(new, none[:5])[1] for size in (0, 9))
+    calm, startled = (
+        MoveProcess(moves, none, size * wild).guess(new, none[:5])[1] for size in (0, 9)
+    )
     assert (startled > 5 * calm).all()
 
 

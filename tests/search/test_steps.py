@@ -18,7 +18,7 @@ from waysout.search.steps import (
     MOST_LEVELS,
     QUANTILES,
     UP,
-    Moves,
+    StepMoves,
     Steps,
     values_to_try,
 )
@@ -185,7 +185,7 @@ OPEN = {
 EDITS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({}, optional=OPEN)
 
 
-def assert_same(one: Moves, other: Moves) -> None:
+def assert_same(one: StepMoves, other: StepMoves) -> None:
     np.testing.assert_array_equal(one.way, other.way)
     np.testing.assert_allclose(one.at, other.at)
     np.testing.assert_array_equal(one.level, other.level)

@@ -29,14 +29,14 @@ _TRIED = 3
 
 
 @dataclass(frozen=True)
-class Arm:
+class HardArm:
     """A method, plain or with rows set aside to finish what it found."""
 
     method: str
     finished: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Arm:
+    def parse(cls, text: str) -> HardArm:
         """Read an arm: the name of a method, or that and ``+finish``."""
         return cls(text.removesuffix(FINISHED), text.endswith(FINISHED))
 
@@ -80,10 +80,13 @@ class Figures:
     failed: tuple[str, ...] = ()
 
 
-def default_arms() -> tuple[Arm, ...]:
+def default_arms() -> tuple[HardArm, ...]:
     """Return the product's own method as it is, and its peers plain and finished."""
     peers = [name for name in PEERS if name != DEFAULT]
-    return (Arm(DEFAULT), *(Arm(name, finished) for name in peers for finished in (False, True)))
+    return (
+        HardArm(DEFAULT),
+        *(HardArm(name, finished) for name in peers for finished in (False, True)),
+    )
 
 
 # Judging -----------------------------------------------------------------------------------------
@@ -136,7 +139,7 @@ def _ask(trial: Trial, rows: Iterable[Row]) -> dict[Row, bool]:
 # Running -----------------------------------------------------------------------------------------
 
 
-def usable(arms: Sequence[Arm], *, with_data: bool) -> tuple[list[Arm], dict[str, str]]:
+def usable(arms: Sequence[HardArm], *, with_data: bool) -> tuple[list[HardArm], dict[str, str]]:
     """Return the arms that can run here, and of the others why they cannot."""
     can, cannot = [], {}
     for arm in arms:
@@ -160,7 +163,7 @@ def usable(arms: Sequence[Arm], *, with_data: bool) -> tuple[list[Arm], dict[str
     return can, cannot
 
 
-def search(trial: Trial, arm: Arm, *, rows: int, seed: int, with_data: bool) -> Judged:
+def search(trial: Trial, arm: HardArm, *, rows: int, seed: int, with_data: bool) -> Judged:
     """Search for one query and judge the result."""
     began = time.process_time()
     result = find(
@@ -173,7 +176,7 @@ def search(trial: Trial, arm: Arm, *, rows: int, seed: int, with_data: bool) -> 
 
 
 def run_case(
-    name: str, arms: Sequence[Arm], *, rows: int = 150, seeds: int | None = None,
+    name: str, arms: Sequence[HardArm], *, rows: int = 150, seeds: int | None = None,
     with_data: bool = True, tell: Callable[[str], None] = lambda text: None,
 ) -> list[Figures]:  # fmt: skip
     """Search for every query of a case, or of a table, with every arm."""

@@ -22,7 +22,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JudgedRow:
     """What the model says of a way when it is asked again."""
 
     row: Row
@@ -39,7 +39,7 @@ class Verdict:
         return self.irreducible and self.holds
 
 
-def verdicts(problem: Problem, query: Row, rows: Sequence[Row]) -> list[Verdict]:
+def verdicts(problem: Problem, query: Row, rows: Sequence[Row]) -> list[JudgedRow]:
     """Judge rows; all that has to be asked goes to the model in one batch.
 
     A row that is no yes, or breaks a rule, is neither irreducible nor tight, nor does it hold.
@@ -60,7 +60,7 @@ def verdicts(problem: Problem, query: Row, rows: Sequence[Row]) -> list[Verdict]
         stands = bool(valid(row)) and not problem.violations(query, row)
         flags = (bool(stands and check(row, valid))
                  for check in (checks.irreducible, checks.tight, checks.holds))  # fmt: skip
-        found.append(Verdict(row, problem.rules.moved(query, row), cost, stands, *flags))
+        found.append(JudgedRow(row, problem.rules.moved(query, row), cost, stands, *flags))
     return found
 
 
@@ -98,7 +98,7 @@ def judged(run: Finished) -> Measures:
 
 
 def _shown(
-    run: Finished, shown: Sequence[Verdict]
+    run: Finished, shown: Sequence[JudgedRow]
 ) -> tuple[dict[str, Number], dict[str, list[float]]]:
     facts, rows = table_facts(run.environment), [one.row for one in shown]
     lasts, forests = facts.successors.shares(rows)

@@ -53,7 +53,7 @@ PARTS = (
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PeerComparison:
     """The arms of a table under one rule set, on some queries."""
 
     data: str
@@ -110,7 +110,7 @@ class Comparison:
         return sorted({sample.arm.rows for sample in self.arms.values()})
 
 
-def comparisons(view: View, *, joined: bool = False) -> Iterator[Comparison]:
+def comparisons(view: View, *, joined: bool = False) -> Iterator[PeerComparison]:
     """Yield what can be compared: a table, rules, and a part of the queries, where it was run.
 
     ``joined`` puts both parts that are reported into one.
@@ -127,7 +127,7 @@ def comparisons(view: View, *, joined: bool = False) -> Iterator[Comparison]:
             for part, queries in parts.items():
                 arms = {s.arm.name: _only(s, queries) for s in of_rules}
                 if any(sample.n for sample in arms.values()):
-                    yield Comparison(data, rules, part, arms)
+                    yield PeerComparison(data, rules, part, arms)
 
 
 def _only(sample: ArmSample, queries: Sequence[int]) -> ArmSample:
@@ -216,7 +216,7 @@ def quality(view: View) -> list[ResultTable]:
     return [*_targets(view), *tables, *_paired(view)]
 
 
-def _figures(one: Comparison, sample: ArmSample) -> tuple[Figure, ...]:
+def _figures(one: PeerComparison, sample: ArmSample) -> tuple[Figure, ...]:
     cells, known, five = sample.cells, one.to_known(sample), one.five_shown(sample)
     proved = [cost / least for cell in cells.values() if cell.value("least_proved")
               and (cost := cell.value("cheapest")) is not None
@@ -248,7 +248,7 @@ def _percent(flags: Sequence[bool]) -> float | None:
     return 100 * statistics.fmean(flags) if flags else None
 
 
-def _applicants(one: Comparison) -> list[str]:
+def _applicants(one: PeerComparison) -> list[str]:
     """Say how real applicants fare, what was proved and enumerated, and the reference cost."""
     cell = next(cell for sample in one.arms.values() for cell in sample.cells.values())
     queries = {q: c for sample in one.arms.values() for q, c in sample.cells.items()}
@@ -298,7 +298,7 @@ def _targets(view: View) -> list[ResultTable]:
     return [view.table("quality-targets", title, labels, columns, lines, (TARGETS, PARTS), notes)]
 
 
-def _winners(one: Comparison, ours: Mapping[int, ArmSample]) -> list[str]:
+def _winners(one: PeerComparison, ours: Mapping[int, ArmSample]) -> list[str]:
     """Return the arms that beat ours with as many rows, and in what."""
     return [
         f"{arm_label(other)} at {rows:,} ({', '.join(found)})"
@@ -309,7 +309,7 @@ def _winners(one: Comparison, ours: Mapping[int, ArmSample]) -> list[str]:
     ]
 
 
-def _target_figures(one: Comparison, ours: Mapping[int, ArmSample]) -> tuple[Figure, ...]:
+def _target_figures(one: PeerComparison, ours: Mapping[int, ArmSample]) -> tuple[Figure, ...]:
     sample = ours[AT]
 
     def share(name: str) -> float | None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.search.steps import DOWN, LEVEL, UP, Combos, Tables
+from waysout.search.steps import DOWN, LEVEL, UP, Combos, StepTables
 
 RANDOM = 30
 """Random combinations in a pool for each that is asked."""
@@ -15,7 +15,7 @@ _PER_LEVER = 4  # choices drawn for each lever of each parent
 _SHARES = (0.9, 0.75, 0.5)
 
 
-def singles(tables: Tables) -> Combos:
+def singles(tables: StepTables) -> Combos:
     """Return every choice alone."""
     moved = np.flatnonzero(tables.way >= 0)
     slots = tables.slot[moved]
@@ -24,7 +24,7 @@ def singles(tables: Tables) -> Combos:
     return found
 
 
-def around(tables: Tables, parents: Combos, rng: np.random.Generator) -> Combos:
+def around(tables: StepTables, parents: Combos, rng: np.random.Generator) -> Combos:
     """Return neighbours of combinations: a lever moved, dropped, or some steps nearer or farther.
 
     And all levers walked back together.
@@ -52,7 +52,7 @@ def around(tables: Tables, parents: Combos, rng: np.random.Generator) -> Combos:
     return np.concatenate(found)
 
 
-def _same_way(tables: Tables, slot: int, choice: int) -> NDArray[np.intp]:
+def _same_way(tables: StepTables, slot: int, choice: int) -> NDArray[np.intp]:
     """Return the choices of a slot in the direction of one of them, from near to far."""
     first = tables.first[slot]
     ways = tables.way[first : first + tables.sizes[slot]]
@@ -60,14 +60,14 @@ def _same_way(tables: Tables, slot: int, choice: int) -> NDArray[np.intp]:
     return same[np.argsort(tables.at[first + same], kind="stable")]
 
 
-def _near(tables: Tables, slot: int, choice: int) -> NDArray[np.intp]:
+def _near(tables: StepTables, slot: int, choice: int) -> NDArray[np.intp]:
     """Return a choice's neighbours, those at half and a quarter of its steps, and leaving it."""
     order = _same_way(tables, slot, choice)
     at = int(np.flatnonzero(order == choice)[0])
     return np.unique([0, *order[max(0, at - 4) : at + 3], *order[[at // 2, at // 4]]])
 
 
-def _scaled(tables: Tables, slot: int, choice: int, share: float) -> int:
+def _scaled(tables: StepTables, slot: int, choice: int, share: float) -> int:
     """Return the choice at a share of the way of another; a level has no way to go back."""
     order, first = _same_way(tables, slot, choice), tables.first[slot]
     if tables.way[first + choice] == LEVEL:
@@ -77,7 +77,7 @@ def _scaled(tables: Tables, slot: int, choice: int, share: float) -> int:
 
 
 def random_combos(
-    tables: Tables, rng: np.random.Generator, count: int, fewest: int, most: int
+    tables: StepTables, rng: np.random.Generator, count: int, fewest: int, most: int
 ) -> Combos:
     """Return combinations of random choices of some number of levers."""
     width = len(tables.first)
@@ -87,7 +87,7 @@ def random_combos(
     return np.where(lots < moved, found, 0)
 
 
-def farthest(tables: Tables, combos: Combos) -> Combos:
+def farthest(tables: StepTables, combos: Combos) -> Combos:
     """Return combinations with each number as far as it goes in its direction."""
     found = combos.copy()
     for slot, first in enumerate(tables.first.tolist()):

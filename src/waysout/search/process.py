@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.search.steps import LEVEL, Moves
+from waysout.search.steps import LEVEL, StepMoves
 
 Matrix = NDArray[np.float64]
 
@@ -25,10 +25,10 @@ TAUGHT, AGREED, APART = 0.15, 0.1, 0.3
 _BELIEF = 12.0  # answers that the prior size of the unexplained counts for
 
 
-class Process:
+class MoveProcess:
     """What is known after some answers. Logits are counted from the query's own."""
 
-    def __init__(self, moves: Moves, students: Matrix, logits: Matrix) -> None:
+    def __init__(self, moves: StepMoves, students: Matrix, logits: Matrix) -> None:
         self._moves = moves[:0]
         self._opinions = _opinions(students[:0])
         self._left = np.zeros(0)
@@ -40,7 +40,7 @@ class Process:
     def __len__(self) -> int:
         return len(self._left)
 
-    def learn(self, moves: Moves, students: Matrix, logits: Matrix) -> None:
+    def learn(self, moves: StepMoves, students: Matrix, logits: Matrix) -> None:
         """Take in answers."""
         if not len(moves):
             return
@@ -64,7 +64,7 @@ class Process:
         self._weights = self._factor.T @ surprise
         self._size = (_BELIEF + float(surprise @ surprise)) / (_BELIEF + len(self._left))
 
-    def guess(self, moves: Moves, students: Matrix) -> tuple[Matrix, Matrix]:
+    def guess(self, moves: StepMoves, students: Matrix) -> tuple[Matrix, Matrix]:
         """Return the mean and the variance of each combination."""
         opinions = _opinions(students)
         mean = students.mean(axis=1) if students.shape[1] else np.zeros(len(moves))
@@ -77,7 +77,7 @@ class Process:
         return mean + shared @ self._weights, self._size * np.maximum(left, 1e-6)
 
 
-def _covariance(one: Moves, other: Moves, opinions: Matrix, others: Matrix) -> Matrix:
+def _covariance(one: StepMoves, other: StepMoves, opinions: Matrix, others: Matrix) -> Matrix:
     """Return how much each combination of one array shares with each of another."""
     taught = TAUGHT if opinions.shape[1] else 1.0
     shared: Matrix = opinions @ others.T
@@ -97,7 +97,7 @@ def _covariance(one: Moves, other: Moves, opinions: Matrix, others: Matrix) -> M
     return shared
 
 
-def _variance(moves: Moves, opinions: Matrix) -> Matrix:
+def _variance(moves: StepMoves, opinions: Matrix) -> Matrix:
     """Return the variance of each combination before any answer."""
     alone = MOVE + np.where(moves.way == LEVEL, OWN_LEVEL, WALK * moves.at)
     found: Matrix = np.where(moves.way < 0, 0.0, alone).sum(axis=1)

@@ -48,7 +48,7 @@ def sorted_columns(known: Known, schema: Schema) -> list[Matrix]:
 
 
 @dataclass(frozen=True)
-class Moves:
+class StepMoves:
     """What combinations do to each lever: the direction, how far from 0 to 1, and which level.
 
     A row for each combination, a column for each slot; the direction is -1 where it is left alone.
@@ -61,20 +61,20 @@ class Moves:
     def __len__(self) -> int:
         return len(self.way)
 
-    def __getitem__(self, rows: Any) -> Moves:
-        return Moves(self.way[rows], self.at[rows], self.level[rows])
+    def __getitem__(self, rows: Any) -> StepMoves:
+        return StepMoves(self.way[rows], self.at[rows], self.level[rows])
 
-    def padded(self, width: int) -> Moves:
+    def padded(self, width: int) -> StepMoves:
         """Return the moves with columns for slots that were added later."""
         more = ((0, 0), (0, width - self.way.shape[1]))
-        return Moves(
+        return StepMoves(
             np.pad(self.way, more, constant_values=-1), np.pad(self.at, more),
             np.pad(self.level, more),
         )  # fmt: skip
 
-    def joined(self, others: Moves) -> Moves:
+    def joined(self, others: StepMoves) -> StepMoves:
         """Return these moves and others, one after the other."""
-        return Moves(
+        return StepMoves(
             np.concatenate([self.way, others.way]),
             np.concatenate([self.at, others.at]),
             np.concatenate([self.level, others.level]),
@@ -82,7 +82,7 @@ class Moves:
 
 
 @dataclass(slots=True)
-class Slot:
+class LeverSteps:
     """One lever (or one-hot group): its choices, their directions, and where they lie from 0 to 1.
 
     ``ladder`` holds the places of the first steps in each direction, to lay later values between.
@@ -107,12 +107,12 @@ class Steps:
         self.query = query
         self.levers = problem.rules.levers(query)
         self.start: Matrix = problem.schema.encode([query])[0]
-        self.slots: list[Slot] = []
+        self.slots: list[LeverSteps] = []
         self._slot_of: dict[str, int] = {}
         self._known: dict[tuple[str, Value], tuple[int, int]] = {}
         self._levels: dict[tuple[str, Row], int] = {}
         self._moves: dict[Row, dict[int, tuple[int, float, int]]] = {}
-        self._tables: Tables | None = None
+        self._tables: StepTables | None = None
         columns = sorted_columns(known, problem.schema) if known is not None else None
         for i, (name, lever) in enumerate(self.levers.items()):
             if lever.is_open:
@@ -157,7 +157,7 @@ class Steps:
         (name,) = moved
         if name not in self._slot_of:
             self._slot_of[name] = len(self.slots)
-            self.slots.append(Slot(name))
+            self.slots.append(LeverSteps(name))
         number = self._slot_of[name]
         slot = self.slots[number]
         if ladder and not slot.ladder:
@@ -190,10 +190,10 @@ class Steps:
         alone = self.problem.rules.only(self.query, row, {name})
         return LEVEL, 1.0, self._levels.setdefault((name, alone), len(self._levels))
 
-    def moves(self, rows: Sequence[Row]) -> Moves:
+    def moves(self, rows: Sequence[Row]) -> StepMoves:
         """Return what any rows do, on the steps or between them."""
         shape = (len(rows), len(self.slots))
-        found = Moves(np.full(shape, -1, np.int8), np.zeros(shape), np.zeros(shape, np.int32))
+        found = StepMoves(np.full(shape, -1, np.int8), np.zeros(shape), np.zeros(shape, np.int32))
         for i, row in enumerate(rows):
             if row not in self._moves:
                 levers = self.problem.rules.moved(self.query, row) & self._slot_of.keys()
@@ -207,10 +207,10 @@ class Steps:
         return sum(len(slot.edits) for slot in self.slots)
 
     @property
-    def tables(self) -> Tables:
+    def tables(self) -> StepTables:
         """The choices as arrays; made anew when values were added."""
         if self._tables is None:
-            self._tables = Tables.of(self.slots, self.start)
+            self._tables = StepTables.of(self.slots, self.start)
         return self._tables
 
     def edits(self, combo: Sequence[int]) -> list[Edit]:
@@ -244,7 +244,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Tables:
+class StepTables:
     """The choices of all slots, one after the other, each slot beginning with leaving it alone.
 
     ``first`` is where each slot begins; ``way`` is -1 where a lever is left alone. ``columns`` are
@@ -263,7 +263,7 @@ class Tables:
     encoded: list[Matrix]
 
     @classmethod
-    def of(cls, slots: Sequence[Slot], start: Matrix) -> Tables:
+    def of(cls, slots: Sequence[LeverSteps], start: Matrix) -> StepTables:
         """Make the tables of some slots."""
         sizes = np.array([1 + len(slot.edits) for slot in slots], dtype=np.int64)
         columns, encoded = [], []
@@ -295,10 +295,10 @@ class Tables:
         """Return the indices of the choices of combinations in the tables."""
         return combos + self.first
 
-    def moves(self, combos: Combos) -> Moves:
+    def moves(self, combos: Combos) -> StepMoves:
         """Return what combinations do."""
         places = self.places(combos)
-        return Moves(self.way[places], self.at[places], self.level[places])
+        return StepMoves(self.way[places], self.at[places], self.level[places])
 
     def costs(self, combos: Combos) -> Matrix:
         """Return what combinations cost."""

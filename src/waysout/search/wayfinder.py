@@ -33,9 +33,9 @@ from waysout.search.base import Case, Method, OnLearning, Search, least, within
 from waysout.search.finish import WIDE, Finisher
 from waysout.search.naming import Ask, Naming, NamingSearch
 from waysout.search.pool import RANDOM, around, distinct, farthest, random_combos, singles
-from waysout.search.process import Process
+from waysout.search.process import MoveProcess
 from waysout.search.space import Projection
-from waysout.search.steps import Combos, Matrix, Moves, Steps
+from waysout.search.steps import Combos, Matrix, StepMoves, Steps
 from waysout.search.students import Students, students_of
 from waysout.search.surrogate import LogitScale
 from waysout.search.work import Work
@@ -133,7 +133,7 @@ class WayfinderSearch(NamingSearch):
         self._logits: list[float] = []
         self._said: dict[Row, Matrix] = {}  # what the students say
         self._guessed: dict[Row, float] = {}  # until the next answer
-        self._process = Process(self.steps.moves([]), self._taught([]), np.zeros(0))
+        self._process = MoveProcess(self.steps.moves([]), self._taught([]), np.zeros(0))
         self._seen: set[Row] = {case.query}
         self._tried: Counter[bytes] = Counter()
         self._wide = 0
@@ -370,7 +370,7 @@ class WayfinderSearch(NamingSearch):
             return np.zeros((len(encoded), 0))
         return self._students.logits(encoded) - self._at_query
 
-    def _log_chances(self, moves: Moves, students: Matrix) -> Matrix:
+    def _log_chances(self, moves: StepMoves, students: Matrix) -> Matrix:
         """Return the logarithms of chances, which tell hopeless ones apart too."""
         mean, variance = self._process.guess(moves, students)
         logits, slope = mean + self._scale.start, _SLOPE / np.sqrt(variance + _NOISE)
@@ -417,11 +417,13 @@ class WayfinderSearch(NamingSearch):
             above = np.array(logits) - self._scale.start
             self._process.learn(self.steps.moves(rows), self._taught(rows), above)
 
-    def _relearned(self) -> Process:
+    def _relearned(self) -> MoveProcess:
         """Return a process of fewer answers: the latest, and those nearest to the border."""
         logits, third = np.array(self._logits), _MOST_LEARNED // 3
         early, late = np.split(np.arange(len(logits)), [-third])
         near = np.argsort(np.abs(logits[early] - self._scale.border), kind="stable")[:third]
         kept = np.concatenate([early[near], late])
         rows = [self._asked[i] for i in kept.tolist()]
-        return Process(self.steps.moves(rows), self._taught(rows), logits[kept] - self._scale.start)
+        return MoveProcess(
+            self.steps.moves(rows), self._taught(rows), logits[kept] - self._scale.start
+        )

@@ -48,7 +48,7 @@ def hard(
 
         wanted = cases or list(TABLES if tables else CASES)
         lab.check_names(wanted)
-        arms = [lab.Arm.parse(name.strip()) for name in methods.split(",") if name.strip()]
+        arms = [lab.HardArm.parse(name.strip()) for name in methods.split(",") if name.strip()]
         ready, skipped = lab.usable(arms or lab.default_arms(), with_data=with_data)
         for name, reason in skipped.items():
             say(f"{name} is left out: {reason}")
