@@ -18,6 +18,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 LLM = (ROOT / "docs" / "llm.md").read_text(encoding="utf-8")
 SEARCH = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
 RECOMBINE = (ROOT / "docs" / "recombine.md").read_text(encoding="utf-8")
+WAYFINDER = (ROOT / "docs" / "wayfinder.md").read_text(encoding="utf-8")
 BASELINES = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
 SERVE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
 REPORT = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
@@ -75,7 +76,7 @@ def _bare(text: str) -> str:
 
 
 def test_every_command_exists(waysout: CommandLine) -> None:
-    pages = README + LLM + SEARCH + RECOMBINE + BASELINES + SERVE + REPORT
+    pages = README + LLM + SEARCH + WAYFINDER + RECOMBINE + BASELINES + SERVE + REPORT
     text = "\n".join(blocks("sh", pages) + re.findall(r"`(waysout [^`]*)`", pages))
     commands = set(re.findall(r"waysout ([a-z]+(?: [a-z]+)?)", text))
     assert len(commands) >= 8

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from small_world import drive
+from small_world import Played, drive, endless, reply
 
 from waysout.domain.budget import Budget
 from waysout.domain.distance import Distance
@@ -24,6 +24,7 @@ from waysout.search.base import Case, Method, Search
 from waysout.search.library import EditLibrary
 from waysout.search.random import RandomEdits
 from waysout.search.recombine import Recombine, RecombineSearch
+from waysout.search.work import Propose
 
 Talk = Callable[[Request], Reply]
 
@@ -136,3 +137,25 @@ def library_of(problem: Problem, query: Row, *, own: bool = True) -> EditLibrary
 def number(value: Value) -> float:
     assert isinstance(value, (int, float))
     return float(value)
+
+
+def asked_before_calls(played: Played) -> tuple[list[int], int]:
+    """Return how many rows were asked before each call, and in all."""
+    before, rows = [], 0
+    for work in played.works:
+        if isinstance(work, Propose):
+            before.append(rows)
+        else:
+            rows += len(work.rows)
+    return before, rows
+
+
+def reason_of(search: Search) -> str:
+    assert search.ending is not None
+    return search.ending.reason
+
+
+def always_new() -> Iterator[Reply]:
+    """Bring one edit that nobody named before, as long as there are any."""
+    yield from (reply(f"{name}={value}") for value in range(1, 10) for name in "ab")
+    yield from endless("a=1")

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from recombine_world import Says, make_case, make_problem, number, numbers, simulated
-from small_world import QUERY, Adder, Played, case, endless, play, reply
+from recombine_world import (
+    Says,
+    always_new,
+    asked_before_calls,
+    make_case,
+    make_problem,
+    number,
+    numbers,
+    reason_of,
+    simulated,
+)
+from small_world import QUERY, Adder, case, endless, play, reply
 from wayfinder_world import asked_rows, wayfinder, ways, yes_if
 
 from waysout.domain.budget import Budget
@@ -15,31 +24,9 @@ from waysout.domain.memory import Past
 from waysout.domain.rules import OneHot
 from waysout.domain.schema import Edit, Feature, Schema
 from waysout.llm.base import Reply, Request
-from waysout.search.base import Case, Search
+from waysout.search.base import Case
 from waysout.search.wayfinder import Wayfinder
 from waysout.search.work import Evaluate, Propose
-
-
-def asked_before_calls(played: Played) -> tuple[list[int], int]:
-    """Return how many rows were asked before each call, and in all."""
-    before, rows = [], 0
-    for work in played.works:
-        if isinstance(work, Propose):
-            before.append(rows)
-        else:
-            rows += len(work.rows)
-    return before, rows
-
-
-def reason_of(search: Search) -> str:
-    assert search.ending is not None
-    return search.ending.reason
-
-
-def always_new() -> Iterator[Reply]:
-    """Bring one edit that nobody named before, as long as there are any."""
-    yield from (reply(f"{name}={value}") for value in range(1, 10) for name in "ab")
-    yield from endless("a=1")
 
 
 def hopeless(calls: int | None, rows: int) -> Case:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recombine_world import (
     Says,
+    always_new,
+    asked_before_calls,
     deciles,
     make_case,
     make_problem,
     number,
     numbers,
+    reason_of,
     recombine,
     simulated,
     unique,
@@ -46,28 +49,6 @@ def asked_rows(played: Played) -> list[Row]:
 
 def prompts(played: Played) -> list[str]:
     return [request.messages[0].content for request in played.requests]
-
-
-def asked_before_calls(played: Played) -> tuple[list[int], int]:
-    """Return how many rows were asked before each call, and in all."""
-    before, rows = [], 0
-    for work in played.works:
-        if isinstance(work, Propose):
-            before.append(rows)
-        else:
-            rows += len(work.rows)
-    return before, rows
-
-
-def reason_of(search: Search) -> str:
-    assert search.ending is not None
-    return search.ending.reason
-
-
-def always_new() -> Iterator[Reply]:
-    """Bring one edit that nobody named before, as long as there are any."""
-    yield from (reply(f"{name}={value}") for value in range(1, 10) for name in "ab")
-    yield from endless("a=1")
 
 
 # A run by hand ----------------------------------------------------------------------------------
