@@ -89,8 +89,9 @@ def test_what_is_wrong_with_a_reply_is_counted() -> None:
 
 
 def test_a_simulated_llm_gives_reasons() -> None:
-    oracle = Says(lambda row: (number(row[0]) + number(row[1])) / 200)
-    given_case = make_case(make_problem(numbers(4), oracle), (0.0,) * 4, calls=6)
+    schema = Schema(tuple(Feature(name, "boolean") for name in "abcd"))
+    oracle = Says(lambda row: 0.3 * sum(map(bool, row)))
+    given_case = make_case(make_problem(schema, oracle), (False,) * 4, calls=6)
     search = wayfinder(given_case, simulated())
     assert search.named
     assert any(option.reasons for option in search.archive.options())

@@ -3,8 +3,7 @@
 For each table there are 15 models trained as its oracle was, each on a bootstrap of the oracle's
 training rows and with a seed of its own, and three random forests on those training rows. They are
 trained once, take some seconds a table, and are kept in the cache. Beside what they say of options
-stands what they say of real applicants: held-out rows to which the oracle gives a chance of .50 to
-.55, as it does to most options that go no farther than they must.
+stands what they say of real applicants: held-out rows to which the oracle gives the same chance.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ SEEDS = tuple(range(1, 16))
 """The seeds of the models trained again."""
 FOREST_SEEDS = (1, 2, 3)
 TREES, LEAST_LEAF = 100, 5
-CHANCES = (0.50, 0.55)
-FEWEST_APPLICANTS = 20
+APPLICANTS = 60
+"""So many real applicants, those nearest in the oracle's chance, stand beside an option."""
 NEIGHBOURS = 5
 WORDS = (
     f"{len(SEEDS)} models trained as the oracle was, on bootstraps of its training rows (seeds "
@@ -72,16 +71,6 @@ class Successors:
         return again.mean(axis=0).tolist(), trees.mean(axis=0).tolist()
 
 
-@dataclass(frozen=True)
-class Applicants:
-    """Real applicants whom the oracle only just approves, and how they fare with its successors."""
-
-    count: int
-    chance: float
-    lasts: float
-    forests: float
-
-
 class TableFacts:
     """What a table's options are measured with: its training rows, answered, and successors."""
 
@@ -112,26 +101,38 @@ class TableFacts:
         there = self.matrix[self.approved]
         return float(np.median([self.distance.costs(one, there).min() for one in people]))
 
-    @cached_property
-    def applicants(self) -> Applicants:
-        """The held-out rows that the oracle approves with the least chance, and how they last.
+    def real(self, rows: Sequence[Row]) -> list[float]:
+        """Return for each row the share of the models that approve applicants of its chance."""
+        if not rows:
+            return []
+        chances, lasts = self._applicants
+        return of_equal_chance(self._place.oracle.oracle.ask(rows).probability, chances, lasts)
 
-        Those in `CHANCES`; where there are fewer than `FEWEST_APPLICANTS`, that many.
-        """
+    @cached_property
+    def _applicants(self) -> tuple[Matrix, Matrix]:
+        """The chances of held-out rows that the oracle approves, and how they last."""
         from waysout.datasets.load import split
         from waysout.datasets.manifest import load_oracle_model
 
         data = self._place.data
         _, held_out = split(data, load_oracle_model(data.name)[1].seed)
         rows = [data.rows[i] for i in held_out]
-        chance = self._place.oracle.oracle.ask(rows).probability
-        order = [i for i in np.argsort(chance, kind="stable") if chance[i] >= CHANCES[0]]
-        near = [i for i in order if chance[i] <= CHANCES[1]]
-        chosen = near if len(near) >= FEWEST_APPLICANTS else order[:FEWEST_APPLICANTS]
-        again, trees = self.successors.approve([rows[i] for i in chosen])
-        return Applicants(
-            len(chosen), float(chance[chosen].mean()), float(again.mean()), float(trees.mean())
-        )
+        answers = self._place.oracle.oracle.ask(rows)
+        yes = np.flatnonzero(answers.decision)
+        lasts, _ = self.successors.shares([rows[i] for i in yes.tolist()])
+        return answers.probability[yes], np.array(lasts)
+
+
+def of_equal_chance(wanted: Matrix, chances: Matrix, lasts: Matrix) -> list[float]:
+    """Return how the applicants last, on average, whose chances are nearest to those wanted.
+
+    >>> of_equal_chance(np.array([0.5]), np.linspace(0, 1, 121), np.arange(121) >= 75)
+    [0.25]
+    """
+    gaps = np.abs(wanted[:, None] - chances)
+    near = np.argsort(gaps, axis=1, kind="stable")[:, :APPLICANTS]
+    found: list[float] = lasts[near].mean(axis=1).tolist()
+    return found
 
 
 def _votes(forest: Any, matrix: Matrix) -> Matrix:

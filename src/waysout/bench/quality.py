@@ -7,12 +7,12 @@ is found out with `waysout.domain.ways.Checks`, and costs are computed anew.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from waysout.bench.kinds import Finished, Measures, Number
 from waysout.bench.lasting import table_facts
-from waysout.bench.yardsticks import FIVE, five_ways, least_cost
+from waysout.bench.yardsticks import least_cost, ways_there
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.domain.ways import Checks
@@ -73,7 +73,6 @@ def judged(run: Finished) -> Measures:
     of_ways = [known[row] for row in ways]
     shown, columns = _shown(run, [known[row] for row in first])
     firm = [one for one in of_ways if one.firm]
-    places = {name: place for place, name in enumerate(problem.schema.names)}
     metrics: dict[str, Number] = {
         "ways": len(of_ways),
         "ways_broken": sum(not one.valid for one in of_ways),
@@ -85,16 +84,22 @@ def judged(run: Finished) -> Measures:
         "cheapest_firm": min((one.cost for one in firm), default=None),
         "processor_ms": None if run.processor is None else round(1000 * run.processor, 1),
     }
+    there_is, there = _there_is(run)
     return Measures(
-        {**metrics, **shown, **_there_is(run)},
+        {**metrics, **shown, **there_is},
         {
             "way_cost": [one.cost for one in of_ways],
             "way_firm": [int(one.firm) for one in of_ways],
-            # A lever set is the sum of 2 to the places of its levers in the schema.
-            "way_levers": [sum(2 ** places[name] for name in one.levers) for one in of_ways],
+            "way_levers": [_code(problem, one.levers) for one in of_ways],
             **columns,
+            **there,
         },
     )
+
+
+def _code(problem: Problem, levers: Collection[str]) -> int:
+    """Return a lever set as a number: the sum of 2 to the places of its levers in the schema."""
+    return sum(2**place for place, name in enumerate(problem.schema.names) if name in levers)
 
 
 def _shown(
@@ -107,6 +112,7 @@ def _shown(
         "shown_lasts": lasts,
         "shown_forests": forests,
         "shown_ynn": facts.ynn(rows),
+        "shown_real": facts.real(rows),
     }
     metrics: dict[str, Number] = {
         "shown": len(shown),
@@ -120,17 +126,10 @@ def _shown(
     return metrics, columns
 
 
-def _there_is(run: Finished) -> dict[str, Number]:
+def _there_is(run: Finished) -> tuple[dict[str, Number], dict[str, list[float]]]:
     """Return what does not depend on the arm: proof, enumeration, and facts of the table."""
     where, arm, query = run.environment, run.arm, run.query
-    facts, people = table_facts(where), table_facts(where).applicants
-    found: dict[str, Number] = {
-        "reference_cost": facts.reference_cost,
-        "applicants": people.count,
-        "applicants_chance": people.chance,
-        "applicants_lasts": people.lasts,
-        "applicants_forests": people.forests,
-    }
+    found: dict[str, Number] = {"reference_cost": table_facts(where).reference_cost}
     if seconds := arm.kind_settings["seconds"]:
         proof = least_cost(where, arm.rules, query, seconds)
         found |= {
@@ -139,11 +138,10 @@ def _there_is(run: Finished) -> dict[str, Number]:
             "least_cost": proof["cost"],
             "proof_seconds": proof["seconds"],
         }
+    columns: dict[str, list[float]] = {}
     if rows := int(arm.kind_settings["rows"]):
-        there = five_ways(where, arm.rules, query, rows)
-        found |= {
-            "ways_there": there["ways"],
-            "has_five": int(there["ways"] >= FIVE),
-            "enumerated_whole": int(there["whole"]),
-        }
-    return found
+        there = ways_there(where, arm.rules, query, rows)
+        found["enumerated_whole"] = int(there["whole"])
+        columns["there_levers"] = [_code(run.problem, levers) for levers in there["levers"]]
+        columns["there_cost"] = there["costs"]
+    return found, columns

@@ -24,7 +24,8 @@ from waysout.domain.ways import LESS, Checks, nearest_to, place
 if TYPE_CHECKING:
     from waysout.bench.measure import Environment
 
-FIVE = 5
+ENOUGH = 10
+"""Ways after which an enumeration ends: twice five, as one of fewer levers may yet be cheaper."""
 MOST_LEVERS = 3
 QUANTILES, FRACTIONS = 16, 8
 _EXAMINED = 24  # approved rows of one lever set that are looked at closely
@@ -47,11 +48,11 @@ def least_cost(where: Environment, rules: str, query: Row, seconds: float) -> Ma
     return _kept(where, rules, query, f"least-{seconds:g}", prove)
 
 
-def five_ways(where: Environment, rules: str, query: Row, rows: int) -> Mapping[str, Any]:
-    """Return how many ways an enumeration of at most so many rows finds, five at most.
+def ways_there(where: Environment, rules: str, query: Row, rows: int) -> Mapping[str, Any]:
+    """Return ``levers`` and ``costs`` of the ways that an enumeration of so many rows finds.
 
-    ``whole``: whether it went through all lever sets, so that fewer than five means that there are
-    no more on its grid.
+    ``whole``: whether it went through all lever sets, so that fewer than `ENOUGH` means that there
+    are no more on its grid.
     """
 
     def enumerate_ways() -> dict[str, Any]:
@@ -59,9 +60,14 @@ def five_ways(where: Environment, rules: str, query: Row, rows: int) -> Mapping[
         problem = replace(where.problem(rules), oracle=where.oracle.oracle)
         found = Enumeration(problem, query, where.training, rows)
         ways = found.ways()
-        return {"ways": len(ways), "whole": not found.cut, "rows": found.asked}
+        return {
+            "levers": [sorted(way.levers) for way in ways],
+            "costs": [way.cost for way in ways],
+            "whole": not found.cut,
+            "rows": found.asked,
+        }
 
-    return _kept(where, rules, query, f"five-{rows}", enumerate_ways)
+    return _kept(where, rules, query, f"ways-{rows}", enumerate_ways)
 
 
 def _kept(
@@ -96,7 +102,7 @@ class _Found:
 
 
 class Enumeration:
-    """The ways of a query, on a fine grid of up to three levers, until five are known.
+    """The ways of a query, on a fine grid of up to three levers, until `ENOUGH` are known.
 
     Lever sets are tried by size, and in each size first those whose levers, each alone, bring the
     model nearest to a yes. Sets of two and three have coarser grids, of `_STEPS` values a lever.
@@ -117,7 +123,7 @@ class Enumeration:
         self._reach: dict[str, float] = {}
 
     def ways(self) -> list[_Found]:
-        """Return the ways found, five at most."""
+        """Return the ways found, `ENOUGH` at most."""
         found: list[_Found] = []
         for levers in self._sets():
             if self.asked >= self.most:
@@ -127,7 +133,7 @@ class Enumeration:
             lighter = [other for other in found if best and other.levers < best.levers]
             if best and all(best.cost <= LESS * other.cost for other in lighter):
                 found.append(best)
-            if len(found) == FIVE:
+            if len(found) == ENOUGH:
                 break
         return found
 

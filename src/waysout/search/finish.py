@@ -29,6 +29,9 @@ SHOWN = 5
 # How far a refused place of a number is on the way to the approved one, from where on the exact row
 # is asked that makes an option tight; before that, the middle between the two.
 _NEAR = 0.8
+# With so many rows, the best option goes to the very border. With fewer, others are more use, and
+# what lies a little beyond it lasts longer.
+_NEAREST, _PLENTY = 0.98, 300
 WIDE = 3
 """Levers beyond which an option is taken apart by halves."""
 _FAR = 1.3  # an option so much farther with the same levers is a sign that a nearer one holds
@@ -64,20 +67,26 @@ class Finisher:
     def rows(self, most: int) -> list[Finish]:
         """Return at most ``most`` rows to ask next."""
         found: dict[Row, Row] = {}
+        for option, stages in self._turns():
+            if option not in found.values():
+                for row in self._first_unknown(stages):
+                    found.setdefault(row, option)
+            if len(found) >= most:
+                break
+        pairs = list(found.items())[:most]
+        return [(row, self.reasons(option, row)) for row, option in pairs]
+
+    def _turns(self) -> Iterator[tuple[Row, Iterable[Sequence[Row]]]]:
+        """Yield options, and what is to be asked about them, in order."""
         order = self.order()
         for start in range(0, len(order), SHOWN):
-            best = [self.best(levers) for levers in order[start : start + SHOWN]]
+            best = list(filter(None, map(self.best, order[start : start + SHOWN])))
             # All are improved before any is proved: what changes must be proved again.
-            for stages in (self._improving, self._proving):
-                for option in filter(None, best):
-                    if option in found.values():
-                        continue
-                    for row in self._first_unknown(stages(option)):
-                        found.setdefault(row, option)
-                    if len(found) >= most:
-                        pairs = list(found.items())[:most]
-                        return [(row, self.reasons(option, row)) for row, option in pairs]
-        return [(row, self.reasons(option, row)) for row, option in found.items()]
+            yield from ((option, self._improving(option)) for option in best)
+            yield from ((option, self._proving(option)) for option in best)
+        if len(self.archive.answered) > _PLENTY:
+            for option in filter(None, map(self.best, order[:1])):
+                yield option, [self._walked_back(option, _NEAREST)]
 
     def reasons(self, option: Row, row: Row) -> tuple[str, ...]:
         """Return the reasons given for an option that still hold for a row made from it.
@@ -127,6 +136,14 @@ class Finisher:
             if needed(row, self.valid) is not False and holds(row, self.valid) is not False:
                 return row
         return None
+
+    def pockets(self) -> Iterator[frozenset[str]]:
+        """Yield the sets of levers whose cheapest option is needed in full, but does not hold."""
+        holds, needed = self.checks.holds, self.checks.irreducible
+        for levers, (cheapest, *_) in self._options.items():
+            pocket = holds(cheapest, self.valid) is False
+            if pocket and needed(cheapest, self.valid) is not False:
+                yield levers
 
     def order(self) -> Sequence[frozenset[str]]:
         """Return the sets of levers that may have a way: cheap ones, and with other levers."""
@@ -218,9 +235,14 @@ class Finisher:
         return found
 
     def _falls_short(self, row: Row) -> bool:
-        """Whether one that goes at least as far with the same levers was refused."""
-        same = self._refused.get(self.problem.rules.moved(self.query, row), ())
-        return any(self.checks.covers(row, other) for other in same)
+        """Whether one that goes at least as far with the same levers was refused.
+
+        One that lies beyond an option says nothing: that option is a pocket.
+        """
+        levers, covers = self.problem.rules.moved(self.query, row), self.checks.covers
+        options = self._options.get(levers, ())
+        farther = (other for other in self._refused.get(levers, ()) if covers(row, other))
+        return any(not any(covers(option, other) for option in options) for other in farther)
 
     def goes_on(self, row: Row) -> bool:
         """Whether an option much farther on with the same levers is known, or as good as known."""
@@ -237,15 +259,17 @@ class Finisher:
         farther = self.checks.farther(row)[-1:]
         return self._guess is not None and all(c > _SURE for c in self._guess(farther))
 
-    def _walked_back(self, row: Row) -> list[Row]:
+    def _walked_back(self, row: Row, near: float = _NEAR) -> list[Row]:
         """Return, for each number, the row with it nearer, unless that is as good as known."""
         found = []
         for name, (now, there) in self.checks.numbers(row).items():
             bound = self._bound(row, name, now, there)
-            if abs(bound - now) >= _NEAR * abs(there - now):
+            if abs(bound - now) >= near * abs(there - now):
                 continue
             rows = self._between(row, name, bound, there)
             if rows and self._guess is not None:
+                if bound != now:  # the farther half: a refusal must leave half as far to go
+                    rows = rows[len(rows) // 2 :]
                 at = self.problem.schema.index(name)
                 saved = [abs(there - (place(self.checks.levers[name], r[at]) or 0.0)) for r in rows]
                 chances = self._guess(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 
 import numpy as np
@@ -111,3 +112,34 @@ def distinct(combos: Combos) -> Combos:
 @lru_cache(maxsize=8)
 def _factors(width: int) -> NDArray[np.int64]:
     return np.random.default_rng(0).integers(2**62, size=width)
+
+
+class Tried:
+    """The sets of levers that were tried, and how often.
+
+    A set that has most of its levers in common with many that were tried has been tried, too: else
+    rows would go to one lever with each of the others in turn.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[int, ...]] = Counter()
+
+    def add(self, moved: NDArray[np.bool_]) -> None:
+        """Note that these levers were moved together."""
+        self._counts[tuple(np.flatnonzero(moved).tolist())] += 1
+
+    def alike(self, moved: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return how often sets were tried, where others count by their overlap, squared.
+
+        >>> tried = Tried()
+        >>> tried.add(np.array([True, True, False]))
+        >>> tried.alike(np.array([[True, True, False], [True, False, False], [False, False, True]]))
+        array([1.  , 0.25, 0.  ])
+        """
+        known = np.zeros((len(self._counts), moved.shape[1]))
+        for i, levers in enumerate(self._counts):
+            known[i, list(levers)] = 1.0
+        both = moved @ known.T
+        either = moved.sum(axis=1)[:, None] + known.sum(axis=1) - both
+        found: NDArray[np.float64] = (both / either) ** 2 @ np.array([*self._counts.values()])
+        return found

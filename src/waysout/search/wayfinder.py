@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -32,7 +31,7 @@ from waysout.domain.ways import LESS
 from waysout.search.base import Case, Method, OnLearning, Search, least, within
 from waysout.search.finish import WIDE, Finisher
 from waysout.search.naming import Ask, Naming, NamingSearch
-from waysout.search.pool import RANDOM, around, distinct, farthest, random_combos, singles
+from waysout.search.pool import RANDOM, Tried, around, distinct, farthest, random_combos, singles
 from waysout.search.process import MoveProcess
 from waysout.search.space import Projection
 from waysout.search.steps import Combos, Matrix, StepMoves, Steps
@@ -55,6 +54,7 @@ _NOISE = 0.01  # of the oracle's logit, as far as a chance is concerned
 _SLOPE = 1.6  # of the logistic curve that is nearest to the normal distribution's
 # Until there is an option, any is worth more than a small chance of a cheap one.
 _FIRST = 0.25
+_ALMOST = 0.999
 _LITTLE = 0.3  # of what the cheapest option costs
 # Named edits have a reason; small on purpose, to decide between near equals only.
 _UNNAMED = 0.05
@@ -65,7 +65,7 @@ class Wayfinder(Method):
     """Searches for ways, the cheapest of each set of levers that hold and need all their changes.
 
     ``quality`` is the weight of a low cost against the chance of a yes; ``levers`` counts against
-    each further lever, ``tried`` against sets of levers that were tried often. ``finish`` is the
+    each further lever, ``tried`` against levers that were tried together often. ``finish`` is the
     share of the rows (at most 300 of them) that is kept to finish what was found, ``hold`` how many
     of the best options are pushed farther before that. ``students`` are learned from the labels in
     the data, where there are any. ``batch`` rows are asked at once, later a twentieth of those
@@ -78,10 +78,10 @@ class Wayfinder(Method):
     needs_llm: ClassVar[bool] = True
     needs_calls: ClassVar[bool] = False
 
-    quality: float = least(0, 0.8)
+    quality: float = least(0, 0.4)
     levers: float = least(0, 0.25)
-    tried: float = least(0, 0.3)
-    finish: float = within(0, 0.9, 0.55)
+    tried: float = least(0, 0.8)
+    finish: float = within(0, 0.9, 0.5)
     hold: int = least(0, 6)
     students: bool = True
     batch: int = least(1, 5)
@@ -135,7 +135,7 @@ class WayfinderSearch(NamingSearch):
         self._guessed: dict[Row, float] = {}  # until the next answer
         self._process = MoveProcess(self.steps.moves([]), self._taught([]), np.zeros(0))
         self._seen: set[Row] = {case.query}
-        self._tried: Counter[bytes] = Counter()
+        self._tried = Tried()
         self._wide = 0
         self._why: dict[tuple[str, Value], str] = {}  # of named values
         if case.past:
@@ -265,8 +265,8 @@ class WayfinderSearch(NamingSearch):
         chosen = combos[hopeful]
         moved = chosen > 0
         students = self._taught_codes(tables.rows(chosen, self.steps.start))
-        chances = self._log_chances(tables.moves(chosen), students)
-        tried = np.array([self._tried.get(levers.tobytes(), 0) for levers in moved], dtype=float)
+        chances = self._log_chances(tables.moves(chosen), students) + self._log_needed(chosen)
+        tried = self._tried.alike(moved)
         unnamed = tables.unnamed[tables.places(chosen)].sum(axis=1) if self._named else 0.0
         scores[hopeful] = (
             chances
@@ -277,14 +277,33 @@ class WayfinderSearch(NamingSearch):
         )
         return scores
 
+    def _log_needed(self, combos: Combos) -> Matrix:
+        """Return the logarithm of the chance that what is added to a pocket is needed.
+
+        A pocket does not hold, so it hides nothing; but what only adds to it can be shorter.
+        """
+        tables, moved, found = self.steps.tables, combos > 0, np.zeros(len(combos))
+        for levers in self._finisher.pockets():
+            part = np.isin(np.arange(combos.shape[1]), self._slots(levers))
+            more = np.flatnonzero((moved | ~part).all(axis=1) & (moved & ~part).any(axis=1))
+            if not len(more):
+                continue
+            alone, which = np.unique(combos[more] * part, axis=0, return_inverse=True)
+            students = self._taught_codes(tables.rows(alone, self.steps.start))
+            chances = np.exp(self._log_chances(tables.moves(alone), students))
+            found[more] += np.log1p(-np.minimum(chances, _ALMOST))[which.ravel()]
+        return found
+
+    def _slots(self, levers: Iterable[str]) -> list[int]:
+        return [i for i, slot in enumerate(self.steps.slots) if slot.lever in levers]
+
     def _worth(self, combos: Combos, cost: Matrix) -> Matrix:
         """Return what a yes would be worth: the less it costs the more, and only if it saves."""
         moved = combos > 0
         count = moved.sum(axis=1)
-        slots = {slot.lever: i for i, slot in enumerate(self.steps.slots)}
         saved = np.ones(len(combos))
         for option in self._best_options():
-            levers = [slots[name] for name in self._finisher.checks.moves(option) if name in slots]
+            levers = self._slots(self._finisher.checks.moves(option))
             limit = np.where(count > len(levers), LESS, 1.0) * self._finisher.cost[option]
             inside = moved[:, levers].all(axis=1)
             saved = np.where(inside, np.minimum(saved, 1.0 - cost / limit), saved)
@@ -311,7 +330,7 @@ class WayfinderSearch(NamingSearch):
             if broken := problem.violations(query, row):
                 self.archive.rejections[f"breaks rule: {broken[0].rule}"] += 1
                 continue
-            self._tried[moved[i].tobytes()] += 1
+            self._tried.add(moved[i])
             # If this is a yes, those that add to it are worth nothing.
             adds = ~(moved[i] & ~moved).any(axis=1)
             left[adds & (cost > LESS * cost[i])] = -np.inf
