@@ -68,7 +68,7 @@ def test_no_request_is_answered_by_a_fault(served: Served) -> None:
 def _try_out(served: Served, operation: Any) -> None:
     number = count()
 
-    @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy())
     def ask(case: Any) -> None:
         if next(number) % 3:
