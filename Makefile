@@ -13,6 +13,9 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# The workers of the tests, and the processes that tests start, would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo serve test lint types clean
 
 demo: $(VENV)/.installed-demo

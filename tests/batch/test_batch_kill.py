@@ -166,7 +166,11 @@ def command(*words: str | Path, seconds: float = LONGEST) -> int:
 
 
 @pytest.mark.slow
-def test_the_command_may_be_killed_at_any_time(tmp_path: Path) -> None:
+def test_the_command_may_be_killed_at_any_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests look for the demo's model in the cache that all share.
+    monkeypatch.setenv("WAYSOUT_CACHE", str(tmp_path / "cache"))
     assert command("oracle", "train", "synthetic", "--trials", "1") == 0
     words = ("batch", "--data", "synthetic", "--llm", "simulated:1", "--limit", "60",
              "--oracle-rows", "40", "--calls", "3", "--workers", "2", "--out")  # fmt: skip

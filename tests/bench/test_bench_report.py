@@ -28,8 +28,24 @@ def cells() -> Cells:
     return Cells([*real, *simulated])
 
 
+@pytest.fixture(scope="module")
+def few() -> Cells:
+    """Some of one table, with both LLMs: enough for what holds of any page."""
+    return Cells(
+        cell
+        for llm in (LLM, SIMULATED)
+        for cell in cells_of("llm-budget", lively, llm=llm, queries=3, datasets=("loan",))
+    )
+
+
 def report_of(cells: Cells, figures: Path | None = None) -> Report:
     return Report(cells, ["kept/a.jsonl.gz"], Path("docs/results.md"), figures)
+
+
+@pytest.fixture(scope="module")
+def plain(few: Cells) -> str:
+    """The page of those, without pictures."""
+    return report_of(few).page()
 
 
 @pytest.fixture(scope="module")
@@ -121,32 +137,32 @@ def test_the_frank_section_counts_and_lists_what_disagrees(page: str) -> None:
     assert "| Loan | BALANCED without pruning: unique\\_valid | 26.2 (reward\\_weights) |" in frank
 
 
-def test_pictures_are_linked(cells: Cells, page: str) -> None:
+def test_pictures_are_linked(cells: Cells, page: str, plain: str) -> None:
     linked = re.findall(r"!\[[^\]]*\]\(figures/([^)]+)\)", page)
     made = report_of(cells, Path("docs/figures")).pictures()
     assert sorted(linked) == sorted(picture.file for picture in made)
     assert "trade-off-openai-some-model.svg" in linked
     assert "paired-comp-mcts-recombine-simulated-1.svg" in linked
     assert not any(name.startswith("sweep") for name in linked)
-    assert "figures/" not in report_of(cells).page()
+    assert "figures/" not in plain
 
 
-def test_the_same_cells_give_the_same_page_in_any_order(cells: Cells, page: str) -> None:
-    again = Cells(reversed(list(cells)))
-    assert report_of(again, Path("docs/figures")).page() == page
+def test_the_same_cells_give_the_same_page_in_any_order(few: Cells, plain: str) -> None:
+    again = Cells(reversed(list(few)))
+    assert report_of(again).page() == plain
 
 
-def test_one_more_option_makes_another_page(cells: Cells, page: str) -> None:
+def test_one_more_option_makes_another_page(few: Cells, plain: str) -> None:
     changed = [
         replace(cell, metrics={**cell.metrics, "unique_valid": 1}) if place == 0 else cell
-        for place, cell in enumerate(cells)
+        for place, cell in enumerate(few)
     ]
-    assert report_of(Cells(changed), Path("docs/figures")).page() != page
+    assert report_of(Cells(changed)).page() != plain
 
 
-def test_a_name_of_an_llm_is_text(cells: Cells) -> None:
+def test_a_name_of_an_llm_is_text(few: Cells) -> None:
     evil = "openai:x|y](javascript:alert(1))<img src=x>"
-    named = Cells(replace(cell, llm=evil) if cell.llm == LLM else cell for cell in cells)
+    named = Cells(replace(cell, llm=evil) if cell.llm == LLM else cell for cell in few)
     text = report_of(named).page()
     outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     assert "<img" not in outside

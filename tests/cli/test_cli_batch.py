@@ -23,7 +23,7 @@ from waysout.llm.simulated import Simulated
 pytestmark = pytest.mark.usefixtures("in_world", "inline")
 
 FILES = ("--model", "model.txt", "--data", "loans.csv", "--card", "loans.toml")
-QUICK = ("--llm", "simulated:1", "--calls", "2", "--oracle-rows", "15")
+QUICK = ("--llm", "simulated:1", "--calls", "2", "--oracle-rows", "10")
 LONGEST = 2.0  # less than a stopped search is given
 BATCH = ("batch", *FILES, *QUICK, "--limit", "20", "--part-rows", "8", "--workers", "1")
 
@@ -53,7 +53,7 @@ def test_a_folder_of_parts_comes_out_that_reads_as_one_table(
     assert code == 0, err
     assert "rejected people have a way out" in said
     assert "of simulated:1, a simulated LLM" in said
-    assert "20 rows, wayfinder: at most 40 LLM calls, 300 oracle rows" in err
+    assert "20 rows, wayfinder: at most 40 LLM calls, 200 oracle rows" in err
     frame = pd.read_parquet(out)
     assert {"row_id", "key", "changes", "probability", "proximity", "sparsity"} <= set(frame)
     assert set(frame["row_id"]) <= set(range(20))

@@ -32,14 +32,15 @@ from waysout.run.find import only_result
 from waysout.store import list_runs, runs_dir
 
 pytestmark = pytest.mark.usefixtures("in_world")
-QUICK = ("--llm", "simulated:1", "--calls", "6")
+USUAL_ROWS = ("--llm", "simulated:1", "--calls", "6")
+QUICK = (*USUAL_ROWS, "--oracle-rows", "30")
 
 
 PICKLED = ("find", "--model", "model.joblib", "--data", "loans.csv", "--card", "loans.toml")
 
 
 def test_ways_out_are_shown(waysout: CommandLine) -> None:
-    code, out, err = waysout(*FIND, *ROW, *QUICK)
+    code, out, err = waysout(*FIND, *ROW, *USUAL_ROWS)
     assert code == 0, err
     assert "ways out found" in out
     assert "proposed by a stand-in, not by a language model" in out
@@ -465,9 +466,9 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (("--seed", "99999999999"), 3, "seed is a whole number"),
     (("--polish", "-1"), 2, "--polish"),
     (
-        ("--polish", "150"),
+        ("--polish", "30"),
         3,
-        "polish reserves 150 of 150 oracle rows, which leaves none for wayfinder",
+        "polish reserves 30 of 30 oracle rows, which leaves none for wayfinder",
     ),
     (("--inputs", "guess"), 4, "unknown kind of inputs 'guess'"),
 ]

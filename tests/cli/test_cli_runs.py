@@ -19,7 +19,7 @@ from waysout.run.source import Source, Trust
 from waysout.store import Store, list_runs, new_run_path, runs_dir, tables
 
 pytestmark = pytest.mark.usefixtures("in_world")
-QUICK = (*ROW, "--llm", "simulated:1", "--calls", "8")
+QUICK = (*ROW, "--llm", "simulated:1", "--calls", "8", "--oracle-rows", "40")
 NOWHERE = "openai:m@http://127.0.0.1:9/v1"
 # The simulated LLM, but from its fourth call on it does not come back: {hang} says how.
 HANGING = """

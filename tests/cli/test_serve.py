@@ -311,7 +311,8 @@ def test_the_demo_leads_to_it(waysout: CommandLine, tmp_path: Path) -> None:
 
 class TestRun:
     def find(self, waysout: CommandLine, *more: str) -> dict[str, Any]:
-        found = waysout(*FIND, *ROW, *SIMULATED, "--calls", "8", "--json", *more)
+        small = ("--calls", "8", "--oracle-rows", "40", "--json")
+        found = waysout(*FIND, *ROW, *SIMULATED, *small, *more)
         document: dict[str, Any] = json.loads(found[1])
         return document
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from waysout.datasets import registry
+from waysout.datasets.load import Dataset, load_dataset
 from waysout.files import data_dir
 
 REAL = ("loan", "adult", "credit", "heloc")
@@ -21,6 +23,13 @@ def real_table(name: str) -> Path:
     path = registry.find(name)
     assert path is not None
     return path
+
+
+@cache
+def real_dataset(name: str) -> Dataset:
+    """Return the real data set, read once for all tests, or skip the test."""
+    real_table(name)
+    return load_dataset(name, fetch=False)
 
 
 def make_wheel(folder: Path, name: str, version: str, members: dict[str, bytes]) -> Path:

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-import os
+import csv
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
+from dataset_helpers import real_dataset as dataset
+from dataset_helpers import real_table
 
 from waysout.datasets import registry
 from waysout.datasets.infer import outer_range
-from waysout.datasets.load import Dataset, labelled, training_rows
-from waysout.datasets.table import read_table
+from waysout.datasets.load import training_rows
 from waysout.domain.card import Card
 from waysout.domain.distance import scale_of
 from waysout.domain.key import bin_edges, rounded
@@ -30,17 +30,6 @@ PAPER: dict[str, tuple[int, int, tuple[str, ...]]] = {
 @cache
 def card(name: str) -> Card:
     return registry.card(name)
-
-
-@cache
-def dataset(name: str) -> Dataset:
-    folder = os.environ.get("WAYSOUT_DATA")
-    if not folder:
-        pytest.skip("WAYSOUT_DATA is not set: the real tables are not here")
-    path = Path(folder) / f"{name}.csv"
-    if not path.exists():
-        pytest.skip(f"WAYSOUT_DATA holds no {name}.csv")
-    return labelled(card(name), read_table(path))
 
 
 def column(name: str, feature: str) -> list[Value]:
@@ -135,8 +124,8 @@ def test_every_row_of_the_table_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", SETS)
 def test_the_features_stand_in_the_order_of_the_table(name: str) -> None:
-    dataset(name)
-    columns = read_table(Path(os.environ["WAYSOUT_DATA"]) / f"{name}.csv").columns
+    with real_table(name).open(encoding="utf-8", newline="") as file:
+        columns = next(csv.reader(file))
     outside = (card(name).outcome.target, *card(name).outcome.ignore)
     assert card(name).schema.names == tuple(c for c in columns if c not in outside)
 

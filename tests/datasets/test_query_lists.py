@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from dataset_helpers import REAL, real_table
+from dataset_helpers import REAL, real_dataset
 
 from waysout.datasets import registry
 from waysout.datasets.load import load_dataset, split
@@ -32,9 +32,8 @@ def test_thirty_others_of_the_same_oracle(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_queries_are_held_out(name: str) -> None:
     pytest.importorskip("sklearn")
-    if name != "synthetic":
-        real_table(name)
-    _, held_out = split(load_dataset(name, fetch=False))
+    data = load_dataset(name, fetch=False) if name == "synthetic" else real_dataset(name)
+    _, held_out = split(data)
     assert {*queries(name), *queries(name, "others")} <= set(held_out.tolist())
 
 

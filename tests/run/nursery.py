@@ -31,7 +31,8 @@ async def slow(request: Any, attempt: int) -> None:
 
 
 def options(method: str, path: Path) -> dict[str, Any]:
-    return {"method": METHODS[method], "calls": CALLS, "k": 3, "run": path, "in_flight": 2}
+    most = {"calls": CALLS, "k": 3, "oracle_rows": 18}
+    return {"method": METHODS[method], "run": path, "in_flight": 2, **most}
 
 
 def begin(method: str, path: Path) -> NoReturn:

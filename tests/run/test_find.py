@@ -43,7 +43,7 @@ from waysout.search.comp_mcts import CompMCTS
 from waysout.search.work import Work
 from waysout.store import Store
 
-SMALL: dict[str, Any] = {"calls": 3, "k": 3}
+SMALL: dict[str, Any] = {"calls": 3, "k": 3, "oracle_rows": 30}
 
 
 def search(**options: Any) -> list[ResultData]:

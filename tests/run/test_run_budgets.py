@@ -40,6 +40,7 @@ from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats
 from waysout.search.recombine import Recombine
 
+SMALL: dict[str, Any] = {"calls": 4, "k": 3, "oracle_rows": 40}
 METHODS = [Recombine(), CompMCTS(), CompMCTS(in_flight=3), Lats(in_flight=2)]
 
 
@@ -50,7 +51,7 @@ def _at_once() -> Iterator[None]:
 
 
 def search(rows: Any = PEOPLE[:4], **options: Any) -> list[ResultData]:
-    given: dict[str, Any] = {"llm": Watched(), "calls": 4, "k": 3, **options}
+    given: dict[str, Any] = {"llm": Watched(), **SMALL, **options}
     table = given.pop("table", None) or problem()
     return sorted(waysout.find_many(table, rows, **given), key=lambda r: r.index)
 
@@ -374,7 +375,8 @@ def test_stop_comes_just_as_the_next_people_begin(moment: int) -> None:
 
 def test_whoever_stops_listening_ends_the_searches() -> None:
     llm = Watched()
-    found = waysout.find_many(problem(), PEOPLE * 20, llm=llm, calls=3, k=3)
+    given: dict[str, Any] = {**SMALL, "calls": 3}
+    found = waysout.find_many(problem(), PEOPLE * 20, llm=llm, **given)
     next(found)
     found.close()  # type: ignore[attr-defined]
     asked = llm.requests

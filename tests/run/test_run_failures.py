@@ -24,7 +24,7 @@ from waysout.run.context import OracleBatcher, Stop
 from waysout.run.progress import Progress
 from waysout.store import Store
 
-SMALL: dict[str, Any] = {"calls": 4, "k": 3}
+SMALL: dict[str, Any] = {"calls": 4, "k": 3, "oracle_rows": 40}
 
 
 @pytest.fixture(autouse=True)

@@ -36,10 +36,11 @@ from waysout.search.lats import Lats
 from waysout.store import Store
 
 KILLS = 10
+SMALL: dict[str, Any] = {"calls": 6, "k": 3, "oracle_rows": 40}
 
 
 def search(rows: Any = ROWS, **given: Any) -> list[ResultData]:
-    given = {"llm": Watched(), "calls": 6, "k": 3, **given}
+    given = {"llm": Watched(), **SMALL, **given}
     table = given.pop("table", None) or problem()
     return sorted(waysout.find_many(table, rows, **given), key=lambda r: r.index)
 
@@ -247,9 +248,7 @@ def test_an_llm_that_was_gone_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     partial: list[ResultData] = []
     with no_waiting(), pytest.raises(LLMUnreachable):
-        partial.extend(
-            waysout.find_many(problem(), ROWS, llm=Watched(gone), calls=6, k=3, run=path)
-        )
+        partial.extend(waysout.find_many(problem(), ROWS, llm=Watched(gone), run=path, **SMALL))
     assert len(partial) == len(ROWS)
     assert {r.outcome.kind for r in partial} == {OutcomeKind.INTERRUPTED}
     with Store.read(path) as store:
@@ -275,7 +274,7 @@ def test_a_consumer_that_breaks_off_leaves_a_run_that_goes_on(tmp_path: Path) ->
     path = tmp_path / "run.db"
 
     def consume() -> None:
-        for _ in waysout.find_many(problem(), ROWS, llm=Watched(), calls=6, k=3, run=path):
+        for _ in waysout.find_many(problem(), ROWS, llm=Watched(), run=path, **SMALL):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -355,7 +354,7 @@ def test_other_people_are_refused(tmp_path: Path) -> None:
 def test_a_run_has_one_writer(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
     found: Iterator[ResultData] = waysout.find_many(
-        problem(), ROWS, llm=Watched(), calls=3, run=path
+        problem(), ROWS, llm=Watched(), run=path, **SMALL
     )
     next(found)
     with pytest.raises(UnavailableError, match="written by another"):

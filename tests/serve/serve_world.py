@@ -27,7 +27,7 @@ __all__ = ["PEOPLE", "Adder", "Broken", "Gate", "Watched", "person", "problem"]
 T = TypeVar("T")
 
 ROW = person(PEOPLE[1])  # a = 1, b = 0, c = "y"
-BRIEF = {"problem": "small", "row": ROW, "oracle_rows": 60}
+BRIEF = {"problem": "small", "row": ROW, "oracle_rows": 30}
 LLM = "simulated:7"
 
 

@@ -44,7 +44,7 @@ def test_as_many_run_at_once_as_may_and_the_next_is_put_off() -> None:
         gate = Gate()
         async with make_service(llm=Watched(gate)) as service:
             rows = [*PEOPLE, *PEOPLE[:8]]
-            searches = [start(service, row=person(r), calls=2, oracle_rows=40) for r in rows]
+            searches = [start(service, row=person(r), calls=2, oracle_rows=20) for r in rows]
             assert service.running == service.limits.searches == 20
             with pytest.raises(TooMany, match="20 searches"):
                 start(service)
@@ -74,13 +74,13 @@ def test_searches_share_one_model_that_is_asked_one_at_a_time() -> None:
         oracle = Watchful()
         world = small(oracle, known=True)
         async with make_service(world) as service:
-            for search in [start(service, row=person(r), oracle_rows=40) for r in PEOPLE]:
+            for search in [start(service, row=person(r), oracle_rows=20) for r in PEOPLE[:6]]:
                 await ended(search)
             cache = world.problem.oracle
             assert isinstance(cache, CachedOracle)
             assert cache.hits > 0
             asked = cache.asked
-            for search in [start(service, row=person(r), oracle_rows=40) for r in PEOPLE]:
+            for search in [start(service, row=person(r), oracle_rows=20) for r in PEOPLE[:6]]:
                 await ended(search)
             assert cache.asked == asked  # the same again, and not a row of it was asked
         assert oracle.most == 1
@@ -93,7 +93,7 @@ def test_the_llm_is_asked_no_more_at_once_than_it_is_good_for() -> None:
         gate = Gate()
         llm = Watched(gate, parallel=3)
         async with make_service(llm=llm) as service:
-            searches = [start(service, row=person(r), oracle_rows=40) for r in PEOPLE]
+            searches = [start(service, row=person(r), oracle_rows=20) for r in PEOPLE]
             await until(lambda: llm.now == 3)
             gate.opened.set()
             for search in searches:

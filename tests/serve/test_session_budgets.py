@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from serve_world import (
+    BRIEF,
     Adder,
     Gate,
     Watched,
@@ -199,7 +200,8 @@ def test_what_is_left_goes_down_while_a_part_runs() -> None:
 
     told = run(go())
     assert len({one["oracle_rows_left"] for one in told}) > 2
-    assert all(one["oracle_rows"] + one["oracle_rows_left"] == 60 for one in told)
+    rows = BRIEF["oracle_rows"]
+    assert all(one["oracle_rows"] + one["oracle_rows_left"] == rows for one in told)
 
 
 def test_the_model_is_tried_once_for_all_searches() -> None:

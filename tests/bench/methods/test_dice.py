@@ -208,7 +208,8 @@ def test_one_feature_is_enough(method: Dice) -> None:
     assert ended(search)[0] is OutcomeKind.EXHAUSTED
 
 
-@each_variant
+# The usual variant is among those of tests/run/test_check_method.py.
+@pytest.mark.parametrize("method", VARIANTS[1:], ids=lambda method: method.variant)
 def test_it_keeps_the_protocol(method: Dice) -> None:
     waysout.check_method(method)
 

@@ -219,7 +219,8 @@ def test_any_table_is_searched_to_an_end(method: Nice, case: Case) -> None:
     assert "failed" not in ended(search)[1]
 
 
-@each_variant
+# The usual one is among those of tests/run/test_check_method.py.
+@pytest.mark.parametrize("method", VARIANTS[1:], ids=lambda method: method.optimization)
 def test_it_keeps_the_protocol(method: Nice) -> None:
     waysout.check_method(method)
 
