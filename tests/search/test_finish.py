@@ -254,6 +254,28 @@ def test_a_guess_tells_how_far_to_walk_back_and_what_holds() -> None:
 # Rules, labels, reasons -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("border", [13.0, 48.0, 77.0, 95.0])
+def test_a_guess_that_is_always_sure_takes_no_more_steps_than_halving(border: float) -> None:
+    oracle = Says(lambda row: 0.9 if number(row[0]) >= border else 0.1)
+    given_case = make_case(make_problem(numbers(1), oracle), (0.0,))
+    found = finisher(given_case, (100.0,), guess=lambda rows: [0.99] * len(rows))
+    steps = 0
+    while not any(way.tight for way in found.archive.ways()):
+        rows = next_rows(found, 1)
+        tell(found.archive, rows)
+        steps += len(rows)
+    assert steps <= 10
+
+
+@pytest.mark.parametrize("at", [21.0, 25.0])
+def test_a_refusal_beyond_a_pocket_says_nothing_of_what_lies_in_it(at: float) -> None:
+    oracle = Says(lambda row: 0.9 if 20 <= number(row[0]) <= 30 else 0.1)
+    given_case = make_case(make_problem(numbers(2), oracle), (0.0, 0.0))
+    found = finisher(given_case, (23.0, 0.0), (60.0, 0.0), (at, 50.0))
+    found.order()
+    assert (at, 0.0) in found.apart((at, 50.0))
+
+
 def test_rows_that_break_a_rule_are_not_asked() -> None:
     search, batches = finished(case(Linear(that="a + b >= 6")), (9, 0, "y"))
     assert shown(search) == [(6, 0, "x")]

@@ -144,6 +144,17 @@ def test_where_there_is_nothing_but_a_pocket_it_is_shown_for_what_it_is() -> Non
     assert search.archive.ways()[0].holds is False
 
 
+def test_few_rows_go_to_what_only_adds_to_a_pocket() -> None:
+    def both(row: Row) -> float:
+        return 0.52 if 20 <= number(row[0]) <= 50 else 0.3 + (number(row[1]) + number(row[2])) / 800
+
+    search = wayfinder(make_case(make_problem(SIX, Says(both)), NOUGHT, rows=150))
+    pocket = [row for row in search.archive.answered if 20 <= number(row[0]) <= 50]
+    assert pocket
+    assert sum(any(row[1:]) for row in pocket) < search.archive.evaluated / 4
+    assert ("n1", "n2") in levers(search)
+
+
 def three(row: Row) -> bool:
     return min(number(row[i]) for i in (1, 3, 6)) >= 60
 
