@@ -2,14 +2,16 @@
 
     python benchmarks/search.py
 
-On the synthetic table, with the simulated LLM, K = 5; recombine also on those of the real tables
-that are there with their trained oracles. The growth is a ratio within the run. Seconds are those
-of the clock; beside them stand those of the processor, which other programs do not lengthen much.
+On the synthetic table, with the simulated LLM, K = 5; recombine, and wayfinder without an LLM, also
+on those of the real tables that are there with their trained oracles (`search.py wayfinder`: that
+alone; students are learned before). The growth is a ratio within the run. Seconds are those of the
+clock; beside them stand those of the processor, which other programs do not lengthen much.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from waysout.datasets.load import load_dataset, training_rows
 from waysout.datasets.manifest import load_oracle
 from waysout.datasets.queries import queries
 from waysout.domain.budget import Budget
+from waysout.domain.known import Known
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
@@ -33,6 +36,7 @@ from waysout.search.base import Case, Method
 from waysout.search.comp_mcts import CompMCTS
 from waysout.search.lats import Lats
 from waysout.search.recombine import Recombine, RecombineSearch
+from waysout.search.wayfinder import Wayfinder, WayfinderSearch
 from waysout.search.work import Propose, Work
 
 QUERY = 828
@@ -81,6 +85,7 @@ class Bench:
 
     problem: Problem
     query: Row
+    known: Known
     llm: Simulated = field(default_factory=lambda: Simulated(1))
 
     def cost(self, method: Method, *, calls: int, rows: int) -> Cost:
@@ -88,7 +93,8 @@ class Bench:
         proposer = Proposer(Topic.of_problem(self.problem), self.llm.form, Style())
         chance = float(self.problem.oracle.ask([self.query]).probability[0])
         budget = Budget(llm_calls=calls, oracle_rows=rows)
-        case = Case(self.problem, self.query, chance, budget, proposer=proposer)
+        case = Case(self.problem, self.query, chance, budget, proposer=proposer, known=self.known)
+        method.learn(self.problem, self.known, lambda *_: None)
         cost, watch = Cost(), Stopwatch()
         began, worked = time.perf_counter(), time.process_time()
         search = method.start(case)
@@ -103,6 +109,8 @@ class Bench:
         cost.processor = time.process_time() - worked - watch.processor
         if isinstance(search, RecombineSearch):
             cost.levers, cost.edits = len(search.library.slots), len(search.library)
+        elif isinstance(search, WayfinderSearch):
+            cost.levers, cost.edits = len(search.steps.slots), len(search.steps)
         return cost
 
     def answer(self, work: Work) -> Reply | Answers:
@@ -134,7 +142,7 @@ def synthetic() -> Bench:
     data = load_dataset("synthetic")
     oracle = as_oracle(chance, data.card)
     problem = Problem.from_card(data.card, oracle, training=training_rows(data))
-    return Bench(problem, data.rows[QUERY])
+    return Bench(problem, data.rows[QUERY], data)
 
 
 def benches() -> Iterator[tuple[str, Bench]]:
@@ -148,7 +156,7 @@ def benches() -> Iterator[tuple[str, Bench]]:
             print(f"{name}: left out: {error}")
             continue
         problem = Problem.from_card(data.card, oracle, training=training_rows(data))
-        yield name, Bench(problem, data.rows[queries(name)[0]])
+        yield name, Bench(problem, data.rows[queries(name)[0]], data)
 
 
 def trees(bench: Bench) -> None:
@@ -176,14 +184,14 @@ COLUMNS = ("table", "levers", "edits", "rows", "batches", "largest", "ms a batch
            "ms a row", "own s", "whole s", "growth")  # fmt: skip
 
 
-def recombine(found: Iterator[tuple[str, Bench]]) -> None:
+def combinations(method: Method, found: Iterator[tuple[str, Bench]], calls: int) -> None:
     """Print the time per batch and per row, and how it grows with the rows."""
     widths = [max(9, len(column)) for column in COLUMNS]
     print(" ".join(map(str.rjust, COLUMNS, widths)))
     for name, bench in found:
         before: Cost | None = None
         for rows, repeats in ((150, 5), (1000, 3), (10_000, 1)):
-            cost = bench.best(Recombine(), calls=CALLS, rows=rows, repeats=repeats)
+            cost = bench.best(method, calls=calls, rows=rows, repeats=repeats)
             print(" ".join(map(str.rjust, _cells(name, cost, before), widths)), flush=True)
             before = cost
 
@@ -200,12 +208,22 @@ def _cells(name: str, cost: Cost, before: Cost | None) -> Sequence[str]:
 
 
 def main() -> None:
-    """Print both tables."""
-    trees(synthetic())
-    print(f"\nrecombine, up to {CALLS} calls; batches of 5 rows, or a twentieth of those before it")
-    print("processor: its ms a batch, all threads together")
-    print("growth: how the own time grew from the line above, to how the rows did; 1 is linear\n")
-    recombine(benches())
+    """Print all tables: those of trees, or those of a method named as the argument."""
+    methods: dict[str, tuple[Method, int]] = {
+        "recombine": (Recombine(), CALLS),
+        "wayfinder": (Wayfinder(), 0),
+    }
+    wanted = sys.argv[1:] or ["trees", *methods]
+    if "trees" in wanted:
+        trees(synthetic())
+    for name, (method, calls) in methods.items():
+        if name in wanted:
+            print(
+                f"\n{name}, up to {calls} calls; batches of 5 rows, or a twentieth of those before"
+            )
+            print("processor: its ms a batch, all threads together")
+            print("growth: how the own time grew from the line above, to how the rows did\n")
+            combinations(method, benches(), calls)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +14,7 @@ RANDOM = 30
 """Random combinations in a pool for each that is asked."""
 _PER_LEVER = 4  # choices drawn for each lever of each parent
 _SHARES = (0.9, 0.75, 0.5)
+_LATEST = 1000  # tries that are looked at
 
 
 def singles(tables: StepTables) -> Combos:
@@ -122,11 +123,11 @@ class Tried:
     """
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[int, ...]] = Counter()
+        self._latest: deque[tuple[int, ...]] = deque(maxlen=_LATEST)
 
     def add(self, moved: NDArray[np.bool_]) -> None:
         """Note that these levers were moved together."""
-        self._counts[tuple(np.flatnonzero(moved).tolist())] += 1
+        self._latest.append(tuple(np.flatnonzero(moved).tolist()))
 
     def alike(self, moved: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return how often sets were tried, where others count by their overlap, squared.
@@ -136,10 +137,15 @@ class Tried:
         >>> tried.alike(np.array([[True, True, False], [True, False, False], [False, False, True]]))
         array([1.  , 0.25, 0.  ])
         """
-        known = np.zeros((len(self._counts), moved.shape[1]))
-        for i, levers in enumerate(self._counts):
+        counts = Counter(self._latest)
+        known = np.zeros((len(counts), moved.shape[1]))
+        for i, levers in enumerate(counts):
             known[i, list(levers)] = 1.0
-        both = moved @ known.T
-        either = moved.sum(axis=1)[:, None] + known.sum(axis=1) - both
-        found: NDArray[np.float64] = (both / either) ** 2 @ np.array([*self._counts.values()])
-        return found
+        # Many combinations move the same levers.
+        prints = moved.astype(np.int64) @ _factors(moved.shape[1])
+        _, first, which = np.unique(prints, return_index=True, return_inverse=True)
+        sets = moved[first].astype(np.float64)
+        both = sets @ known.T
+        either = sets.sum(axis=1)[:, None] + known.sum(axis=1) - both
+        found: NDArray[np.float64] = (both / either) ** 2 @ np.array([*counts.values()])
+        return found[which]

@@ -21,7 +21,8 @@ def table(
         typer.Argument(
             help="llm-budget, oracle-budget, reward-weights, reward-paired, pruning-sweep, "
             "pruning-best, pruning-heldout, pruning-paired, compressors, cost; yields, prompts, "
-            "rules, llm-sizes, methods, targets, baselines, optimum, limits, going-on, shared."
+            "rules, llm-sizes, methods, targets, baselines, optimum, limits, going-on, shared, "
+            "quality."
         ),
     ],
     results: Places = None,
