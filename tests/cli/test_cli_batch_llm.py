@@ -17,6 +17,8 @@ from waysout.batch.tables import people
 @pytest.mark.usefixtures("in_world")
 def test_one_model_in_memory_serves_two_workers(waysout: CommandLine, tmp_path: Path) -> None:
     file, out = os.environ.get("WAYSOUT_GGUF"), tmp_path / "ways"
+    if not file:
+        assert waysout("models", "pull", "smollm2-135m")[0] == 0
     code, said, err = waysout(
         "batch", "--model", "model.txt", "--data", "loans.csv", "--card", "loans.toml",
         "--llm", f"llamacpp:{file or 'smollm2-135m'}", "--calls", "1", "--oracle-rows", "20",
