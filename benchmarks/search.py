@@ -214,6 +214,8 @@ def main() -> None:
         "wayfinder": (Wayfinder(), 0),
     }
     wanted = sys.argv[1:] or ["trees", *methods]
+    if unknown := set(wanted) - {"trees", *methods}:
+        sys.exit(f"unknown: {sorted(unknown)}; there are trees, {', '.join(methods)}")
     if "trees" in wanted:
         trees(synthetic())
     for name, (method, calls) in methods.items():

@@ -54,7 +54,7 @@ _NOISE = 0.01  # of the oracle's logit, as far as a chance is concerned
 _SLOPE = 1.6  # of the logistic curve that is nearest to the normal distribution's
 # Until there is an option, any is worth more than a small chance of a cheap one.
 _FIRST = 0.25
-_ALMOST = 0.999
+_ALMOST = 0.999  # nothing is so sure to be a yes that what adds to it is not worth a row at all
 _LITTLE = 0.3  # of what the cheapest option costs
 # Named edits have a reason; small on purpose, to decide between near equals only.
 _UNNAMED = 0.05
