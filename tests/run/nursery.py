@@ -26,8 +26,17 @@ CALLS = 6
 ROWS = PEOPLE[:3]
 
 
-async def slow(request: Any, attempt: int) -> None:
-    await asyncio.sleep(0.004)
+class Mortal(Watched):
+    """A slow LLM that ends the whole process as it is asked for the ``last`` time."""
+
+    def __init__(self, last: int | None) -> None:
+        super().__init__(self.wait)
+        self.last = last
+
+    async def wait(self, request: Any, attempt: int) -> None:
+        if self.requests == self.last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        await asyncio.sleep(0.004)
 
 
 def options(method: str, path: Path) -> dict[str, Any]:
@@ -35,19 +44,21 @@ def options(method: str, path: Path) -> dict[str, Any]:
     return {"method": METHODS[method], "run": path, "in_flight": 2, **most}
 
 
-def begin(method: str, path: Path) -> NoReturn:
+def begin(method: str, path: Path, last: int | None) -> NoReturn:
     try:
-        list(waysout.find_many(problem(), ROWS, llm=Watched(slow), **options(method, path)))
+        list(waysout.find_many(problem(), ROWS, llm=Mortal(last), **options(method, path)))
         os._exit(0)
     except BaseException:
         traceback.print_exc()
     os._exit(1)
 
 
-def sitting(method: str, path: Path, longest: float | None = None) -> float:
-    """Let a run go on, at most so long; return how long it took."""
+def sitting(
+    method: str, path: Path, longest: float | None = None, last: int | None = None
+) -> float:
+    """Let a run go on, at most so long or up to its ``last`` request; return how long it took."""
     start = time.monotonic()
-    child = os.fork() or begin(method, path)
+    child = os.fork() or begin(method, path, last)
     if longest is not None:
         time.sleep(longest)
         os.kill(child, signal.SIGKILL)
@@ -61,12 +72,16 @@ def main(folder: Path, kills: int) -> None:
     first = options("one-by-one", folder / "warm.db")
     list(waysout.find_many(problem(), ROWS, llm=Watched(), **first))
     for method, i in itertools.product(METHODS, range(kills)):
-        # Timed anew for each kill: how long a run takes depends on what else the machine does.
-        moment = sitting(method, folder / f"{method}-{i}-timed.db") * (i + 0.2) / kills
         path = folder / f"{method}-{i}.db"
-        if i % 2:  # some runs are killed again after they went on
-            sitting(method, path, moment / 2)
-        sitting(method, path, moment)
+        if i % 2:
+            # Midway for certain: of seven requests at most six are in flight, so one is on file.
+            sitting(method, path, last=7 + i // 2)
+            if i % 4 == 3:  # some runs are killed again after they went on
+                sitting(method, path, last=3)
+        else:
+            # Anywhere. Timed anew for each: how long a run takes depends on what else goes on.
+            moment = sitting(method, folder / f"{method}-{i}-timed.db") * (i + 0.2) / kills
+            sitting(method, path, moment)
 
 
 if __name__ == "__main__":
