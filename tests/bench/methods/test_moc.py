@@ -135,6 +135,15 @@ def test_rows_survive_the_way_to_pymoo_and_back(case: Case, seed: int) -> None:
             assert genes.rows(genes.home[None, :]) == [case.query]
 
 
+def test_a_whole_number_is_never_taken_for_a_missing_one() -> None:
+    schema = Schema((Feature("a", "integer", range=(-40, 40)),))
+    case = make_case((None,), (), schema=schema)
+    # Seen from -11 to -7, which deviate by 2: home would be the -13 that a row may have as well.
+    genes = Genes(Space(case.problem, case.query), np.array([[-11.0], [-7.0]]))
+    rows: list[Row] = [(value,) for value in range(-13, -6)]
+    assert genes.rows(genes.of_rows(rows)) == rows
+
+
 def test_a_seed_gives_the_same_and_the_process_is_left_as_it_was(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -222,7 +222,9 @@ class Genes:
                 present, own = values[~np.isnan(values)], float(space.start[column])
                 deviation = float(np.std(present)) if len(present) else 0.0
                 spread.append(deviation or (highest - lowest) / 4 or 1.0)
-                home.append(lowest - spread[-1] if np.isnan(own) else own)
+                # Half a last digit lower: no value rounded to the feature's grid is taken for home.
+                missing = round(lowest - spread[-1], DECIMALS) - 0.5 * 10**-DECIMALS
+                home.append(missing if np.isnan(own) else own)
                 low.append(min(lowest, home[-1]))
                 high.append(max(highest, home[-1]))
                 self._codes.append(None)
