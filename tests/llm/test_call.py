@@ -213,6 +213,30 @@ def test_a_prompt_that_always_fails_does_not_close_the_door_to_others() -> None:
     assert [type(answer) for answer in asyncio.run(go())] == [Reply] * 3
 
 
+@pytest.mark.parametrize("heard", ["nothing", "a reply", "a refusal"])
+def test_a_silence_that_several_calls_met_is_the_servers_though_more_are_waiting(
+    heard: str,
+) -> None:
+    clock = Clock()
+    breaker = Breaker(patience=45, clock=clock)
+    breaker.waiting = 3  # as ever, where many are sent
+    silence = LLMFailure("no sign of life for 50 s")
+    clock.now = 50
+    breaker.failed(0.0, silence, "gone")  # perhaps it chokes on this one
+    clock.now = 51
+    if heard == "a reply":
+        breaker.answered()
+    elif heard == "a refusal":
+        breaker.failed(20.0, LLMFailure("busy", alive=True), "busy")
+    clock.now = 60
+    if heard == "nothing":
+        with pytest.raises(LLMUnreachable, match="gone"):
+            breaker.failed(10.0, silence, "gone")
+    else:
+        breaker.failed(10.0, silence, "gone")
+        breaker.check()
+
+
 def test_after_a_rest_one_call_tries_and_the_others_wait() -> None:
     clock, ledger = Clock(), Ledger()
     backend = Scripted(*[LLMFailure("refused")] * 99)

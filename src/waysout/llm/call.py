@@ -47,8 +47,10 @@ class Breaker:
 
     The circuit opens when a call has failed for good, or nothing was heard for ``patience``
     seconds, and no other call is waiting for a reply or got one meanwhile: one prompt that a server
-    chokes on must not end the run of the others. While it is open nothing is sent; after ``rest``
-    seconds one call may try. An answer such as 429 is a sign of life.
+    chokes on must not end the run of the others. Where several calls met that silence, it is the
+    server's, though more may be waiting: there is always one where many are sent. While it is open
+    nothing is sent; after ``rest`` seconds one call may try. An answer such as 429 is a sign of
+    life.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Breaker:
         self.waiting = 0
         """The number of attempts in flight."""
         self._last_reply = self._last_heard = float("-inf")
+        self._unheard: set[float] = set()  # calls, by their beginnings, that met silence since
         self._opened: float | None = None
         self._trying = False
         self._reason = ""
@@ -89,6 +92,7 @@ class Breaker:
     def answered(self) -> None:
         """Note that a reply came."""
         self._last_reply = self._last_heard = self.clock()
+        self._unheard.clear()
         self._opened = None
 
     def failed(self, began: float, failure: LLMFailure, reason: str) -> None:
@@ -96,9 +100,11 @@ class Breaker:
         now = self.clock()
         if failure.alive:
             self._last_heard = now
-        silent = now - max(began, self._last_heard) >= self.patience
-        if silent and not self.waiting:
-            self._open(reason)
+            self._unheard.clear()
+        if now - max(began, self._last_heard) >= self.patience:
+            self._unheard.add(began)
+            if len(self._unheard) > 1 or not self.waiting:
+                self._open(reason)
 
     def gave_up(self, began: float, reason: str) -> None:
         """Note a call that failed for good."""
