@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_world import APPROVED, FIND, REFUSED, ROW, in_world, row, world  # noqa: F401
@@ -249,12 +250,29 @@ def test_tokens_for_no_call_leave_the_rows(waysout: CommandLine, tmp_path: Path)
 
 
 def test_a_goal_of_ones_own(waysout: CommandLine) -> None:
-    def chances(*goal: str) -> list[float]:
+    def found(*goal: str) -> dict[str, Any]:
         _, out, _ = waysout(*FIND, *ROW, "--method", "random", *goal, "--json")
-        return [option["probability"] for option in json.loads(out)["options"]]
+        document: dict[str, Any] = json.loads(out)
+        return document
 
-    assert min(chances("--at-least", "0.9")) >= 0.9
-    assert min(chances("--rise", "0.05")) < 0.5
+    def least(*goal: str) -> float:
+        return min(float(option["probability"]) for option in found(*goal)["options"])
+
+    assert 0.45 <= least("--at-least", "0.45") < 0.5
+    assert least("--rise", "0.05") < 0.5
+    safer = found("--at-least", "0.9", "--at-least", "0.7")
+    assert safer["settings"]["goal"] == {
+        "at_least": None, "at_most": None, "rise": None, "safer": [0.7, 0.9],
+    }  # fmt: skip
+    variants = [variant for way in safer["ways"] for variant in way["safer"]]
+    assert {variant["at_least"] for variant in variants} == {0.7, 0.9}
+    assert all(variant["probability"] >= variant["at_least"] for variant in variants)
+
+
+def test_a_chance_and_a_rise_contradict_each_other(waysout: CommandLine) -> None:
+    code, _, err = waysout(*FIND, *ROW, "--at-least", "0.9", "--rise", "0.1")
+    assert code == 3
+    assert "--at-least and --rise contradict each other" in err
 
 
 def test_what_is_set_is_what_is_done(waysout: CommandLine) -> None:
@@ -374,7 +392,9 @@ def test_a_file_that_turns_out_unwritable_leaves_the_result(
 def test_replies_are_recorded_and_replayed(waysout: CommandLine, tmp_path: Path) -> None:
     replies = tmp_path / "replies.jsonl"
     first = waysout(*FIND, *ROW, *QUICK, "--record", replies, "--json")[1]
-    again = waysout(*FIND, *ROW, "--llm", f"replay:{replies}", "--calls", "6", "--json")[1]
+    again = waysout(
+        *FIND, *ROW, "--llm", f"replay:{replies}", "--calls", "6", "--oracle-rows", "30", "--json"
+    )[1]
     assert json.loads(again)["options"] == json.loads(first)["options"]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -156,10 +157,13 @@ def test_goals(goal: Goal, met: list[bool]) -> None:
 
 
 def test_goals_that_cannot_be() -> None:
-    for wrong in ({"at_least": 1.5}, {"rise": -0.1}, {"at_least": 0.7, "at_most": 0.2},
-                  {"rise": 0.1, "at_least": 0.5}):  # fmt: skip
+    wrong: list[dict[str, Any]] = [
+        {"at_least": 1.5}, {"rise": -0.1}, {"at_least": 0.7, "at_most": 0.2},
+        {"rise": 0.1, "at_least": 0.5}, {"safer": (0.8, 1.2)}, {"at_most": 0.4, "safer": (0.8,)},
+    ]  # fmt: skip
+    for given in wrong:
         with pytest.raises(InputError):
-            Goal(**wrong)
+            Goal(**given)
     with pytest.raises(InputError, match="labels only"):
         Problem.from_card(CARD, Labels(), goal=Goal(at_least=0.8))
     with pytest.raises(InputError, match="for_query"):

@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Standing, Way, plain
+from waysout.domain.result import (
+    Interval,
+    Option,
+    Outcome,
+    OutcomeKind,
+    ResultData,
+    Safer,
+    Standing,
+    Tip,
+    TipStatus,
+    Way,
+    plain,
+)
 from waysout.domain.rules import Violation
 from waysout.errors import InputError
 
@@ -37,15 +49,40 @@ def test_a_result_survives_json() -> None:
 
 
 def test_ways_survive_json_and_earlier_results_have_none() -> None:
-    way = Way(**vars(OPTION), levers=("größe",), cost=0.25, irreducible=True, variants=(OPTION,))
+    safer = (Safer(**vars(OPTION), at_least=0.8),)
+    way = Way(
+        **vars(OPTION), levers=("größe",), cost=0.25, irreducible=True, variants=(OPTION,),
+        safer=safer,
+    )  # fmt: skip
     document = replace(RESULT, ways=(way,)).as_dict()
     assert ResultData.from_dict(document).ways == (way,)
     [told] = document["ways"]
     assert list(told) == [
         *OPTION.as_dict(), "levers", "cost", "irreducible", "tight", "holds", "variants",
+        "safer",
     ]  # fmt: skip
     assert (told["irreducible"], told["tight"], told["holds"]) == (True, None, None)
+    del told["safer"]
+    assert ResultData.from_dict(document).ways == (replace(way, safer=()),)
     del document["ways"]
+    assert ResultData.from_dict(document) == RESULT
+
+
+def test_tipping_points_survive_json_and_earlier_results_have_none() -> None:
+    up = Tip("up", TipStatus.TURNS, (Interval(5, 9, 3, 4, None),), (2, 4), 9)
+    to = Tip("to", TipStatus.NOT_UP_TO, refused=("none", "part-time"))
+    document = replace(RESULT, tipping={"größe": (up,), "job": (to,)}).as_dict()
+    assert document["tipping"]["größe"] == [
+        {
+            "move": "up", "status": "turns", "refused": [2, 4], "limit": 9,
+            "intervals": [{"from": 5, "to": 9, "asked": 3, "before": 4, "after": None}],
+        }
+    ]  # fmt: skip
+    text = json.dumps(document)
+    assert ResultData.from_json(text).tipping == {"größe": (up,), "job": (to,)}
+    with pytest.raises(InputError, match="sideways"):
+        ResultData.from_json(text.replace("turns", "sideways"))
+    del document["tipping"]
     assert ResultData.from_dict(document) == RESULT
 
 

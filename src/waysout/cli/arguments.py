@@ -43,6 +43,10 @@ TrustTypes = Annotated[list[str] | None, typer.Option(
 AtLeast = Annotated[float | None, typer.Option(
     help="Require this probability instead of the model's own decision.", min=0, max=1,
     rich_help_panel=SEARCH)]
+SaferLevels = Annotated[list[float] | None, typer.Option(
+    "--at-least", help="Carry each way on to this chance as well, such as 0.8; may be repeated. "
+    "0.5 or less takes the place of the model's own decision.", min=0, max=1,
+    rich_help_panel=SEARCH)]
 Rise = Annotated[float | None, typer.Option(
     help="Or require an increase of this much.", min=0, max=1,
     rich_help_panel=SEARCH)]

@@ -57,7 +57,7 @@ def batch(
     trust_pickle: arg.TrustPickle = False,
     trust_types: arg.TrustTypes = None,
     trust_code: arg.TrustCode = False,
-    at_least: arg.AtLeast = None,
+    at_least: arg.SaferLevels = None,
     rise: arg.Rise = None,
     method: arg.MethodName = arg.DEFAULT_METHOD,
     setting: arg.Settings = None,
@@ -112,7 +112,7 @@ def batch(
     """
     from waysout.batch.run import BatchRequest, run_batch
     from waysout.cli.search import check_llm
-    from waysout.cli.sources import check_source
+    from waysout.cli.sources import check_source, goal_of
     from waysout.llm.connect import is_simulated
     from waysout.report.words import counted
     from waysout.run.find import prepare
@@ -124,7 +124,8 @@ def batch(
         paper=paper, free=free,
     )  # fmt: skip
     check_llm(prepare(options))
-    source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
+    goal = goal_of(at_least, rise)
+    source = Source(data, card, model, rules, positive_class, inputs, **goal)
     check_source(source)
     request = BatchRequest(
         source=source, out=out, options=options,

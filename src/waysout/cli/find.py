@@ -30,7 +30,7 @@ def find(
     trust_pickle: arg.TrustPickle = False,
     trust_types: arg.TrustTypes = None,
     trust_code: arg.TrustCode = False,
-    at_least: arg.AtLeast = None,
+    at_least: arg.SaferLevels = None,
     rise: arg.Rise = None,
     method: arg.MethodName = arg.DEFAULT_METHOD,
     setting: arg.Settings = None,
@@ -72,7 +72,7 @@ def find(
     """
     from waysout.cli import search
     from waysout.cli.places import check_places
-    from waysout.cli.sources import check_chosen, check_source, find_row
+    from waysout.cli.sources import check_chosen, check_source, find_row, goal_of
     from waysout.errors import InputError
     from waysout.run.find import prepare
     from waysout.run.source import Source, Trust
@@ -92,7 +92,8 @@ def find(
     )  # fmt: skip
     prepared = prepare({**options, "run": place, "record": record})
     asked = search.check_llm(prepared)
-    source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
+    goal = goal_of(at_least, rise)
+    source = Source(data, card, model, rules, positive_class, inputs, **goal)
     check_source(source)
     trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
     with search.Signals(json, place, asked) as signals:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+from waysout.run.plan import as_now
 from waysout.run.source import Source
 
 if TYPE_CHECKING:
@@ -39,12 +40,14 @@ class Kept:
 def read_kept(store: Store) -> Kept:
     """Return what a run of `waysout find` was made from."""
     about = _Fields(store.path, _about(store), "about.")
-    source = Source(**{name: about.get(name, kinds) for name, kinds in _ABOUT.items()})
+    source = Source(
+        **{name: about.get(name, kinds) for name, kinds in _ABOUT.items()}, safer=_safer(about)
+    )
     plan = _Fields(store.path, store.manifest, "").part("plan")
     budget = plan.part("budget")
     options: dict[str, Any] = {
         "method": plan.get("method", _TEXT),
-        "settings": plan.get("method_settings", (dict,)),
+        "settings": as_now(plan.get("method", _TEXT), plan.get("method_settings", (dict,))),
         "llm": about.get("llm", _TEXT),
         "price": about.get("price", _TEXT) or None,
         "k": plan.get("k", _WHOLE),
@@ -133,6 +136,14 @@ class _Fields:
         return IntegrityError(
             f"{self.path} cannot be resumed: {self.at}{name} {said}, and no release writes that"
         )
+
+
+def _safer(about: _Fields) -> tuple[float, ...]:
+    # Earlier releases wrote none.
+    levels = about.get("safer", (list,)) if "safer" in about.found else []
+    if not all(isinstance(level, (int, float)) for level in levels):
+        raise about.wrong("safer")
+    return tuple(levels)
 
 
 def _style(plan: _Fields) -> Any:

@@ -39,7 +39,7 @@ def serve(
     trust_pickle: arg.TrustPickle = False,
     trust_types: arg.TrustTypes = None,
     trust_code: arg.TrustCode = False,
-    at_least: arg.AtLeast = None,
+    at_least: arg.SaferLevels = None,
     rise: arg.Rise = None,
     llm: Annotated[str, typer.Option(
         help="The LLM that proposes, as for `waysout find`; default: a small one, which the "
@@ -83,6 +83,7 @@ def serve(
     except ImportError as error:
         raise MissingExtra(error.name or "fastapi", "serve") from error
     from waysout.cli.search import Signals
+    from waysout.cli.sources import goal_of
     from waysout.run.source import Source, Trust
     from waysout.serve import http_server
     from waysout.serve.app import create_app
@@ -95,7 +96,8 @@ def serve(
     token = read_token(os.environ, token_file)
     kept = max(ServiceLimits().kept, searches)
     limits = ServiceLimits(calls=calls, oracle_rows=oracle_rows, searches=searches, kept=kept)
-    source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
+    goal = goal_of(at_least, rise)
+    source = Source(data, card, model, rules, positive_class, inputs, **goal)
     trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
     with http_server.open_socket(host, port, token=token is not None) as opened:
         port = opened.getsockname()[1]  # also where any free one was asked for

@@ -53,6 +53,17 @@ def read_rows(table: Table, card: Card) -> Dataset | Sequence[Row]:
     return card.schema.parse_many(table.records)
 
 
+def goal_of(at_least: Sequence[float] | None, rise: float | None) -> dict[str, Any]:
+    """Return a source's goal from the options of a command."""
+    from waysout.domain.oracle import Goal
+    from waysout.errors import InputError
+
+    if at_least and rise is not None:
+        raise InputError("--at-least and --rise contradict each other")
+    goal = Goal.of_levels(at_least or ())
+    return {"at_least": goal.at_least, "rise": rise, "safer": goal.safer}
+
+
 def check_source(source: Source) -> None:
     """Refuse options that cannot make a problem, by their names on the command line."""
     from waysout.datasets.registry import DATASETS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from waysout.domain.schema import Row
 from waysout.errors import InputError
+
+_EVEN = 0.5  # what a model's own decision asks for, as a rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +53,25 @@ class Goal:
     """What counts as a yes.
 
     The plain goal is the model's own decision. ``at_least``/``at_most`` ask for a probability in an
-    interval instead, and ``rise`` for a probability that much above the query's.
+    interval instead, and ``rise`` for a probability that much above the query's. ``safer`` are
+    higher probabilities that each way is pushed to as well, where that can be done.
 
     >>> Goal(rise=0.25).for_query(0.5)
-    Goal(at_least=0.75, at_most=None, rise=None)
+    Goal(at_least=0.75, at_most=None, rise=None, safer=())
     """
 
     at_least: float | None = None
     at_most: float | None = None
     rise: float | None = None
+    safer: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("at_least", "at_most", "rise"):
-            value = getattr(self, name)
+        given = [(name, getattr(self, name)) for name in ("at_least", "at_most", "rise")]
+        for name, value in [*given, *(("safer", level) for level in self.safer)]:
             if value is not None and not 0.0 <= value <= 1.0:
                 raise InputError(f"goal: {name} is a probability from 0 to 1, not {value!r}")
+        if self.safer and self.at_most is not None:
+            raise InputError("goal: a probability of at most something has nothing safer above it")
         if self.rise is not None and (self.at_least, self.at_most) != (None, None):
             raise InputError("goal: set either rise or an interval, not both")
         if None not in (self.at_least, self.at_most) and self.at_least > self.at_most:  # type: ignore[operator]
@@ -74,13 +80,41 @@ class Goal:
     @property
     def needs_probability(self) -> bool:
         """Whether a model that gives labels only cannot serve this goal."""
+        return self.is_probability or bool(self.safer)
+
+    @property
+    def is_probability(self) -> bool:
+        """Whether a yes is a probability, and not the model's own decision."""
         return (self.at_least, self.at_most, self.rise) != (None, None, None)
 
-    def for_query(self, probability: float) -> Goal:
-        """Return the goal with ``rise`` resolved against the query's own probability."""
-        if self.rise is None:
-            return self
-        return Goal(at_least=min(1.0, probability + self.rise))
+    @classmethod
+    def of_levels(cls, levels: Iterable[float]) -> Goal:
+        """Return the goal of a yes, and besides of each of some probabilities above it.
+
+        One that the model's own decision includes, 0.5 or less, takes its place.
+
+        >>> Goal.of_levels([0.9, 0.8]).safer, Goal.of_levels([0.3, 0.8])
+        ((0.8, 0.9), Goal(at_least=0.3, at_most=None, rise=None, safer=(0.8,)))
+        """
+        wanted = sorted(set(levels))
+        if wanted and wanted[0] <= _EVEN:
+            return cls(at_least=wanted[0], safer=tuple(wanted[1:]))
+        return cls(safer=tuple(wanted))
+
+    def for_query(self, probability: float, approved: bool = False) -> Goal:
+        """Return the goal of one query, given what the model says of it.
+
+        ``rise`` becomes a probability. Where the query is a yes already, what is left to reach is
+        the next safer level.
+        """
+        goal = self
+        if self.rise is not None:
+            goal = Goal(at_least=min(1.0, probability + self.rise), safer=self.safer)
+        above = tuple(level for level in goal.safer if level > max(probability, goal.at_least or 0))
+        met = approved if goal.at_least is None else probability >= goal.at_least
+        if met and above and goal.at_most is None:
+            return Goal(at_least=above[0], safer=above[1:])
+        return replace(goal, safer=above)
 
     def threshold(self, usual: float) -> float:
         """Return the least worth that is a yes: ``usual``, unless the goal names one."""
@@ -104,7 +138,7 @@ class Goal:
 
     def met(self, answers: Answers) -> NDArray[np.bool_]:
         """Return which of the answers are a yes."""
-        if not self.needs_probability:
+        if not self.is_probability:
             return answers.decision
         if self.rise is not None:
             raise InputError("goal: rise must be resolved with for_query before it is asked")

@@ -112,7 +112,7 @@ class Problem:
         if rise is not None and probability + rise > 1.0:
             reason = f"the chance is {probability:.2f} already; it cannot rise by {rise:g}"
             return Outcome(OutcomeKind.INFEASIBLE, reason, best_probability=probability)
-        goal = self.goal.for_query(probability)
+        goal = self.goal.for_query(probability, bool(answers.decision[0]))
         if bool(goal.met(answers)[0]) and not self.violations(query, query):
             return Outcome(
                 OutcomeKind.ALREADY_APPROVED, f"{self.yes} already", best_probability=probability

@@ -113,12 +113,29 @@ class Standing(IntEnum):
 
 
 @dataclass(frozen=True)
+class Safer(Option):
+    """A way pushed farther, to a chance of at least ``at_least``."""
+
+    at_least: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {**super().as_dict(), "at_least": self.at_least}
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Safer:
+        """Read what `as_dict` wrote."""
+        return cls(**vars(Option.from_dict(table)), at_least=_number(table["at_least"]))
+
+
+@dataclass(frozen=True)
 class Way(Option):
     """An option that a person is shown: the cheapest for its levers (see `waysout.domain.ways`).
 
     ``irreducible``: no change can be left out. ``tight``: nor can a number be walked back by a
     tenth. ``holds``: it is still a yes 10 % and 50 % farther. Each is ``None`` where the rows did
-    not reach to know it. ``variants`` are other levels, directions and values for its levers.
+    not reach to know it. ``variants`` are other levels, directions and values for its levers;
+    ``safer`` is the cheapest known that goes at least as far, for each higher chance asked for.
     """
 
     levers: tuple[str, ...] = ()
@@ -127,6 +144,7 @@ class Way(Option):
     tight: bool | None = None
     holds: bool | None = None
     variants: tuple[Option, ...] = ()
+    safer: tuple[Safer, ...] = ()
 
     @property
     def standing(self) -> Standing:
@@ -143,6 +161,7 @@ class Way(Option):
             "tight": self.tight,
             "holds": self.holds,
             "variants": [variant.as_dict() for variant in self.variants],
+            "safer": [safer.as_dict() for safer in self.safer],
         }
 
     @classmethod
@@ -156,6 +175,91 @@ class Way(Option):
             tight=_flag(table["tight"]),
             holds=_flag(table["holds"]),
             variants=tuple(map(Option.from_dict, table["variants"])),
+            # The first release with ways had none.
+            safer=tuple(map(Safer.from_dict, table.get("safer", ()))),
+        )
+
+
+# Tipping points ----------------------------------------------------------------------------------
+
+
+class TipStatus(StrEnum):
+    """What is known of one lever alone."""
+
+    TURNS = "turns"
+    NOT_UP_TO = "not_up_to"
+    """All that was asked was refused, the farthest value included."""
+    NOT_ASKED = "not_asked"
+    """No value that was asked turns the decision, and the farthest was not asked."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Values of one lever that were asked and all turn the decision, with no refusal between.
+
+    ``asked`` of them were asked, ``first`` and ``last`` included. ``before`` and ``after`` are the
+    nearest values short of it and beyond it that were refused (the present one counts); ``None``
+    where there is none.
+    """
+
+    first: Value
+    last: Value
+    asked: int
+    before: Value = None
+    after: Value = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "from": self.first,
+            "to": self.last,
+            "asked": self.asked,
+            "before": self.before,
+            "after": self.after,
+        }
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Interval:
+        """Read what `as_dict` wrote."""
+        first, last, before, after = (
+            _value(name, table[name]) for name in ("from", "to", "before", "after")
+        )
+        return cls(first, last, int(_number(table["asked"])), before, after)
+
+
+@dataclass(frozen=True)
+class Tip:
+    """What one lever does alone: ``up``, ``down``, or, where its values have no order, ``to``.
+
+    ``limit`` is the farthest value that the rules allow; ``refused`` are the values that were asked
+    and refused. Both go by what was asked and by nothing else: models have pockets.
+    """
+
+    move: str
+    status: TipStatus
+    intervals: tuple[Interval, ...] = ()
+    refused: tuple[Value, ...] = ()
+    limit: Value = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "move": self.move,
+            "status": str(self.status),
+            "intervals": [interval.as_dict() for interval in self.intervals],
+            "refused": list(self.refused),
+            "limit": self.limit,
+        }
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Tip:
+        """Read what `as_dict` wrote."""
+        return cls(
+            move=str(table["move"]),
+            status=TipStatus(table["status"]),
+            intervals=tuple(map(Interval.from_dict, table["intervals"])),
+            refused=tuple(_value("refused", value) for value in table["refused"]),
+            limit=_value("limit", table["limit"]),
         )
 
 
@@ -164,8 +268,8 @@ class ResultData:
     """The result of a search for one query.
 
     ``ways`` are the plans to show a person, best first; ``options`` all that was found, one for
-    each key. ``index`` is the query's position in its batch. ``rejections`` counts what was
-    proposed and never became a candidate, by cause.
+    each key; ``tipping`` tells what each lever does alone. ``index`` is the query's position in its
+    batch. ``rejections`` counts what was proposed and never became a candidate, by cause.
     """
 
     query: Mapping[str, Value]
@@ -178,6 +282,7 @@ class ResultData:
     settings: Mapping[str, Any] = field(default_factory=dict)
     index: int = 0
     ways: Sequence[Way] = ()
+    tipping: Mapping[str, Sequence[Tip]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, in the documented order of the JSON contract."""
@@ -192,6 +297,9 @@ class ResultData:
             "best_probability": self.outcome.best_probability,
             "query": dict(self.query),
             "ways": [way.as_dict() for way in self.ways],
+            "tipping": {
+                name: [tip.as_dict() for tip in tips] for name, tips in self.tipping.items()
+            },
             "options": [option.as_dict() for option in self.options],
             "near_misses": [option.as_dict() for option in self.near_misses],
             "ledger": self.ledger.as_dict(),
@@ -231,8 +339,12 @@ class ResultData:
             rejections=dict(table["rejections"]),
             settings=dict(table["settings"]),
             index=int(_number(table["index"])),
-            # Releases before ways wrote none.
+            # Earlier releases wrote neither.
             ways=tuple(Way.from_dict(way) for way in table.get("ways", ())),
+            tipping={
+                str(name): tuple(map(Tip.from_dict, tips))
+                for name, tips in table.get("tipping", {}).items()
+            },
         )
 
     @classmethod

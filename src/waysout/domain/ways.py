@@ -19,7 +19,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from waysout.domain.problem import Problem
-from waysout.domain.result import Option, Standing, Way
+from waysout.domain.result import Option, Safer, Standing, Way
 from waysout.domain.rules import Lever
 from waysout.domain.schema import Row, Value
 
@@ -103,10 +103,10 @@ class Checks:
         return self._allowed(self.problem.rules.only(self.query, row, part) for part in kept)
 
     def _farther(self, row: Row) -> list[Row]:
-        pushed = (self._pushed(row, share) for share in FARTHER)
+        pushed = (self.pushed(row, share) for share in FARTHER)
         return [far for far in dict.fromkeys(pushed) if far != row]
 
-    def _pushed(self, row: Row, share: float) -> Row:
+    def pushed(self, row: Row, share: float) -> Row:
         """Return a row with its numbers farther: all at once, else each as far as the rules allow.
 
         Together, two numbers may keep a rule that each of them alone would break.
@@ -318,6 +318,7 @@ class _Judge:
         self.asked = asked
         rows = [row for row, answer in asked.items() if answer.valid]
         self.costs = dict(zip(rows, problem.costs(query, rows).tolist(), strict=True))
+        self.levels = problem.goal.safer
         self._standings: dict[Row, Standing | None] = {}
 
     @property
@@ -381,7 +382,23 @@ class _Judge:
             tight=checks.tight(row, self.valid),
             holds=checks.holds(row, self.valid),
             variants=tuple(map(self._option, self._variants(row, alike))),
+            safer=tuple(filter(None, (self._safer(row, level) for level in self.levels))),
         )
+
+    def _safer(self, row: Row, level: float) -> Safer | None:
+        """Return the cheapest option of at least a chance that makes all changes of a way, or more.
+
+        One with the same levers comes first: it is the same plan, carried farther.
+        """
+        likely = (other for other in self.costs if self.asked[other].probability >= level)
+        fit = [other for other in likely if self.checks.covers(row, other)]
+        levers = len(self.checks.moves(row))
+        best = min(
+            fit,
+            key=lambda other: (len(self.checks.moves(other)) > levers, self.costs[other]),
+            default=None,
+        )
+        return None if best is None else Safer(**vars(self._option(best)), at_least=level)
 
     def _variants(self, row: Row, alike: Sequence[Row]) -> list[Row]:
         """Return other options of a lever set that do not just go farther than one before them.

@@ -275,7 +275,7 @@ class _Proof:
         """Return the scores that are a yes, wider by a slack."""
         from treecf.ir.model import Link
 
-        plain = not self.goal.needs_probability
+        plain = not self.goal.is_probability
         low = 0.5 if plain else self.goal.at_least
         high = None if plain else self.goal.at_most
         ends = (-math.inf if low is None else low, math.inf if high is None else high)

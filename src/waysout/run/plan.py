@@ -10,6 +10,7 @@ from waysout import __version__
 from waysout.domain.budget import Budget
 from waysout.domain.known import Known
 from waysout.domain.memory import Past
+from waysout.domain.oracle import Goal
 from waysout.domain.problem import Problem
 from waysout.domain.result import plain
 from waysout.domain.schema import Row, Schema
@@ -20,7 +21,9 @@ from waysout.search.finish import Finishing, without_set_aside
 from waysout.store import Store
 
 MOST_K = 50
-_LATER = (("ask", "throughout"),)
+_LATER = (("ask", "throughout"), ("tips", 0.0))
+# What a run of an earlier release did where its method has a setting more today.
+_EARLIER: Mapping[str, Mapping[str, Any]] = {"wayfinder": {"tips": 0.0}}
 
 
 @dataclass(frozen=True)
@@ -71,13 +74,14 @@ class Plan:
         query: Row,
         probability: float,
         *,
+        approved: bool = False,
         proposer: Proposer | None = None,
         known: Known | None = None,
         past: Past | None = None,
     ) -> Search:
-        """Start the search for one row, given the oracle's probability for it."""
+        """Start the search for one row, given the oracle's probability for it and its decision."""
         case = Case(
-            problem=replace(problem, goal=problem.goal.for_query(probability)),
+            problem=replace(problem, goal=problem.goal.for_query(probability, approved)),
             query=query,
             probability=probability,
             budget=self.budget,
@@ -103,6 +107,11 @@ def as_before(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if (name, value) not in _LATER}
 
 
+def as_now(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run on file, those included that it was made without."""
+    return {**_EARLIER.get(method, {}), **settings}
+
+
 def check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
     """Raise `InputError` unless a value is a whole number within its bounds."""
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -121,12 +130,19 @@ def describe(problem: Problem) -> dict[str, Any]:
         "no": problem.no,
         "oracle": problem.oracle.name,
         "labels_only": problem.oracle.labels_only,
-        "goal": asdict(problem.goal),
+        "goal": _goal(problem.goal),
         "rules": [rule.says for rule in problem.rules.rules],
         "features": [feature.name for feature in problem.schema],
         "bins": {name: list(edges) for name, edges in problem.key.bins.items()},
         "distance": {"alpha": distance.alpha, "scales": dict(distance.scales)},
     }
+
+
+def _goal(goal: Goal) -> dict[str, Any]:
+    told = asdict(goal)
+    if not goal.safer:  # a run of a release without safer variants is the same run
+        del told["safer"]
+    return told
 
 
 def wording(schema: Schema) -> dict[str, dict[str, Any]]:

@@ -40,6 +40,7 @@ class Source:
     inputs: str = "auto"
     at_least: float | None = None
     rise: float | None = None
+    safer: tuple[float, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, with paths that are valid wherever the run is resumed from."""
@@ -93,5 +94,5 @@ def problem_of(source: Source, trust: Trust, card: Card, training: Sequence[Row]
         oracle,
         training=training,
         rule_set=source.rules or None,
-        goal=Goal(at_least=source.at_least, rise=source.rise),
+        goal=Goal(at_least=source.at_least, rise=source.rise, safer=tuple(source.safer)),
     )

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from waysout.domain.distance import Neighbours, novelty
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
-from waysout.domain.result import Option, Way
+from waysout.domain.result import Option, Tip, Way
 from waysout.domain.schema import Row
-from waysout.domain.ways import Asked, find_ways
+from waysout.domain.tipping import tipping_points
+from waysout.domain.ways import Asked, Checks, find_ways
 
 NEAR_MISSES = 5
 # An option may be found later in the bin of a miss, which then is none.
@@ -135,6 +136,10 @@ class Archive:
     def ways(self) -> tuple[Way, ...]:
         """Return the ways among all answered rows, best first."""
         return find_ways(self.problem, self.query, self.answered)
+
+    def tipping(self) -> dict[str, tuple[Tip, ...]]:
+        """Return what each lever does alone, as far as was asked."""
+        return tipping_points(Checks(self.problem, self.query), self.answered)
 
     def near_misses(self, most: int = NEAR_MISSES) -> list[Option]:
         """Return the rows that came nearest to a yes without breaking a rule."""

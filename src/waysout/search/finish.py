@@ -17,10 +17,11 @@ from typing import Any
 
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row
-from waysout.domain.ways import LESS, Checks, nearest_to, overlap, place, preference
+from waysout.domain.ways import FARTHER, LESS, Checks, nearest_to, overlap, place, preference
 from waysout.llm.base import Reply
 from waysout.search.archive import Archive
 from waysout.search.base import Case, Search
+from waysout.search.tips import Tips
 from waysout.search.work import Evaluate, Propose, Work
 
 BATCH = 5
@@ -38,6 +39,8 @@ _FAR = 1.3  # an option so much farther with the same levers is a sign that a ne
 _DWINDLED = 8.0  # times as far as an option of the same levers goes with one of them
 _HOPELESS, _SURE = 0.05, 0.8  # chances below and above which a guess is taken for the answer
 _PLACES = 8
+_SAFE_ENOUGH = 1.1  # times as far as what is not safe enough: near enough
+_FARTHEST = 64  # times as far as a way, which is beyond sense where the rules set no limit
 
 Finish = tuple[Row, tuple[str, ...]]
 """A row to ask, and the reasons for its changes."""
@@ -49,9 +52,10 @@ class Finisher:
     """Says which rows to ask next, given all that were answered, in an archive.
 
     A search that can ``guess`` saves rows: what is as good as known is not asked until the end.
+    At most ``tips`` rows go to tipping points, once the ways that a person is shown are finished.
     """
 
-    def __init__(self, archive: Archive, guess: Guess | None = None) -> None:
+    def __init__(self, archive: Archive, guess: Guess | None = None, tips: int = 0) -> None:
         self.archive = archive
         self.problem = archive.problem
         self.query = archive.query
@@ -63,27 +67,34 @@ class Finisher:
         self._options: dict[frozenset[str], list[Row]] = {}  # by levers, the cheapest first
         self._refused: dict[frozenset[str], list[Row]] = {}
         self._order: list[frozenset[str]] = []
+        self._tips = Tips(archive, self.checks) if tips else None
+        self._tips_left = tips
 
     def rows(self, most: int) -> list[Finish]:
         """Return at most ``most`` rows to ask next."""
         found: dict[Row, Row] = {}
         for option, stages in self._turns():
-            if option not in found.values():
+            # Tips only wait for what is shown first: they must not fill up its batches.
+            if option not in found.values() and not (found and option == self.query):
                 for row in self._first_unknown(stages):
                     found.setdefault(row, option)
             if len(found) >= most:
                 break
         pairs = list(found.items())[:most]
+        self._tips_left -= sum(option == self.query for _, option in pairs)
         return [(row, self.reasons(option, row)) for row, option in pairs]
 
     def _turns(self) -> Iterator[tuple[Row, Iterable[Sequence[Row]]]]:
-        """Yield options, and what is to be asked about them, in order."""
+        """Yield options, and what is to be asked about them, in order; the query for tips."""
         order = self.order()
         for start in range(0, len(order), SHOWN):
             best = list(filter(None, map(self.best, order[start : start + SHOWN])))
             # All are improved before any is proved: what changes must be proved again.
             yield from ((option, self._improving(option)) for option in best)
             yield from ((option, self._proving(option)) for option in best)
+            if start == 0:
+                yield from ((option, self._carried_on(option)) for option in best)
+                yield self.query, self._tipping(best)
         if len(self.archive.answered) > _PLENTY:
             for option in filter(None, map(self.best, order[:1])):
                 yield option, [self._walked_back(option, _NEAREST)]
@@ -94,6 +105,8 @@ class Finisher:
         The reason ("feature: text") for a number that went less far holds, unless it names a number
         itself, which is likely the old one; that for a feature put back does not.
         """
+        if option not in self.archive.answered:
+            return ()  # a tip starts from the query
         touched = self.problem.schema.changed(option, row)
         left = set(touched).intersection(self.problem.schema.changed(self.query, row))
 
@@ -187,6 +200,32 @@ class Finisher:
     def _proving(self, row: Row) -> Iterator[Sequence[Row]]:
         yield [*self.checks.nearer(row), *self.checks.farther(row)]
         yield self.checks.shorter(row)
+
+    def _carried_on(self, row: Row) -> Iterator[Sequence[Row]]:
+        """Yield rows with all numbers farther, until the least that is as safe as was asked for."""
+        for level in self.problem.goal.safer:
+            if self.archive.answered[row].probability >= level:
+                continue
+            low, high, share = 0.0, math.inf, FARTHER[-1]
+            while math.isinf(high) or (1 + high) / (1 + low) > _SAFE_ENOUGH:
+                ends = [self.checks.pushed(row, end) for end in (low, high) if math.isfinite(end)]
+                pushed = self.checks.pushed(row, share)
+                if pushed in ends or share > _FARTHEST:
+                    break  # no farther, or nothing between
+                yield [pushed]
+                answer = self.archive.answered[pushed]
+                if answer.valid and answer.probability >= level:
+                    high = share
+                else:
+                    low = share
+                share = 2 * share + 0.5 if math.isinf(high) else (low + high) / 2
+
+    def _tipping(self, best: Sequence[Row]) -> Iterator[Sequence[Row]]:
+        if self._tips is None or self._tips_left < 1:
+            return
+        levers = (name for row in best for name in self.checks.moves(row))
+        for rows in self._tips.stages(levers):
+            yield rows[: self._tips_left]
 
     def _taken_apart(self, row: Row) -> Iterator[Sequence[Row]]:
         """Yield the row without a half of its levers, without a quarter, and so on to each one."""

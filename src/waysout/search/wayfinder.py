@@ -67,8 +67,9 @@ class Wayfinder(Method):
     ``quality`` is the weight of a low cost against the chance of a yes; ``levers`` counts against
     each further lever, ``tried`` against levers that were tried together often. ``finish`` is the
     share of the rows (at most 300 of them) that is kept to finish what was found, ``hold`` how many
-    of the best options are pushed farther before that. ``students`` are learned from the labels in
-    the data, where there are any. ``batch`` rows are asked at once, later a twentieth of those
+    of the best options are pushed farther before that. ``tips`` is the share of the rows that may
+    go to tipping points, once what is shown is finished. ``students`` are learned from the data's
+    labels, where there are any. ``batch`` rows are asked at once, later a twentieth of those
     before. ``edits`` is how many values an LLM call asks for; they are tried and preferred at equal
     quality, and without calls nothing is missing but the reasons. ``ask`` says when it is asked:
     throughout, or only when stuck.
@@ -83,6 +84,7 @@ class Wayfinder(Method):
     tried: float = least(0, 0.8)
     finish: float = within(0, 0.9, 0.5)
     hold: int = least(0, 6)
+    tips: float = within(0, 0.5, 0.2)
     students: bool = True
     batch: int = least(1, 5)
     edits: int = within(1, 50, 10)
@@ -128,7 +130,8 @@ class WayfinderSearch(NamingSearch):
         if self._students is not None:
             self._at_query = self._students.logits(self.steps.start[None, :])
         self._scale = LogitScale(case)
-        self._finisher = Finisher(self.archive, self._guess)
+        tips = int(method.tips * (case.budget.oracle_rows or 0))
+        self._finisher = Finisher(self.archive, self._guess, tips)
         self._asked: list[Row] = []
         self._logits: list[float] = []
         self._said: dict[Row, Matrix] = {}  # what the students say

@@ -107,7 +107,7 @@ class ServedProblem:
     def verdict(self, query: Row, row: Row) -> dict[str, Any]:
         """Return the model's answer about a row as a change of the query."""
         answers = self.problem.oracle.ask([row, query])
-        goal = self.problem.goal.for_query(float(answers.probability[1]))
+        goal = self.problem.goal.for_query(float(answers.probability[1]), bool(answers.decision[1]))
         return {
             "approved": bool(goal.met(answers)[0]),
             "decision": self.problem.yes if answers.decision[0] else self.problem.no,

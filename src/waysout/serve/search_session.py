@@ -420,7 +420,7 @@ class SearchSession:
             self._decided = True
             past = memory.of(self.problem, self.query)
             answers = past.answers(list(past.answered))
-            met = self.problem.goal.for_query(float(chance)).met(answers).tolist()
+            met = self.problem.goal.for_query(float(chance), yes).met(answers).tolist()
             said = zip(past.answered, answers.probability.tolist(), met, strict=True)
             self._log_tried(Tried(row, None, probability, yes) for row, probability, yes in said)
         self.options = {option.key: option for option in result.options}

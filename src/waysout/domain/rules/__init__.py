@@ -186,6 +186,10 @@ class RuleSet:
                 levers = levers.difference(group) | {group[0]}
         return frozenset(levers)
 
+    def leader(self, feature: str) -> str:
+        """Return the name of the lever that a feature belongs to: its own, or its group's."""
+        return next((group[0] for group in self._groups if feature in group), feature)
+
     def features_of(self, lever: str) -> tuple[str, ...]:
         """Return the features that make a lever (see `moved`): itself, or its one-hot group."""
         return next((group for group in self._groups if group[0] == lever), (lever,))
@@ -203,9 +207,8 @@ class RuleSet:
 
     def only(self, query: Row, row: Row, kept: Collection[str]) -> Row:
         """Return a row with some of the levers it moved, and what follows them, and no others."""
-        leader = {name: group[0] for group in reversed(self._groups) for name in group}
         # A follower has no lever of its own here: applying those that stay sets what follows them.
-        names = (n for n in self.schema.changed(query, row) if leader.get(n, n) in kept)
+        names = (n for n in self.schema.changed(query, row) if self.leader(n) in kept)
         return self.apply(query, {name: row[self.schema.index(name)] for name in names})
 
     def may_still_move(self, query: Row, row: Row) -> frozenset[str]:

@@ -1,0 +1,192 @@
+"""Tipping points: from which value on one lever alone turns the decision, or that it does not.
+
+They are read off rows that were asked, and say so: intervals of asked values, never one threshold,
+since a model may refuse more where it approved less. What follows a lever goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+
+from waysout.domain.result import Interval, Tip, TipStatus
+from waysout.domain.rules import Lever
+from waysout.domain.schema import Row, Value
+from waysout.domain.ways import Asked, Checks, nearest_to, place
+
+UP, DOWN, TO = "up", "down", "to"
+_HALVINGS = 12
+
+
+@dataclass(frozen=True)
+class Line:
+    """One lever of a query, moved alone in one direction, or to values without an order."""
+
+    checks: Checks
+    name: str
+    move: str
+
+    @property
+    def lever(self) -> Lever:
+        """The lever; of a one-hot group, that of its first feature."""
+        return self.checks.levers[self.name]
+
+    def row(self, value: Value) -> Row:
+        """Return the query with this lever alone at a value; a one-hot group's is a feature."""
+        checks = self.checks
+        if len(checks.problem.rules.features_of(self.name)) > 1:
+            on = True if checks.problem.schema[str(value)].kind == "boolean" else 1
+            return checks.problem.rules.apply(checks.query, {str(value): on})
+        return checks.problem.rules.apply(checks.query, {self.name: value})
+
+    def allows(self, value: Value) -> bool:
+        """Whether no rule forbids it."""
+        row = self.row(value)
+        return row != self.checks.query and not self.checks.problem.violations(
+            self.checks.query, row
+        )
+
+    @cached_property
+    def levels(self) -> tuple[Value, ...]:
+        """The values to move to where they have no order."""
+        if self.move != TO:
+            return ()
+        group = self.checks.problem.rules.features_of(self.name)
+        if len(group) == 1:
+            return tuple(filter(self.allows, self.lever.choices() or ()))
+        levers = self.checks.levers
+        members = (name for name in group if any(levers[name].admits(on) for on in (True, 1)))
+        return tuple(filter(self.allows, members))
+
+    @cached_property
+    def limit(self) -> Value:
+        """The farthest value that the rules allow; nothing where there is no order, or no value."""
+        if self.move == TO:
+            return None
+        sign, lever = (1.0 if self.move == UP else -1.0), self.lever
+        now = self.at(lever.now)
+        if lever.feature.is_numeric and lever.values is None:
+            end = lever.bounds()[self.move == UP]
+        else:
+            places = [self.at(choice) for choice in lever.choices() or ()]
+            end = max(places, key=lambda at: sign * at, default=now)
+        if (end - now) * sign <= 0:
+            return None
+        value = self.nearest(end)
+        if value is not None and self.allows(value):
+            return value
+        # A rule on several features stops it on the way.
+        found, near = None, now
+        for _ in range(_HALVINGS):
+            value = self.nearest((near + end) / 2)
+            if value is not None and self.allows(value):
+                found, near = value, self.at(value)
+            else:
+                end = (near + end) / 2
+        return found
+
+    def nearest(self, target: float) -> Value:
+        """Return the admitted value nearest to a place, on this side of the present one."""
+        value = nearest_to(self.lever, target)
+        ahead = value is not None and self.is_ahead(value)
+        return value if ahead else None
+
+    def is_ahead(self, value: Value) -> bool:
+        """Whether a value lies on this side of the present one."""
+        at, now = place(self.lever, value), place(self.lever, self.lever.now)
+        if at is None or now is None:
+            return False
+        return at > now if self.move == UP else at < now
+
+    def at(self, value: Value) -> float:
+        """Return where a value lies."""
+        return place(self.lever, value) or 0.0
+
+    def value(self, row: Row) -> Value:
+        """Return where a row that moves this lever alone puts it."""
+        schema, group = self.checks.problem.schema, self.checks.problem.rules.features_of(self.name)
+        if len(group) > 1:
+            return next((name for name in group if row[schema.index(name)]), None)
+        return row[schema.index(self.name)]
+
+
+class Lines:
+    """All lines of a query, and which asked rows lie on them."""
+
+    def __init__(self, checks: Checks) -> None:
+        self.checks = checks
+        self.by_lever = {name: found for name in self._names() if (found := self._of(name))}
+
+    def _names(self) -> list[str]:
+        rules = self.checks.problem.rules
+        leaders = {name: rules.leader(name) for name in self.checks.levers}
+        return [name for name, leader in leaders.items() if name == leader]
+
+    def _of(self, name: str) -> list[Line]:
+        checks = self.checks
+        lever = checks.levers[name]
+        group = checks.problem.rules.features_of(name)
+        if not any(checks.levers[member].is_open for member in group):
+            return []
+        ordered = len(group) == 1 and place(lever, lever.now) is not None
+        lines = [Line(checks, name, move) for move in ((UP, DOWN) if ordered else (TO,))]
+        return [line for line in lines if line.levels or line.limit is not None]
+
+    def asked(self, asked: Mapping[Row, Asked]) -> dict[Line, list[tuple[Value, bool]]]:
+        """Return the values that were asked on each line, from near to far, with the answers."""
+        found: dict[Line, list[tuple[Value, bool]]] = {
+            line: [] for lines in self.by_lever.values() for line in lines
+        }
+        moved = self.checks.problem.rules.moved
+        for row, answer in asked.items():
+            levers = moved(self.checks.query, row)
+            if len(levers) != 1:
+                continue
+            for line in self.by_lever.get(next(iter(levers)), ()):
+                value = line.value(row)
+                if (line.move == TO or line.is_ahead(value)) and line.row(value) == row:
+                    found[line].append((value, answer.valid))
+        for line, values in found.items():
+            if line.move != TO:
+                values.sort(key=lambda pair: abs(line.at(pair[0]) - line.at(line.lever.now)))
+        return found
+
+
+def tipping_points(checks: Checks, asked: Mapping[Row, Asked]) -> dict[str, tuple[Tip, ...]]:
+    """Return what each lever of a query does alone, as far as was asked."""
+    found: dict[str, tuple[Tip, ...]] = {}
+    for line, values in Lines(checks).asked(asked).items():
+        found[line.name] = (*found.get(line.name, ()), _tip(line, values))
+    return found
+
+
+def _tip(line: Line, values: list[tuple[Value, bool]]) -> Tip:
+    refused = tuple(value for value, yes in values if not yes)
+    if line.move == TO:
+        intervals = tuple(Interval(value, value, 1) for value, yes in values if yes)
+        to_the_end = bool(line.levels) and set(line.levels) <= set(refused)
+    else:
+        intervals = _intervals(values, line.lever.now)
+        to_the_end = line.limit in refused
+    status = TipStatus.NOT_UP_TO if to_the_end else TipStatus.NOT_ASKED
+    status = TipStatus.TURNS if intervals else status
+    return Tip(line.move, status, intervals, refused, line.limit)
+
+
+def _intervals(values: list[tuple[Value, bool]], now: Value) -> tuple[Interval, ...]:
+    """Return the runs of yeses among values from near to far.
+
+    >>> _intervals([(1, False), (2, True), (4, True), (5, False), (9, True)], 0)
+    (Interval(first=2, last=4, asked=2, before=1, after=5), \
+Interval(first=9, last=9, asked=1, before=5, after=None))
+    """
+    runs = [(yes, [value for value, _ in run]) for yes, run in groupby(values, lambda p: p[1])]
+    found = []
+    for i, (yes, run) in enumerate(runs):
+        if yes:
+            before = runs[i - 1][1][-1] if i else now
+            after = runs[i + 1][1][0] if i + 1 < len(runs) else None
+            found.append(Interval(run[0], run[-1], len(run), before, after))
+    return tuple(found)
