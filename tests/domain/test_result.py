@@ -74,8 +74,10 @@ def test_tipping_points_survive_json_and_earlier_results_have_none() -> None:
     document = replace(RESULT, tipping={"größe": (up,), "job": (to,)}).as_dict()
     assert document["tipping"]["größe"] == [
         {
-            "move": "up", "status": "turns", "refused": [2, 4], "limit": 9,
-            "intervals": [{"from": 5, "to": 9, "asked": 3, "before": 4, "after": None}],
+            "move": "up", "status": "turns", "refused": [2, 4], "limit": 9, "goes_on": False,
+            "intervals": [
+                {"from": 5, "to": 9, "asked": 3, "before": 4, "after": None, "sharp": True}
+            ],
         }
     ]  # fmt: skip
     text = json.dumps(document)

@@ -199,7 +199,8 @@ class Interval:
 
     ``asked`` of them were asked, ``first`` and ``last`` included. ``before`` and ``after`` are the
     nearest values short of it and beyond it that were refused (the present one counts); ``None``
-    where there is none.
+    where there is none. It is ``sharp`` if no more than a tenth of the way lies between ``before``
+    and ``first``.
     """
 
     first: Value
@@ -207,6 +208,7 @@ class Interval:
     asked: int
     before: Value = None
     after: Value = None
+    sharp: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -216,6 +218,7 @@ class Interval:
             "asked": self.asked,
             "before": self.before,
             "after": self.after,
+            "sharp": self.sharp,
         }
 
     @classmethod
@@ -224,7 +227,7 @@ class Interval:
         first, last, before, after = (
             _value(name, table[name]) for name in ("from", "to", "before", "after")
         )
-        return cls(first, last, int(_number(table["asked"])), before, after)
+        return cls(first, last, int(_number(table["asked"])), before, after, bool(table["sharp"]))
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,8 @@ class Tip:
     """What one lever does alone: ``up``, ``down``, or, where its values have no order, ``to``.
 
     ``limit`` is the farthest value that the rules allow; ``refused`` are the values that were asked
-    and refused. Both go by what was asked and by nothing else: models have pockets.
+    and refused. It ``goes_on`` if its only interval was asked often enough, and up to the limit, to
+    say "from here on". All this goes by what was asked and by nothing else: models have pockets.
     """
 
     move: str
@@ -240,6 +244,7 @@ class Tip:
     intervals: tuple[Interval, ...] = ()
     refused: tuple[Value, ...] = ()
     limit: Value = None
+    goes_on: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -249,6 +254,7 @@ class Tip:
             "intervals": [interval.as_dict() for interval in self.intervals],
             "refused": list(self.refused),
             "limit": self.limit,
+            "goes_on": self.goes_on,
         }
 
     @classmethod
@@ -260,6 +266,7 @@ class Tip:
             intervals=tuple(map(Interval.from_dict, table["intervals"])),
             refused=tuple(_value("refused", value) for value in table["refused"]),
             limit=_value("limit", table["limit"]),
+            goes_on=bool(table["goes_on"]),
         )
 
 

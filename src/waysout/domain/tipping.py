@@ -6,18 +6,22 @@ since a model may refuse more where it approved less. What follows a lever goes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import dropwhile, groupby
 
 from waysout.domain.result import Interval, Tip, TipStatus
 from waysout.domain.rules import Lever
 from waysout.domain.schema import Row, Value
-from waysout.domain.ways import Asked, Checks, nearest_to, place
+from waysout.domain.ways import Asked, Checks, nearest_to, place, step_of, walked_back
 
 UP, DOWN, TO = "up", "down", "to"
+ENOUGH_FARTHER = 5
+"""Values beyond the first yes, the limit among them, that must be a yes to say "from here on"."""
 _HALVINGS = 12
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,28 @@ class Line:
         """Return where a value lies."""
         return place(self.lever, value) or 0.0
 
+    def goes_on(self, asked: Sequence[tuple[Value, bool]]) -> bool:
+        """Whether values, from near to far, are a yes from the first one on, up to the limit."""
+        yes = [value for value, yes in dropwhile(lambda pair: not pair[1], asked) if yes]
+        if not yes or yes[-1] != self.limit or yes != [value for value, _ in asked[-len(yes) :]]:
+            return False
+        return len(yes) > min(ENOUGH_FARTHER, self._between(yes[0]))
+
+    def _between(self, first: Value) -> float:
+        """Return how many values lie between one and the limit, the limit included."""
+        lever, start, end = self.lever, self.at(first), self.at(self.limit)
+        if (choices := lever.choices()) is not None:
+            return sum(min(start, end) <= self.at(c) <= max(start, end) for c in choices) - 1
+        return abs(end - start) / step if (step := step_of(lever)) else math.inf
+
+    def is_sharp(self, before: Value, first: Value) -> bool:
+        """Whether a refused value is the next one before a yes, or at most a tenth short of it."""
+        nearer = walked_back(self.lever, first)
+        if nearer is None:
+            return True
+        back = self.at(first) - self.at(before), self.at(first) - self.at(nearer)
+        return abs(back[0]) <= abs(back[1]) + _ROUNDING
+
     def value(self, row: Row) -> Value:
         """Return where a row that moves this lever alone puts it."""
         schema, group = self.checks.problem.schema, self.checks.problem.rules.features_of(self.name)
@@ -168,19 +194,20 @@ def _tip(line: Line, values: list[tuple[Value, bool]]) -> Tip:
         intervals = tuple(Interval(value, value, 1) for value, yes in values if yes)
         to_the_end = bool(line.levels) and set(line.levels) <= set(refused)
     else:
-        intervals = _intervals(values, line.lever.now)
+        found = _intervals(values, line.lever.now)
+        intervals = tuple(replace(i, sharp=line.is_sharp(i.before, i.first)) for i in found)
         to_the_end = line.limit in refused
     status = TipStatus.NOT_UP_TO if to_the_end else TipStatus.NOT_ASKED
     status = TipStatus.TURNS if intervals else status
-    return Tip(line.move, status, intervals, refused, line.limit)
+    return Tip(line.move, status, intervals, refused, line.limit, line.goes_on(values))
 
 
 def _intervals(values: list[tuple[Value, bool]], now: Value) -> tuple[Interval, ...]:
     """Return the runs of yeses among values from near to far.
 
     >>> _intervals([(1, False), (2, True), (4, True), (5, False), (9, True)], 0)
-    (Interval(first=2, last=4, asked=2, before=1, after=5), \
-Interval(first=9, last=9, asked=1, before=5, after=None))
+    (Interval(first=2, last=4, asked=2, before=1, after=5, sharp=True), \
+Interval(first=9, last=9, asked=1, before=5, after=None, sharp=True))
     """
     runs = [(yes, [value for value, _ in run]) for yes, run in groupby(values, lambda p: p[1])]
     found = []

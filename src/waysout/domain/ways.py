@@ -128,7 +128,7 @@ class Checks:
         for name, (now, there) in numbers.items():
             lever, by = self.levers[name], there - now
             # Between two values of a grid it is the farther one, whichever the direction.
-            value = nearest_to(lever, there + share * by + math.copysign(_TIE * _step(lever), by))
+            value = nearest_to(lever, there + share * by + math.copysign(_TIE * step_of(lever), by))
             far = place(lever, value)
             if far is not None and (far - there) * by > 0:
                 edits[name] = value
@@ -246,7 +246,7 @@ def nearest_to(lever: Lever, target: float, room: float = 0.0) -> Value:
     return min(gaps, key=gaps.__getitem__, default=None)
 
 
-def _step(lever: Lever) -> float:
+def step_of(lever: Lever) -> float:
     """Return what lies between two values of a lever that has an order; 0 if nothing need to."""
     if lever.feature.is_numeric:
         return lever.step or lever.feature.resolution or 0.0
@@ -274,7 +274,7 @@ def walked_back(lever: Lever, value: Value) -> Value:
     if choices is not None:
         gaps = {c: abs(lever.feature.encode(c) - target) for c in choices if between(c)}
         return min(gaps, key=gaps.__getitem__, default=None)
-    step = math.copysign(_step(lever), now - there)
+    step = math.copysign(step_of(lever), now - there)
     # One step back may be barred by name.
     steps = (there + step * count for count in range(1, len(lever.never) + 2))
     nearer = (nearest_to(lever, aim) for aim in (target, *steps))

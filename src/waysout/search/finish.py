@@ -52,10 +52,12 @@ class Finisher:
     """Says which rows to ask next, given all that were answered, in an archive.
 
     A search that can ``guess`` saves rows: what is as good as known is not asked until the end.
-    At most ``tips`` rows go to tipping points, once the ways that a person is shown are finished.
+    Once the ways that a person is shown are finished come ``tips``.
     """
 
-    def __init__(self, archive: Archive, guess: Guess | None = None, tips: int = 0) -> None:
+    def __init__(
+        self, archive: Archive, guess: Guess | None = None, tips: Tips | None = None
+    ) -> None:
         self.archive = archive
         self.problem = archive.problem
         self.query = archive.query
@@ -67,8 +69,7 @@ class Finisher:
         self._options: dict[frozenset[str], list[Row]] = {}  # by levers, the cheapest first
         self._refused: dict[frozenset[str], list[Row]] = {}
         self._order: list[frozenset[str]] = []
-        self._tips = Tips(archive, self.checks) if tips else None
-        self._tips_left = tips
+        self._tips = tips
 
     def rows(self, most: int) -> list[Finish]:
         """Return at most ``most`` rows to ask next."""
@@ -81,7 +82,8 @@ class Finisher:
             if len(found) >= most:
                 break
         pairs = list(found.items())[:most]
-        self._tips_left -= sum(option == self.query for _, option in pairs)
+        if self._tips is not None:
+            self._tips.left -= sum(option == self.query for _, option in pairs)
         return [(row, self.reasons(option, row)) for row, option in pairs]
 
     def _turns(self) -> Iterator[tuple[Row, Iterable[Sequence[Row]]]]:
@@ -221,11 +223,8 @@ class Finisher:
                 share = 2 * share + 0.5 if math.isinf(high) else (low + high) / 2
 
     def _tipping(self, best: Sequence[Row]) -> Iterator[Sequence[Row]]:
-        if self._tips is None or self._tips_left < 1:
-            return
-        levers = (name for row in best for name in self.checks.moves(row))
-        for rows in self._tips.stages(levers):
-            yield rows[: self._tips_left]
+        if self._tips is not None:
+            yield from self._tips.stages(name for row in best for name in self.checks.moves(row))
 
     def _taken_apart(self, row: Row) -> Iterator[Sequence[Row]]:
         """Yield the row without a half of its levers, without a quarter, and so on to each one."""

@@ -213,6 +213,11 @@ class Steps:
             self._tables = StepTables.of(self.slots, self.start)
         return self._tables
 
+    def values(self, lever: str) -> list[Value]:
+        """Return the values of a lever that are tried."""
+        slots = (slot for slot in self.slots if slot.lever == lever)
+        return [edit.value for slot in slots for edit in slot.edits]
+
     def edits(self, combo: Sequence[int]) -> list[Edit]:
         """Return the edits of a combination."""
         pairs = zip(self.slots, combo, strict=False)

@@ -37,6 +37,7 @@ from waysout.search.space import Projection
 from waysout.search.steps import Combos, Matrix, StepMoves, Steps
 from waysout.search.students import Students, students_of
 from waysout.search.surrogate import LogitScale
+from waysout.search.tips import Tips
 from waysout.search.work import Work
 
 _PARENTS = 10
@@ -130,7 +131,7 @@ class WayfinderSearch(NamingSearch):
         if self._students is not None:
             self._at_query = self._students.logits(self.steps.start[None, :])
         self._scale = LogitScale(case)
-        tips = int(method.tips * (case.budget.oracle_rows or 0))
+        tips = Tips(self.archive, self.steps.values, int(method.tips * self.rows_left))
         self._finisher = Finisher(self.archive, self._guess, tips)
         self._asked: list[Row] = []
         self._logits: list[float] = []
