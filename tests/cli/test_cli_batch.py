@@ -53,7 +53,8 @@ def test_a_folder_of_parts_comes_out_that_reads_as_one_table(
     assert code == 0, err
     assert "rejected people have a way out" in said
     assert "of simulated:1, a simulated LLM" in said
-    assert "20 rows, wayfinder: at most 40 LLM calls, 200 oracle rows" in err
+    assert "20 rows, wayfinder: at most 40 LLM calls, 200 oracle rows for the search" in err
+    assert " and 288 for set-up (12 a person, 48 once)" in err
     frame = pd.read_parquet(out)
     assert {"row_id", "key", "changes", "probability", "proximity", "sparsity"} <= set(frame)
     assert set(frame["row_id"]) <= set(range(20))
