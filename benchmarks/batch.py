@@ -289,9 +289,9 @@ class Counted(Timed):
         if kept is not None:
             kept.begin()
 
-    def start(self, told: str, driver: Driver) -> None:
+    def start(self, driver: Driver) -> None:
         """Keep the driver, and the time."""
-        super().start(told, driver)
+        super().start(driver)
         self.began = time.monotonic()
 
     def watch(self, pace: BatchProgress) -> None:

@@ -4,7 +4,7 @@ import csv
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,13 @@ from inline_executor import InlineExecutor
 from conftest import CommandLine
 from waysout.batch.tables import people
 from waysout.cli.batch import BatchSignals
+from waysout.domain.oracle import Answers, Oracle
+from waysout.domain.schema import Row
 from waysout.errors import LLMUnreachable
 from waysout.llm.base import Reply, Request
 from waysout.llm.simulated import Simulated
+from waysout.oracles.answers import ask_checked
+from waysout.oracles.cache import CachedOracle
 
 pytestmark = pytest.mark.usefixtures("in_world", "inline")
 
@@ -53,7 +57,8 @@ def test_a_folder_of_parts_comes_out_that_reads_as_one_table(
     assert code == 0, err
     assert "rejected people have a way out" in said
     assert "of simulated:1, a simulated LLM" in said
-    assert "20 rows, wayfinder: at most 40 LLM calls, 200 oracle rows" in err
+    assert "20 rows, wayfinder: at most 40 LLM calls, 200 oracle rows for the search" in err
+    assert " and 288 for set-up (12 a person, 48 once)" in err
     frame = pd.read_parquet(out)
     assert {"row_id", "key", "changes", "probability", "proximity", "sparsity"} <= set(frame)
     assert set(frame["row_id"]) <= set(range(20))
@@ -256,3 +261,31 @@ def test_a_shared_library_is_built_once_and_counted(waysout: CommandLine, tmp_pa
     code, said, _ = waysout(*BATCH, *share, "--limit", "24", "--out", str(out), "--json")
     assert (out / "_library.json").stat().st_mtime_ns == stamp
     assert json.loads(said)["pilots"] == found["pilots"]
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_batch_asks_no_more_than_it_says_and_tries_the_model_once(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached = 0
+
+    def counted(oracle: Oracle, rows: Sequence[Row]) -> Answers:
+        nonlocal reached
+        reached += len(rows) if not isinstance(oracle, CachedOracle) else 0
+        return ask_checked(oracle, rows)
+
+    for module in ("oracles.probe", "oracles.cache", "run.context"):
+        monkeypatch.setattr(f"waysout.{module}.ask_checked", counted)
+    asked = ["batch", *FILES, "--calls", "0", "--oracle-rows", "10", "--part-rows", "10"]
+    asked += ["--workers", "1", "--out", str(tmp_path / "ways"), "--json", "--limit"]
+    for rows in (10, 20):  # the second resumes the first
+        code, said, err = waysout(*asked, str(rows))
+        assert code == 0, err
+        setup = 12 * rows + 48
+        most = f"{rows} rows, wayfinder: at most {10 * rows} oracle rows for the search and {setup}"
+        assert f"{most} for set-up (12 a person, 48 once)" in err
+        spent = json.loads(said)
+        assert (spent["probe_rows"], spent["setup_rows"]) == (48, rows)  # each person's row once
+        assert reached <= spent["oracle_rows"] + spent["setup_rows"] + spent["probe_rows"]
+    tried = json.loads((tmp_path / "ways" / "_manifest.json").read_text("utf-8"))["probed"]
+    assert tried == {"rows": 48, "stable": True}

@@ -46,7 +46,7 @@ def test_the_demo_shows_a_person_ways_out(waysout: CommandLine, tmp_path: Path) 
     assert "ways out found" in out
     assert "proposed by a stand-in, not by a language model" in out
     assert "credit_score: 647 → " in out
-    assert "may cost at most 6 LLM calls, 60 oracle rows" in err
+    assert "may cost at most 6 LLM calls, 60 oracle rows for the search and 60 for set-up" in err
     assert err.endswith("page: waysout-demo.html\n")
     assert (tmp_path / "waysout-demo.html").exists()
 

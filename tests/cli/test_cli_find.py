@@ -47,7 +47,10 @@ def test_ways_out_are_shown(waysout: CommandLine) -> None:
     assert "proposed by a stand-in, not by a language model" in out
     assert "income: 42 → " in out
     assert "Spent: 6 LLM calls" in out
-    assert err.startswith("wayfinder may cost at most 6 LLM calls, 150 oracle rows\nrun: ")
+    assert err.startswith(
+        "wayfinder may cost at most 6 LLM calls, 150 oracle rows for the search "
+        "and 60 for set-up\nrun: "
+    )
 
 
 def test_json_keeps_the_contract(waysout: CommandLine) -> None:
@@ -145,7 +148,8 @@ def test_without_calls_nothing_is_downloaded_or_connected(waysout: CommandLine) 
     assert "ways out found" in out
     assert "stand-in" not in out
     assert "Spent: 0 LLM calls, 150 oracle rows" in out
-    assert err.startswith("wayfinder may cost at most 150 oracle rows\nrun: ")
+    promised = "wayfinder may cost at most 150 oracle rows for the search and 60 for set-up\n"
+    assert err.startswith(f"{promised}run: ")
 
 
 @pytest.mark.usefixtures("offline")
@@ -306,7 +310,8 @@ def test_what_it_may_cost_is_said_before_anything_is_spent(waysout: CommandLine)
     mcts = ("--method", "comp-mcts")
     assert price(*mcts, "-k", "9") > price(*mcts, "-k", "2")
     assert said("--calls", "1", "--oracle-rows", "1", "--tokens", "1").startswith(
-        "wayfinder may cost at most 1 LLM call, 1 oracle row, 1 token, "
+        "wayfinder may cost at most 1 LLM call, 1 oracle row for the search "
+        "and 60 for set-up, 1 token, "
     )
     assert said("--money", "0.5", "--seconds", "9").endswith("0.5 in money, 9 seconds")
 

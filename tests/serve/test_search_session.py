@@ -436,7 +436,7 @@ def test_who_follows_hears_that_an_option_wavers() -> None:
     told = run(go())
     last = {option["key"]: option["stable"] for option in told}
     assert last
-    assert set(last.values()) == {False}
+    assert set(last.values()) == {False, None}  # as far as the rows for set-up go
 
 
 class Counts:

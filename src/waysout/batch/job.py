@@ -25,8 +25,8 @@ class BatchJob:
 
     ``make`` makes the problem, with the worker's own copy of the model. ``options`` are those of
     `find_many` that decide what a search does. ``steady`` says whether the model answers the same
-    row the same way: it was probed once for all workers. ``trees`` is how many searches a worker
-    runs at once.
+    row the same way: it was probed once for the whole batch. ``trees`` is how many searches a
+    worker runs at once.
     """
 
     make: Callable[[], Problem]

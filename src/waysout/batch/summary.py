@@ -33,7 +33,8 @@ _DIFFERENT = 1_000
 class BatchSummary:
     """A batch in figures. ``empty`` and ``failed`` count reasons; ``rows`` are those to be done.
 
-    ``pilots`` is what a shared library cost on top of the people themselves.
+    ``probe_rows`` is what trying the model took, and ``pilots`` what a shared library cost, on top
+    of the people themselves.
     """
 
     rows: int = 0
@@ -42,6 +43,7 @@ class BatchSummary:
     failed: Counter[str] = field(default_factory=Counter)
     pilots: BatchTally = field(default_factory=BatchTally)
     llm: str | None = None
+    probe_rows: int = 0
 
     @property
     def approved(self) -> int:
@@ -75,6 +77,7 @@ class BatchSummary:
             "why_empty": dict(self.empty.most_common(_REASONS)),
             "why_failed": dict(self.failed.most_common(_REASONS)),
             **cost,
+            "probe_rows": self.probe_rows,
             "pilots": self.pilots.as_dict(),
             "llm": self.llm,
         }

@@ -137,8 +137,9 @@ def batch(
     with BatchSignals(json) as signals, progress_bar(json) as bars, redirect_stdout(sys.stderr):
         screen = BatchScreen(bars, signals)
         summary, ended = run_batch(
-            request, tell=screen.reading, on_start=screen.started, on_progress=screen.progress
-        )
+            request, tell=screen.reading, on_cost=say, on_start=screen.started,
+            on_progress=screen.progress,
+        )  # fmt: skip
     code, kind, message = _exit(summary, ended, signals)
     if json:
         rate = round(ended.rows / ended.seconds, 3) if ended.seconds else None
@@ -193,9 +194,8 @@ class BatchScreen:
         """Show what is being read or learned before the searches, and how much of it is done."""
         self.bars.update(self.bar, description=what, total=1.0, completed=share)
 
-    def started(self, cost: str, driver: Driver) -> None:
-        """Show what the batch may cost at most; the driver can be stopped from now on."""
-        say(cost)
+    def started(self, driver: Driver) -> None:
+        """Show that the searches begin; the driver can be stopped from now on."""
         self.signals.stop = driver.stop
         self.bars.reset(self.bar, total=driver.progress.rows, description="starting the workers")
 

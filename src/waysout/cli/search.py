@@ -227,7 +227,8 @@ def most_cost(prepared: PreparedRun, problem: Problem, row: Any) -> str:
         return f"any number of {one}s" if most is None else counted(most, one)
 
     plan, budget = prepared.plan, prepared.plan.budget
-    parts = [limit(budget.oracle_rows, "oracle row")]
+    rows = limit(budget.oracle_rows, "oracle row")
+    parts = [f"{rows} for the search and {budget.setup_rows} for set-up"]
     if plan.asks_llm:
         parts.insert(0, limit(budget.llm_calls, "LLM call"))
         parts += [counted(budget.tokens, "token")] if budget.tokens is not None else []

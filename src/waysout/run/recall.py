@@ -12,6 +12,7 @@ from waysout.domain.schema import Edit
 from waysout.errors import InputError
 from waysout.llm.base import Reply
 from waysout.llm.call import Price
+from waysout.run.context import PROBED
 from waysout.store import Store
 
 REMEMBERED = "remembered"
@@ -50,6 +51,12 @@ def memory_of(store: Store, problem: Problem, index: int = 0) -> Memory:
                 new.edits.append(Edit(name, value, given[0].removeprefix(f"{name}: ")))
     past.add(new)
     return memory
+
+
+def probed_before(store: Store, index: int) -> int:
+    """Return how many rows trying the model took, if this person's search has paid for it."""
+    rows = (event.detail.get("rows", 0) for event in store.events(index) if event.kind == PROBED)
+    return sum(map(int, rows))
 
 
 def spent_before(store: Store, index: int, price: Price | None) -> Spent:

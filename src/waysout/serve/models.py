@@ -172,11 +172,12 @@ class MethodForm(BaseModel):
 
 
 class LimitsForm(BaseModel):
-    """The most that one search may spend; `part_rows` is for one part of it."""
+    """The most that one search may spend; `part_rows` and `setup_rows` are for one part of it."""
 
     calls: int
     oracle_rows: int
     part_rows: int
+    setup_rows: int
 
 
 class ProblemForm(ProblemName):

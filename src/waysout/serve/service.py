@@ -12,6 +12,7 @@ from typing import Any, Self, get_type_hints
 from pydantic import ValidationError
 
 from waysout import __version__
+from waysout.domain.budget import SETUP_ROWS
 from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
 from waysout.domain.result import Outcome, OutcomeKind
@@ -193,7 +194,10 @@ class Service:
             "method": self.method,
             "llm": self.llm_name,
             "simulated": is_simulated(self.llm_name),
-            "limits": {n: getattr(limits, n) for n in ("calls", "oracle_rows", "part_rows")},
+            "limits": {
+                **{n: getattr(limits, n) for n in ("calls", "oracle_rows", "part_rows")},
+                "setup_rows": SETUP_ROWS,
+            },
             "suggested_calls": min(SUGGESTED_CALLS, limits.calls),
         }
 

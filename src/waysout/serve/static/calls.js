@@ -32,7 +32,7 @@ export function createCalls(store) {
 
 function withoutLlm({ limits }) {
   return "No language model (LLM) is set up here: the search makes its own suggestions. " +
-    `The model that decides is asked at most ${limits.part_rows} times.`;
+    `The model that decides is asked at most ${asking(limits.part_rows, limits)}.`;
 }
 
 function meaning({ card, search, calls }) {
@@ -40,16 +40,21 @@ function meaning({ card, search, calls }) {
   const who = simulated ? `${clean(llm)} (simulated: a stand-in that makes suggestions up)` : clean(llm);
   if (search) return `${furtherCost(search, calls, limits)} The LLM: ${who}.`;
   return "A language model (LLM) suggests changes, a few with each call; " +
-    `the model that decides is then asked at most ${limits.part_rows} times. The LLM here: ${who}.`;
+    `the model that decides is asked at most ${asking(limits.part_rows, limits)}. The LLM here: ${who}.`;
+}
+
+/** How often the model is asked: about candidates, and to try it and to check what was found. */
+function asking(times, { setup_rows: setup }) {
+  return `${counted(times, "time")} for the search and ${setup} for set-up`;
 }
 
 /** What continuing costs, and what it does not pay again. */
-function furtherCost(search, calls, { part_rows: rows }) {
+function furtherCost(search, calls, limits) {
   const { oracle_rows_left: left } = search.budget;
   if (isRunning(search) || left === 0) return `${counted(callsUsed(search), "call")} made so far.`;
   const more = calls - callsUsed(search);
   const calling = more > 0 ? `at most ${counted(more, "more LLM call")}` : "no LLM call unless you allow more";
-  const asking = counted(Math.min(rows, left), "more time");
-  return `Continue makes ${calling}, and asks the model that decides at most ${asking}; ` +
+  const more_rows = asking(Math.min(limits.part_rows, left), limits);
+  return `Continue makes ${calling}, and asks the model that decides at most ${more_rows}; ` +
     "what is known already is not asked again.";
 }
