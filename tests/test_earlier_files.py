@@ -74,7 +74,10 @@ def test_the_same_search_gives_the_same_json(
         found["ledger"]["seconds"] = 0.0
         del found["ways"]  # which earlier versions did not write, nor ask about again
         found["ledger"]["setup_rows"] -= len(_of_ways_alone(result))
-        assert json.dumps(found) == json.dumps(line["result"])
+        # As it is read today: a reply that was cut off left half a word for a reason.
+        earlier = json.loads(Result.from_dict(line["result"]).to_json())
+        assert not earlier.pop("ways")
+        assert json.dumps(found) == json.dumps(earlier)
         _check_ways(problem, table.rows[line["row"]], result)
 
 
