@@ -72,8 +72,12 @@ def test_the_same_search_gives_the_same_json(
         )
         found = json.loads(result.to_json())
         found["ledger"]["seconds"] = 0.0
-        del found["ways"], found["tipping"]  # which earlier versions did not write
-        assert json.dumps(_of_search(found)) == json.dumps(_of_search(line["result"]))
+        # As it is read today: a reply that was cut off left half a word for a reason.
+        earlier = json.loads(Result.from_dict(line["result"]).to_json())
+        assert not earlier["ways"]
+        for document in (found, earlier):  # which earlier versions did not write
+            del document["ways"], document["tipping"]
+        assert json.dumps(_of_search(found)) == json.dumps(_of_search(earlier))
         assert found["ledger"]["setup_rows"] <= found["settings"]["budget"]["setup_rows"] == 60
         _check_ways(problem, table.rows[line["row"]], result)
 

@@ -69,6 +69,31 @@ def test_a_folder_of_parts_comes_out_that_reads_as_one_table(
     assert sorted(ours) == [f"part-{i:06d}.parquet" for i in range(3)]
 
 
+@pytest.mark.parametrize(
+    ("given", "most"),
+    [
+        ((), "750 oracle rows"),
+        (("--llm", "simulated:1"), "30 LLM calls, 750 oracle rows"),
+        (("--method", "random"), "150 oracle rows"),
+    ],
+    ids=["plain", "with an LLM", "a method without one"],
+)
+def test_no_llm_is_asked_unless_one_is_given(
+    waysout: CommandLine, tmp_path: Path, given: tuple[str, ...], most: str
+) -> None:
+    small = ("batch", *FILES, "--limit", "5", "--workers", "1", "--json")
+    code, said, err = waysout(*small, *given, "--out", str(tmp_path / "ways"))
+    assert code == 0, err
+    assert f": at most {most}\n" in err
+    assert json.loads(said)["llm"] == ("simulated:1" if "--llm" in given else None)
+
+
+def test_nothing_is_shared_without_an_llm(waysout: CommandLine, tmp_path: Path) -> None:
+    code, _, err = waysout("batch", *FILES, "--share", "4", "--out", str(tmp_path / "ways"))
+    assert code == 3
+    assert "--share 4 shares what an LLM names: give one with --llm" in err
+
+
 def test_the_document_says_all_that_the_screen_says(waysout: CommandLine, tmp_path: Path) -> None:
     out = tmp_path / "ways"
     code, said, _ = waysout(*BATCH, "--out", str(out), "--json")

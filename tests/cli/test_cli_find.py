@@ -139,17 +139,44 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("offline", "trained")
-def test_without_calls_nothing_is_downloaded_or_connected(waysout: CommandLine) -> None:
+def test_without_an_llm_nothing_is_downloaded_or_connected(waysout: CommandLine) -> None:
     applicant = ("find", "--data", "synthetic", "--row", "828")
-    code, _, err = waysout(*applicant)
+    code, _, err = waysout(*applicant, "--llm", "llamacpp:smollm2-135m")
     assert (code, "unknown LLM backend 'llamacpp'" in err) == (3, True)
-    code, out, err = waysout(*applicant, "--calls", "0")
-    assert code == 0, err
-    assert "ways out found" in out
-    assert "stand-in" not in out
-    assert "Spent: 0 LLM calls, 150 oracle rows" in out
-    promised = "wayfinder may cost at most 150 oracle rows for the search and 60 for set-up\n"
-    assert err.startswith(f"{promised}run: ")
+    for more in ([], ["--calls", "0"]):
+        code, out, err = waysout(*applicant, *more)
+        assert code == 0, err
+        assert "ways out found" in out
+        assert "Spent: 0 LLM calls, 150 oracle rows" in out
+        promised = "wayfinder may cost at most 150 oracle rows for the search and 60 for set-up"
+        assert err.startswith(f"{promised}\nrun: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (
+            ("--method", "comp-mcts"),
+            "the method 'comp-mcts' cannot search without an LLM: give one with --llm, such as "
+            "'llamacpp:smollm2-135m' or 'openai:MODEL@URL'",
+        ),
+        (("--calls", "6"), "there is no LLM to call: give one with --llm"),
+        (("--record", "replies.jsonl"), "give one with --llm"),
+    ],
+    ids=["method", "calls", "record"],
+)
+def test_what_needs_an_llm_is_refused_before_the_model_is_loaded(
+    waysout: CommandLine, given: tuple[str, str], reason: str
+) -> None:
+    code, _, err = waysout("find", "--data", "nothing.csv", *ROW, *given)
+    assert code == 3
+    assert reason in err
+
+
+def test_a_model_that_writes_no_reasons_is_said(waysout: CommandLine) -> None:
+    small = ("--llm", "llamacpp:smollm2-135m")
+    err = waysout("find", "--data", "nothing.csv", *ROW, *small)[2]
+    assert "note: llamacpp:smollm2-135m names values, but writes nonsense as reasons" in err
 
 
 @pytest.mark.usefixtures("offline")

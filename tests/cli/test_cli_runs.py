@@ -351,6 +351,19 @@ def test_another_llm_is_refused(waysout: CommandLine) -> None:
     assert "was started with 'simulated:1', not 'simulated:2'" in err
 
 
+def test_a_run_without_an_llm_is_resumed_without_one(waysout: CommandLine) -> None:
+    with cut_off():
+        waysout(*FIND, *ROW, "--oracle-rows", "30")
+    code, _, err = waysout("runs", "resume", "--llm", "simulated:2")
+    assert code == 3
+    assert "was started with no LLM, not 'simulated:2'" in err
+    code, out, err = waysout("runs", "resume", "--json")
+    assert code == 0, err
+    assert "LLM:" not in err
+    found = json.loads(out)
+    assert (found["settings"]["llm"], found["ledger"]["llm_calls"]) == (None, 0)
+
+
 def test_a_run_of_another_maker_is_refused_with_what_to_do(
     waysout: CommandLine, tmp_path: Path
 ) -> None:

@@ -29,6 +29,20 @@ def test_a_plain_result_is_lifted_and_read_back_as_one_that_shows_itself() -> No
     assert again.pick(2) == pick(plain, 2)
 
 
+def test_what_an_earlier_release_took_for_a_reason_is_left_out() -> None:
+    said = ("income: 0.25", "term: up to eight words", "income: a steady income")
+    told = option(0.6, 0.9, *said, income=1.0, term=60)
+    way = domain.Way(**vars(told), levers=("income", "term"), variants=(told,))
+    old = domain.ResultData(QUERY, FOUND.outcome, (told,), near_misses=(told,), ways=(way,))
+    for read in (Result.of(old), Result.from_json(old.to_json())):
+        shown = (*read.options, *read.near_misses, *read.ways, *read.ways[0].variants)
+        assert [o.reasons for o in shown] == [("income: a steady income",)] * 4
+    nonsense = replace(old, settings={"llm": "llamacpp:smollm2-135m"})
+    read = Result.from_json(nonsense.to_json())
+    assert '"reasons": ["' not in read.to_json()
+    assert "a steady income" not in str(read)
+
+
 def test_a_frame_shows_changed_cells_only() -> None:
     frame = FOUND.to_frame()
     assert list(frame.columns) == [

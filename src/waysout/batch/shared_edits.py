@@ -296,7 +296,7 @@ def build_library(
             f"edits can be shared by the methods 'wayfinder' and 'recombine', not by {plan.name!r}"
         )
     if not plan.asks_llm:
-        raise InputError("with 0 calls no LLM names anything to be shared: allow some calls")
+        raise InputError("no LLM names anything to be shared: give one, and allow some calls")
     candidates, asked = _rejected(problem, rows)
     pilots = choose_pilots(problem, candidates, count)
     probed = Memory()

@@ -25,7 +25,6 @@ from waysout.cli.output import (
     tell,
 )
 from waysout.cli.search import FAILED, INTERRUPTED, Signals
-from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 
 if TYPE_CHECKING:
     from waysout.batch.driver import BatchEnd, BatchProgress, Driver
@@ -35,6 +34,8 @@ WORKERS = "Workers"
 # Seconds between two lines of progress where there is no terminal for a bar.
 LINE_SECONDS = 30.0
 _SHOWN = 5
+# Fewer than for one person: a batch pays them for everyone.
+CALLS = 6
 
 
 def batch(
@@ -61,9 +62,10 @@ def batch(
     rise: arg.Rise = None,
     method: arg.MethodName = arg.DEFAULT_METHOD,
     setting: arg.Settings = None,
-    llm: arg.LlmName = DEFAULT_LLM,
-    calls: Annotated[int, typer.Option(
-        help="Maximum number of LLM calls per person.", min=0, rich_help_panel=SEARCH)] = 6,
+    llm: arg.LlmName = "",
+    calls: Annotated[int | None, typer.Option(
+        help="Maximum number of LLM calls per person (needs --llm); default: 6.", min=0,
+        rich_help_panel=SEARCH)] = None,
     k: arg.EditsPerCall = 5,
     oracle_rows: arg.OracleRows = None,
     polish: arg.Polish = 0,
@@ -76,7 +78,8 @@ def batch(
     free: arg.FreeForm = False,
     share: Annotated[int, typer.Option(
         help="Search for this many pilots first, and share what the LLM names for them with "
-        "everybody like them: fewer calls each. Try 64.", min=0, rich_help_panel=SEARCH)] = 0,
+        "everybody like them: fewer calls each (needs --llm). Try 64.", min=0,
+        rich_help_panel=SEARCH)] = 0,
     cluster: Annotated[Literal["local", "ray"], typer.Option(
         help="Where the workers are: processes of this machine, or actors of Ray.",
         rich_help_panel=WORKERS)] = "local",
@@ -106,24 +109,32 @@ def batch(
     command resumes it: no row is done twice, and no answer on file is asked again. Limits such as
     --calls, --tokens and --money are for each person, not for the batch.
 
-    Try: waysout batch --data synthetic --llm simulated:1 --limit 100 --out ways
+    Try: waysout batch --data synthetic --limit 100 --out ways
 
     Then: waysout audit ways --by education
     """
     from waysout.batch.run import BatchRequest, run_batch
     from waysout.cli.search import check_llm
     from waysout.cli.sources import check_source, goal_of
+    from waysout.errors import InputError
     from waysout.llm.connect import is_simulated
+    from waysout.methods import method_class
     from waysout.report.words import counted
     from waysout.run.find import prepare
     from waysout.run.source import Source, Trust
 
+    # A method that asks no LLM gets its rows by the calls.
+    if calls is None and (llm or not method_class(method).needs_llm):
+        calls = CALLS
     options = search_options(
         method=method, setting=setting or [], llm=llm, calls=calls, k=k, oracle_rows=oracle_rows,
         polish=polish, seconds=seconds, tokens=tokens, money=money, price=price, seed=seed,
         paper=paper, free=free,
     )  # fmt: skip
-    check_llm(prepare(options))
+    prepared = prepare(options)
+    if share and not prepared.plan.asks_llm:
+        raise InputError(f"--share {share} shares what an LLM names: give one with --llm")
+    check_llm(prepared)
     goal = goal_of(at_least, rise)
     source = Source(data, card, model, rules, positive_class, inputs, **goal)
     check_source(source)

@@ -10,7 +10,6 @@ import typer
 from waysout.cli import arguments as arg
 from waysout.cli.arguments import OUTPUT
 from waysout.cli.output import JsonFlag, print_json, print_table, say
-from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 
 if TYPE_CHECKING:
     from waysout.prompts.render import Template
@@ -34,8 +33,8 @@ def find(
     rise: arg.Rise = None,
     method: arg.MethodName = arg.DEFAULT_METHOD,
     setting: arg.Settings = None,
-    llm: arg.LlmName = DEFAULT_LLM,
-    calls: arg.Calls = 30,
+    llm: arg.LlmName = "",
+    calls: arg.Calls = None,
     k: arg.EditsPerCall = 5,
     oracle_rows: arg.OracleRows = None,
     polish: arg.Polish = 0,
@@ -68,7 +67,7 @@ def find(
     Every option was put to the model and breaks no rule of the card. The run is stored, so that
     nothing is paid for twice: `waysout runs resume last` resumes it.
 
-    Try: waysout find --data synthetic --row 828 --llm simulated:1
+    Try: waysout find --data synthetic --row 828
     """
     from waysout.cli import search
     from waysout.cli.places import check_places
@@ -123,8 +122,10 @@ def search_options(*, setting: list[str], price: str, **given: Any) -> Options:
     template: Template = "paper" if given.pop("paper") else "waysout"
     style = Style(template, constrain=not given.pop("free"))
     settings = {name.strip(): value.strip() for name, _, value in pairs}
-    if given["oracle_rows"] is None:  # the default goes by the calls; None would be no limit
-        del given["oracle_rows"]
+    for name in ("calls", "oracle_rows"):  # None would be no limit
+        if given[name] is None:
+            del given[name]
+    given["llm"] = given["llm"] or None
     return cast("Options", {**given, "settings": settings, "price": price or None, "style": style})
 
 

@@ -151,10 +151,10 @@ def resume(
         say(f"note: --trust-pickle runs the code in {clean(source.model)}, which this run names")
     if trust.code and source.card:
         say(f"note: --trust-code runs the code that {clean(source.card)} names")
-    if llm and asked and llm != asked:
+    if llm and llm != asked:
         raise InputError(
-            f"{path} was started with {shown(asked, 200)}, not {shown(llm, 200)}: a run is resumed "
-            "with its own LLM; start a new run for another"
+            f"{path} was started with {shown(asked, 200) if asked else 'no LLM'}, not "
+            f"{shown(llm, 200)}: a run is resumed with its own LLM; start a new run for another"
         )
     if not llm:
         check_confirmed(path, asked)

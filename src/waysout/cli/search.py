@@ -139,15 +139,23 @@ class SearchEnd:
 def check_llm(prepared: PreparedRun) -> str:
     """Refuse an unusable LLM before a large model is loaded.
 
-    Returns the LLM's name, or an empty one where the method asks none.
+    Returns the LLM's name, or an empty one where none is asked.
     """
     from waysout.llm.connect import connect
 
     if not prepared.plan.asks_llm:
         return ""
     llm = str(prepared.options["llm"])
-    connect(llm)
+    note_reasons(connect(llm).name)
     return llm
+
+
+def note_reasons(llm: str) -> None:
+    """Say that the reasons of an LLM are left out, where they are."""
+    from waysout.llm.models import writes_reasons
+
+    if not writes_reasons(llm):
+        say(f"note: {llm} names values, but writes nonsense as reasons: they are left out")
 
 
 def search_source(
@@ -167,7 +175,7 @@ def search_source(
         query, given = opened.query(row(opened.table)), prepared.options
         # A run stores its row and the digests of its files, to refuse others on resume.
         about = {
-            **source.as_dict(), "digests": source.digests(), "llm": given["llm"],
+            **source.as_dict(), "digests": source.digests(), "llm": given.get("llm") or "",
             "price": given.get("price", ""), "row": query,
         }  # fmt: skip
         more: Options = {**given, "about": about}

@@ -5,16 +5,17 @@ The subclass lives here so that imports still go down only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from waysout.domain.pick import pick
-from waysout.domain.result import Option
+from waysout.domain.result import Option, Way
 from waysout.domain.result import ResultData as Data
 from waysout.domain.schema import Value
+from waysout.prompts.reasons import kept_reasons
 from waysout.report.text import lines, spent
 from waysout.report.words import counted, reason_text
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+_Option = TypeVar("_Option", bound=Option)
 SCORES = ("probability", "proximity", "sparsity", "reasons", "stable")
 
 
@@ -33,8 +35,20 @@ class Result(Data):
 
     @classmethod
     def of(cls, data: Data) -> Self:
-        """Return a plain result as one that can show itself."""
-        return cls(**{f.name: getattr(data, f.name) for f in fields(data)})
+        """Return a plain result, which may be on file, as one that can show itself.
+
+        What earlier releases took for reasons is left out (see `waysout.prompts.reasons`).
+        """
+        llm = str(data.settings.get("llm") or "")
+        lists = {name: [_checked(option, llm) for option in getattr(data, name)]
+                 for name in ("options", "near_misses", "ways")}  # fmt: skip
+        found = {f.name: getattr(data, f.name) for f in fields(data)}
+        return cls(**found | {name: tuple(options) for name, options in lists.items()})
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Self:
+        """Read what `as_dict` wrote."""
+        return cls.of(Data.from_dict(table))
 
     def pick(self, n: int = 5) -> tuple[Option, ...]:
         """Return n good and different ways, best first (see `waysout.domain.pick`)."""
@@ -135,6 +149,13 @@ class Result(Data):
             for o in self.options
         ]  # fmt: skip
         return features + [_unlike(features, score) for score in SCORES], rows
+
+
+def _checked(option: _Option, llm: str) -> _Option:
+    """Return an option with those of its reasons that are reasons."""
+    if isinstance(option, Way):
+        option = replace(option, variants=tuple(_checked(v, llm) for v in option.variants))
+    return replace(option, reasons=kept_reasons(option.reasons, llm))
 
 
 def to_csv(results: Sequence[Result]) -> str:

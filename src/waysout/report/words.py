@@ -5,7 +5,6 @@ What is shown is untrusted text: everything returned here is clean, and nothing 
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any, TypeGuard
 
 from waysout.domain.result import Option, ResultData
 from waysout.domain.schema import Value, format_number
+from waysout.prompts.reasons import kept_reasons
 
 PLAIN_GOAL = "the model's own yes"
 # These change the direction of the text that follows, so that it shows as something it is not.
@@ -154,15 +154,13 @@ def change_count(option: Option) -> str:
 def reason_text(reasons: Sequence[str]) -> str:
     """Write the reasons given for the changes, each once, as one sentence without its stop.
 
-    A reason without two words is left out, because small models write numbers there; the JSON
-    keeps it.
+    Results of earlier releases hold what small models write in place of a reason: see `is_reason`.
 
     >>> reason_text(["savings: a larger cushion.", "income: 0.25"])
     'savings: a larger cushion'
     """
     texts = dict.fromkeys(clean(reason).rstrip(" .;") for reason in reasons)
-    bodies = {text: text.partition(": ")[2] or text for text in texts}
-    return "; ".join(t for t, body in bodies.items() if len(re.findall(r"[^\W\d_]{2,}", body)) >= 2)
+    return "; ".join(kept_reasons(list(texts)))
 
 
 @dataclass(frozen=True)

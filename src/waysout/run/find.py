@@ -14,7 +14,6 @@ from waysout.domain.problem import Problem
 from waysout.domain.result import Outcome, OutcomeKind, plain
 from waysout.errors import LLMError, RowError
 from waysout.llm.call import Caller, Price
-from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 from waysout.llm.connect import connect
 from waysout.llm.replay import Recorder
 from waysout.report.result import Result
@@ -133,7 +132,8 @@ class PreparedRun:
         known, stop, run = given.get("data"), given.get("stop"), given.get("run")
         async with AsyncExitStack() as stack:
             if plan.asks_llm:
-                llm, price = given.get("llm") or DEFAULT_LLM, given.get("price")
+                llm, price = given["llm"], given.get("price")
+                assert llm is not None  # the plan of options without one asks none
                 backend = connect(llm) if isinstance(llm, str) else llm
                 if (record := given.get("record")) is not None:
                     backend = Recorder(backend, Path(record))

@@ -231,7 +231,8 @@ class SearchSession:
         )  # fmt: skip
         for what, total, used, most in totals:
             if total > most:
-                raise InputError(f"{what} is at most {most} here, not {total}")
+                why = "" if most or self._context.llm_name else "; this service has no LLM"
+                raise InputError(f"{what} is at most {most} here, not {total}{why}")
             if total < used:
                 raise InputError(
                     f"{what} is the total of all parts, and {used} are spent: not {total}"
@@ -315,6 +316,7 @@ class SearchSession:
         options: Options = {
             "method": request.method,
             "settings": request.settings or None,
+            "llm": context.llm_name,
             "seed": request.seed,
             # Edits without a row to try them are not worth a call.
             "calls": self.calls_left if rows else 0,
