@@ -137,15 +137,15 @@ def _levers(audit: Audit, one: Section, levers: Sequence[LeverUse]) -> str:
             shade = 0.45 * lever.nearest / group.with_way_out
             row.append(
                 f'<td style="padding-left:.5rem;background:rgba(26,107,60,{shade:.2f})">{nearest}'
-                f"<small>alone {alone}, one or more {some}</small></td>"
+                f"<small>alone {alone}, any {some}</small></td>"
             )
         rows += [row] if group.with_way_out else []
     names = [one.name, *(lever.name for lever in levers)]
     heads = [esc(cut(clean(name), _LONGEST)) for name in names]
     title = (
         f"Levers{words.by(one)}: share of the people with a way out whose nearest {audit.nearest} "
-        "moves it; in small print: the share for whom it alone suffices, and the share with one or "
-        f"more {audit.nearest}s that move it"
+        "moves it; in small print: the share for whom it alone suffices, and the share with any "
+        f"{audit.nearest} that moves it"
     )
     return html_table(title, heads, rows) if levers else ""
 

@@ -102,8 +102,8 @@ def notes(audit: Audit) -> Iterator[str]:
     yield _cost_note(audit)
     yield (
         f"A lever is in the nearest {audit.nearest}, suffices alone (with what rules tie to it), "
-        f"or is in one or more of a person's {audit.nearest}s. What moves the model's answer is "
-        "not a cause of anything else."
+        f"or is in any {audit.nearest} found. What moves the model's answer is not a cause of "
+        "anything else."
     )
     yield _found_note(audit)
     yield (
@@ -195,7 +195,7 @@ def tables(audit: Audit, section: Section, levers: int) -> dict[str, tuple[str, 
         for group in section.groups
         for i, lever in enumerate(group.levers[:levers])
     ]
-    heads = [section.name, "lever", "in the nearest", "alone", "in one or more"]
+    heads = [section.name, "lever", "in the nearest", "alone", "in any"]
     title = f"Levers{by(section)}: share of the people with a way out"
     table = pd.DataFrame(rows, columns=heads).set_index(section.name)
     search = found.pop("search")

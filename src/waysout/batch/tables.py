@@ -108,7 +108,7 @@ class PartRows:
         self._contents = contents
         self._inputs = {name: f"input.{_storable(name)}" for name in columns}
         inputs = dict.fromkeys(self._inputs.values(), "string")
-        self._person_types = _PERSON | (_WAY_PERSON if with_ways else {}) | inputs
+        self._person = _schema(_PERSON | (_WAY_PERSON if with_ways else {}) | inputs)
         # A feature whose name is one of ours is called feature_NAME.
         self._features: dict[str, str] = {}
         for feature in schema:
@@ -117,13 +117,13 @@ class PartRows:
                 name = f"feature_{name}"
             self._features[feature.name] = name
         kinds = {self._features[feature.name]: _TYPES[feature.kind] for feature in schema}
-        self._option_types = ours | kinds
+        self._option = _schema(ours | kinds)
         self._tables: dict[int, tuple[pyarrow.Table, pyarrow.Table]] = {}
 
     def add(self, raw: Mapping[str, Any], result: ResultData) -> None:
         """Add the result of a row, whose number is its index."""
         inputs = {column: _text(raw.get(name)) for name, column in self._inputs.items()}
-        person = _table(self._person_types, [_person_cells(result) | inputs])
+        person = _table(self._person, [_person_cells(result) | inputs])
         numbers = {option.key: number for number, option in enumerate(result.options)}
         options = [
             _option_cells(result.index, numbers.get(option.key), option)
@@ -131,7 +131,7 @@ class PartRows:
             | {column: option.row.get(name) for name, column in self._features.items()}
             for rank, option in _written(result, self._contents)
         ]
-        self._tables[result.index] = person, _table(self._option_types, options)
+        self._tables[result.index] = person, _table(self._option, options)
 
     def write(self, out: Path, part: int) -> None:
         """Write both files, in the order of the rows.
@@ -141,8 +141,8 @@ class PartRows:
         """
         arrow, _ = parquet_packages()
         ordered = [self._tables[index] for index in sorted(self._tables)]
-        people = [_table(self._person_types, []), *(person for person, _ in ordered)]
-        options = [_table(self._option_types, []), *(options for _, options in ordered)]
+        people = [_table(self._person, []), *(person for person, _ in ordered)]
+        options = [_table(self._option, []), *(options for _, options in ordered)]
         with faults(out):
             (out / part_name(part)).unlink(missing_ok=True)
         _write(out / PEOPLE / part_name(part), arrow.concat_tables(people))
@@ -174,17 +174,21 @@ def _write(path: Path, table: pyarrow.Table) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _table(types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
+def _schema(types: Mapping[str, str]) -> pyarrow.Schema:
     arrow, _ = parquet_packages()
     strings = arrow.list_(arrow.string())
     kinds = [
         strings if kind == "strings" else arrow.type_for_alias(kind) for kind in types.values()
     ]
+    return arrow.schema(zip(types, kinds, strict=True), metadata={_MARK: VERSION})
+
+
+def _table(schema: pyarrow.Schema, rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
+    arrow, _ = parquet_packages()
     arrays = [
         arrow.array([_storable(row[name]) for row in rows], kind)
-        for name, kind in zip(types, kinds, strict=True)
+        for name, kind in zip(schema.names, schema.types, strict=True)
     ]
-    schema = arrow.schema(zip(types, kinds, strict=True), metadata={_MARK: VERSION})
     return arrow.Table.from_arrays(arrays, schema=schema)
 
 
