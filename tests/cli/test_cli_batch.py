@@ -55,6 +55,7 @@ def test_a_folder_of_parts_comes_out_that_reads_as_one_table(
     out = tmp_path / "ways"
     code, said, err = waysout(*BATCH, "--out", str(out))
     assert code == 0, err
+    said = " ".join(said.split())
     assert "rejected people have a way out" in said
     assert "of simulated:1, a simulated LLM" in said
     assert "20 rows, wayfinder: at most 40 LLM calls, 200 oracle rows for the search" in err
@@ -64,7 +65,11 @@ def test_a_folder_of_parts_comes_out_that_reads_as_one_table(
     assert set(frame["row_id"]) <= set(range(20))
     assert REFUSED in set(frame["row_id"])
     assert APPROVED not in set(frame["row_id"])
-    assert not frame.duplicated(["row_id", "key"]).any()
+    assert not frame.duplicated(["row_id", "way"]).any()
+    assert f"have a way out, {len(frame)} ways in all (" in said
+    approved = sum(person["approved_rows"] for person in told(out))
+    asked = sum(person["oracle_rows"] for person in told(out))
+    assert f"each; {approved} of {asked} rows approved)" in said
     ours = [path.name for path in out.iterdir() if not path.name.startswith("_")]
     assert sorted(ours) == [f"part-{i:06d}.parquet" for i in range(3)]
 
@@ -84,7 +89,7 @@ def test_no_llm_is_asked_unless_one_is_given(
     small = ("batch", *FILES, "--limit", "5", "--workers", "1", "--json")
     code, said, err = waysout(*small, *given, "--out", str(tmp_path / "ways"))
     assert code == 0, err
-    assert f": at most {most}\n" in err
+    assert f": at most {most} for the search and 108 for set-up (12 a person, 48 once)\n" in err
     assert json.loads(said)["llm"] == ("simulated:1" if "--llm" in given else None)
 
 
@@ -105,10 +110,54 @@ def test_the_document_says_all_that_the_screen_says(waysout: CommandLine, tmp_pa
     assert found["found"] == kinds.count("found") > 0
     assert found["searched"] == found["found"] + found["empty"]
     assert found["llm_calls"] == sum(person["llm_calls"] for person in rows) > 0
-    assert found["options"] == len(pd.read_parquet(out))
+    assert found["options"] == sum(person["options"] for person in rows)
+    assert found["ways"] == len(pd.read_parquet(out)) < found["options"]
     assert found["this_sitting"]["rows"] == 20
     summary = json.loads((out / "_summary.json").read_text("utf-8"))
     assert summary["found"] == found["found"]
+
+
+def test_all_options_are_written_where_they_are_asked_for(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    ways, whole = tmp_path / "ways", tmp_path / "all"
+    assert waysout(*BATCH, "--out", str(ways))[0] == 0
+    code, said, _ = waysout(*BATCH, "--all-options", "--out", str(whole), "--json")
+    frame, found = pd.read_parquet(whole), json.loads(said)
+    assert code == 0
+    assert len(frame.drop_duplicates(["row_id", "key"])) == found["options"]
+    marked = frame[frame["way"].notna()].sort_values(["row_id", "way"])
+    columns = ["row_id", "way", "option", "changes", "cost"]
+    assert marked[columns].to_numpy().tolist() == (
+        pd.read_parquet(ways)[columns].to_numpy().tolist()
+    )
+    asked = [[p | {"seconds": 0} for p in told(out)] for out in (ways, whole)]
+    assert asked[0] == asked[1]
+
+
+@pytest.mark.parametrize("asked", [(), ("--all-options",)])
+def test_a_folder_of_an_earlier_release_goes_on_as_it_was_begun(
+    waysout: CommandLine, tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    out = tmp_path / "old"
+    assert waysout(*BATCH, "--limit", "8", "--out", str(out))[0] == 0
+    notes = json.loads((out / "_manifest.json").read_text("utf-8"))
+    del notes["all_options"]
+    (out / "_manifest.json").write_text(json.dumps(notes), "utf-8")
+    for file in out.rglob("part-*.parquet"):  # as if the earlier release had written it
+        file.unlink()
+    code, said, err = waysout(*BATCH, *asked, "--out", str(out))
+    assert code == 0, err
+    frame = pd.read_parquet(out)
+    assert not {"way", "levers", "cost"} & set(frame)
+    assert not frame.duplicated(["row_id", "key"]).any()
+    assert "ways" not in told(out)[0]
+    said = " ".join(said.split())
+    assert f"{len(frame)} options in all" in said
+    assert "An earlier release began this folder" in said
+    summary = json.loads((out / "_summary.json").read_text("utf-8"))
+    assert (summary["options"], summary["ways"]) == (len(frame), None)
+    assert "all_options" not in json.loads((out / "_manifest.json").read_text("utf-8"))
 
 
 def test_the_same_command_goes_on_and_a_greater_limit_goes_further(
@@ -146,6 +195,7 @@ def test_the_same_command_goes_on_and_a_greater_limit_goes_further(
         (("--llm", "simulated:2"), "llm: 'simulated:1' → 'simulated:2'"),
         (("--rules", "stuck"), "problem.rules"),
         (("--share", "4"), "share: 0 → 4"),
+        (("--all-options",), "all_options: False → True"),
     ],
 )
 def test_another_batch_in_the_folder_is_refused(

@@ -19,7 +19,7 @@ from waysout.batch.executor import Executor
 from waysout.batch.job import BatchJob
 from waysout.batch.shared_edits import LOOKED_AT, SharedEdits, library_in, sharing
 from waysout.batch.summary import BatchSummary, summarize, write_summary
-from waysout.batch.tables import sweep
+from waysout.batch.tables import Contents, sweep
 from waysout.datasets import registry
 from waysout.datasets.manifest import load_oracle_model
 from waysout.datasets.table import RowStream, Survey, open_stream, survey
@@ -70,7 +70,8 @@ class BatchRequest:
 
     ``training`` names the table that distances are measured by, if not the people's own.
     ``in_flight`` is the number of searches under way at once. With ``share``, that many pilots are
-    searched for first, and the edits that the LLM names for them are shared by everyone.
+    searched for first, and the edits that the LLM names for them are shared by everyone. Files
+    have a row for each way, with ``all_options`` for each option.
     """
 
     source: Source
@@ -85,6 +86,7 @@ class BatchRequest:
     workers: int | None = None
     in_flight: int | None = None
     part_rows: int | None = None
+    all_options: bool = False
     keep_stores: bool = False
     retry_failed: bool = False
 
@@ -174,8 +176,8 @@ def run_batch(
     with ExitStack() as stack:
         stack.enter_context(WriterLock.take(out / "_batch"))
         probed = probed_before(out) or try_model(batch)
-        described = {**describe(batch), "probed": probed}
-        part_rows = int(write_manifest(out, described)["part_rows"])
+        held = write_manifest(out, {**describe(batch), "probed": probed})
+        part_rows = int(held["part_rows"])
         sweep(out)
         # The LLM that this process holds for all workers, if any.
         backend = batch.llm if isinstance(batch.llm, Backend) else None
@@ -205,6 +207,7 @@ def run_batch(
             memory=memory,
             steady=probed["stable"],
             keep_stores=request.keep_stores,
+            contents=contents_of(held),
         )
         tasks = cut(batch.stream, part_rows, limit=request.limit, total=batch.survey.rows)
         driver = Driver(out, tasks, batch.rows, on_progress, retry_failed=request.retry_failed)
@@ -331,6 +334,7 @@ def describe(batch: PreparedBatch) -> dict[str, Any]:
         "limit": request.limit,
         "share": request.share,
         "part_rows": request.part_rows or max(least, min(most, each)),
+        "all_options": request.all_options,
         "about": source.as_dict(),
     }
 
@@ -379,6 +383,9 @@ def write_manifest(out: Path, described: Mapping[str, Any]) -> dict[str, Any]:
         raise IntegrityError(f"{path} cannot be read ({error}): is the folder a batch's?") from None
     if not isinstance(found, dict) or found.get("waysout_batch") != VERSION:
         raise InputError(f"{path} is not of a batch that this release can read")
+    if "all_options" not in found:
+        # It is of a release that wrote options alone, and stays as it is whatever is asked.
+        wanted.pop("all_options", None)
     now = {**found, **{name: wanted.get(name) for name in _FREE}}
     changed = changed_settings(now, {**wanted, "part_rows": found["part_rows"]})
     if changed:
@@ -388,3 +395,10 @@ def write_manifest(out: Path, described: Mapping[str, Any]) -> dict[str, Any]:
         )
     write_atomically(path, json.dumps(now, ensure_ascii=False, indent=2).encode())
     return now
+
+
+def contents_of(held: Mapping[str, Any]) -> Contents:
+    """Return what has a row in the files of a batch, given the manifest in its folder."""
+    if "all_options" not in held:
+        return Contents.BEFORE_WAYS
+    return Contents.OPTIONS if held["all_options"] else Contents.WAYS

@@ -121,7 +121,7 @@ class Worker:
             with Store.open(path) if path.exists() else Store.create(path, new) as store:
                 check_same_run(store, described)
                 store.expect(len(task))
-                rows = PartRows(self.problem.schema, self.job.columns)
+                rows = PartRows(self.problem.schema, self.job.columns, self.job.contents)
                 part = _Part(task, store, rows, on_file=store.summary().finished)
                 self._parts[task.part] = part
                 try:

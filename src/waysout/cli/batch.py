@@ -95,6 +95,10 @@ def batch(
     part_rows: Annotated[int | None, typer.Option(
         help="Rows of the table in one part; default depends on the table size.", min=1,
         rich_help_panel=OUTPUT)] = None,
+    all_options: Annotated[bool, typer.Option(
+        "--all-options", help="Write a row for each option, that is for each approved row with a "
+        "key of its own, and not only for each way; ways are marked.",
+        rich_help_panel=OUTPUT)] = False,
     keep_stores: Annotated[bool, typer.Option(
         "--keep-stores", help="Keep every answer of the LLM and of the model, about 400 kB a "
         "person.", rich_help_panel=OUTPUT)] = False,
@@ -104,7 +108,7 @@ def batch(
 ) -> None:  # fmt: skip
     """Find ways out for everyone in a table whom the model rejects.
 
-    The folder then holds one Parquet data set, part-*.parquet: a row for each option, with the
+    The folder then holds one Parquet data set, part-*.parquet: a row for each way, with the
     number of the person's row, what changes, and how good it is. Whatever stops it, the same
     command resumes it: no row is done twice, and no answer on file is asked again. Limits such as
     --calls, --tokens and --money are for each person, not for the batch.
@@ -142,8 +146,8 @@ def batch(
         source=source, out=out, options=options,
         trust=Trust(trust_pickle, tuple(trust_types or ()), trust_code),
         training=training, limit=limit, share=share, cluster=cluster, address=address,
-        workers=workers, in_flight=in_flight, part_rows=part_rows, keep_stores=keep_stores,
-        retry_failed=retry_failed,
+        workers=workers, in_flight=in_flight, part_rows=part_rows, all_options=all_options,
+        keep_stores=keep_stores, retry_failed=retry_failed,
     )  # fmt: skip
     with BatchSignals(json) as signals, progress_bar(json) as bars, redirect_stdout(sys.stderr):
         screen = BatchScreen(bars, signals)
@@ -220,7 +224,7 @@ class BatchScreen:
         rate = tally.people / now.seconds if now.seconds else 0.0
         failed = tally.outcomes.get("failed", 0)
         words = (
-            f"{now.done:,} of {now.rows:,} rows ({rate:.1f}/s), {tally.options:,} ways out, "
+            f"{now.done:,} of {now.rows:,} rows ({rate:.1f}/s), {tally.ways:,} ways, "
             f"{tally.spent.llm_calls:,} calls" + (f", {failed:,} failed" if failed else "")
         )
         self.bars.update(self.bar, completed=now.done, description=words)
@@ -255,9 +259,10 @@ def _print(summary: BatchSummary, ended: BatchEnd) -> None:
     skipped = counted(summary.approved, "row was", "rows were")
     tell(
         f"{summary.found:,} of {summary.searched:,} rejected people have a way out, "
-        f"{counted(tally.options, 'way', 'ways')} in all ({tally.options / people:.1f} each); "
-        f"{skipped} approved already."
+        f"{_found(summary)}; {skipped} approved already."
     )
+    if summary.before_ways:
+        tell("An earlier release began this folder: it has a row for each option, and no ways.")
     if summary.empty:
         rows = [(f"{count:,}", why) for why, count in summary.empty.most_common(_SHOWN)]
         print_table(f"Without: {summary.empty.total():,}", ["people", "why"], rows)
@@ -270,4 +275,17 @@ def _print(summary: BatchSummary, ended: BatchEnd) -> None:
         f"{counted(spent.oracle_rows, 'oracle row')}{money}. This time: "
         f"{counted(ended.rows, 'row')} in {duration(ended.seconds)} "
         f"({ended.rows / max(ended.seconds, 1e-9):.1f}/s)."
+    )
+
+
+def _found(summary: BatchSummary) -> str:
+    """Say how many ways there are, and how many of the rows asked were approved."""
+    from waysout.report.words import counted
+
+    tally, people = summary.tally, max(1, summary.searched)
+    if summary.before_ways:
+        return f"{counted(tally.options, 'option')} in all ({tally.options / people:.1f} each)"
+    return (
+        f"{counted(tally.ways, 'way')} in all ({tally.ways / people:.1f} each; "
+        f"{tally.approved_rows:,} of {counted(tally.spent.oracle_rows, 'row')} approved)"
     )
