@@ -23,7 +23,7 @@ from waysout.batch.tables import (
     sweep,
 )
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Way
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Safer, Way
 from waysout.domain.rules import Violation
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import InputError, IntegrityError, MissingExtra, UnavailableError
@@ -75,7 +75,23 @@ def all_of(tables: Iterable[Any]) -> list[dict[str, Any]]:
 # What is written -------------------------------------------------------------------------------
 
 
-NOT_A_WAY = dict.fromkeys(("way", "levers", "cost", "irreducible", "tight", "holds", "variants"))
+NOT_A_WAY = dict.fromkeys(
+    ("way", "levers", "cost", "irreducible", "tight", "holds", "variants", "at_least")
+)
+
+
+@pytest.mark.parametrize("contents", [Contents.WAYS, Contents.OPTIONS])
+def test_a_safer_variant_follows_its_way(tmp_path: Path, contents: Contents) -> None:
+    near, far = way_out(0.5, 1, term=(12, 24)), way_out(0.4, 1, term=(12, 36))
+    ways = (
+        as_way(near, safer=(Safer(**vars(far), at_least=0.8),)),
+        as_way(way_out(owner=(False, True))),
+    )
+    write(tmp_path, [person(0, near, ways=ways)], contents=contents)
+    rows = all_of(options(tmp_path))
+    assert [(row["way"], row["at_least"], row["term"]) for row in rows] == [
+        (0, None, 24), (0, 0.8, 36), (1, None, None),
+    ]  # fmt: skip
 
 
 def test_a_way_is_a_row_with_the_whole_person_after_the_change(tmp_path: Path) -> None:
@@ -90,7 +106,7 @@ def test_a_way_is_a_row_with_the_whole_person_after_the_change(tmp_path: Path) -
         "changes": '{"term": [12, 24], "owner": [false, true]}', "changed": ["term", "owner"],
         "probability": 0.75, "proximity": 0.5, "distance": 1.0, "sparsity": 2, "stable": None,
         "reasons": ["longer"], "way": 0, "levers": ["term", "owner"], "cost": 0.125,
-        "irreducible": True, "tight": False, "holds": None, "variants": 2,
+        "irreducible": True, "tight": False, "holds": None, "variants": 2, "at_least": None,
         "income": 1.5, "term": 24, "owner": True, "job": "cook",
     }  # fmt: skip
     assert (last["way"], last["cost"], last["stable"], last["variants"]) == (1, 0.25, True, 0)
@@ -173,7 +189,8 @@ def test_the_types_are_those_promised_even_where_there_is_nothing(tmp_path: Path
         "distance": "double", "sparsity": "int32", "stable": "bool",
         "reasons": "list<element: string>", "way": "int32", "levers": "list<element: string>",
         "cost": "double", "irreducible": "bool", "tight": "bool", "holds": "bool",
-        "variants": "int32", "income": "double", "term": "int64", "owner": "bool", "job": "string",
+        "variants": "int32", "at_least": "double",
+        "income": "double", "term": "int64", "owner": "bool", "job": "string",
     }  # fmt: skip
     assert [str(asked.schema.field(n).type) for n in ("options", "tokens_in", "money")] == [
         "int32", "int64", "double",

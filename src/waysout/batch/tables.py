@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from waysout.datasets.table import parquet_packages
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, OutcomeKind, ResultData, Way, plain
+from waysout.domain.result import Option, OutcomeKind, ResultData, Safer, Way, plain
 from waysout.domain.schema import Schema
 from waysout.errors import InputError, IntegrityError, UnavailableError, shown, unknown
 from waysout.store.tables import faults
@@ -55,7 +55,7 @@ _OPTION = {
 }  # fmt: skip
 _WAY = {
     "way": "int32", "levers": "strings", "cost": "float64", "irreducible": "bool", "tight": "bool",
-    "holds": "bool", "variants": "int32",
+    "holds": "bool", "variants": "int32", "at_least": "float64",
 }  # fmt: skip
 _SPENT = {
     "llm_calls": "int32", "attempts": "int32", "tokens_in": "int64", "tokens_out": "int64",
@@ -222,25 +222,31 @@ def _option_cells(row_id: int, number: int | None, option: Option) -> dict[str, 
 
 
 def _written(result: ResultData, contents: Contents) -> list[tuple[int | None, Option]]:
-    """Return what has a row, each with its rank if it is a way.
+    """Return what has a row, each with its rank if it is a way, or a safer variant of one.
 
     Ways go best first, options in the order they were found. A way that has walked its numbers back
-    from the row of its option follows after the options.
+    from the row of its option follows after the options, and safer variants after their ways.
     """
     left = {} if contents is Contents.BEFORE_WAYS else dict(enumerate(result.ways))
-    if contents is Contents.WAYS and left:
-        return [*left.items()]
+    safer = {rank: way.safer for rank, way in left.items()}
     found: list[tuple[int | None, Option]] = []
-    for option in result.options:
-        rank = next((rank for rank, way in left.items() if way.row == option.row), None)
-        found.append((rank, option if rank is None else left.pop(rank)))
-    return [*found, *left.items()]
+    if contents is not Contents.WAYS or not left:
+        for option in result.options:
+            rank = next((rank for rank, way in left.items() if way.row == option.row), None)
+            found.append((rank, option if rank is None else left.pop(rank)))
+    for rank, variants in safer.items():
+        found += [(rank, left[rank])] if rank in left else []
+        found += [(rank, variant) for variant in variants]
+    return found
 
 
 def _way_cells(rank: int | None, option: Option) -> dict[str, Any]:
+    if isinstance(option, Safer):
+        return {**dict.fromkeys(_WAY), "way": rank, "at_least": option.at_least}
     if not isinstance(option, Way):
         return dict.fromkeys(_WAY)
     return {
+        "at_least": None,
         "way": rank,
         "levers": option.levers,
         "cost": option.cost,
