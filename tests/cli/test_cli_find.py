@@ -15,7 +15,7 @@ from rich.console import Console
 
 from conftest import CommandLine
 from optional_methods import EACH_METHOD, ready
-from waysout.cli import output
+from waysout.cli import output, search
 from waysout.cli.arguments import DEFAULT_METHOD
 from waysout.datasets.load import load_dataset
 from waysout.datasets.manifest import oracle_dir
@@ -336,14 +336,17 @@ def test_the_table_has_all_options_where_they_are_asked_for(
 
 
 def test_safer_variants_and_single_changes_fit_a_terminal(
-    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    code, out, err = waysout(*FIND, *ROW, *QUICK, "--oracle-rows", "80", "--at-least", "0.8")
+    rows = ("--oracle-rows", "80", "--at-least", "0.8")
+    code, out, err = waysout(*FIND, *ROW, *QUICK, *rows, "--json")
     assert code == 0, err
-    assert re.search(r"at least 80%: .* \(8\d%\)|no variant with at least 80% was found", out)
-    assert re.search(r"income +42 +a yes (from|at) \d+", out)
-    assert max(map(len, out.splitlines())) <= 80
+    monkeypatch.setenv("COLUMNS", "80")
+    search.show(Result.from_json(out))
+    shown = capsys.readouterr().out
+    assert re.search(r"at least 80%: .* \(8\d%\)", shown)
+    assert re.search(r"income +42 +a yes (from|at) \d+", shown)
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_what_a_model_prints_does_not_spoil_the_result(
