@@ -83,8 +83,10 @@ def page(result: ResultData, n: int = 5, *, when: date | None = None) -> str:
         heading = f"{len(first)} ways out to read first" if many else "The ways out"
         about = '<p class="soft">Good ones that differ; the others are listed below.</p>'
         cards, drawn = _cards(first, result, wording), chart(options[:MOST_LISTED], first)
-        rest = _table("The other ways out, the best first", others, result, wording)
-        parts += [section(heading, about if many else "", cards, rest if others else "", drawn)]
+        if others:
+            title = "The other ways out, the best first"
+            cards += _table(title, others, result, wording, start=len(first) + 1)
+        parts += [section(heading, about if many else "", cards, drawn)]
     elif result.near_misses:
         about = '<p class="note"><strong>None of these was approved.</strong> They show how near '
         about += "the search came, and are not ways out.</p>"
@@ -286,10 +288,12 @@ def _all_options(result: ResultData, wording: Wording) -> str:
     return section("All options", about, table)
 
 
-def _table(caption: str, options: Iterable[Option], result: ResultData, wording: Wording) -> str:
+def _table(
+    caption: str, options: Iterable[Option], result: ResultData, wording: Wording, start: int = 1
+) -> str:
     heads = [f'<th scope="col" class="number">{name}</th>' for name in ("Chance", "Nearness")]
     rows = []
-    for number, option in enumerate(options, 1):
+    for number, option in enumerate(options, start):
         pairs = {name: wording.pair(name, old, new) for name, (old, new) in option.changes.items()}
         changes = bullets(
             f"{esc(wording.name(name))}: {esc(before)} → <strong>{esc(after)}</strong>"
