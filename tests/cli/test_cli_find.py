@@ -15,7 +15,7 @@ from rich.console import Console
 
 from conftest import CommandLine
 from optional_methods import EACH_METHOD, ready
-from waysout.cli import output
+from waysout.cli import output, search
 from waysout.cli.arguments import DEFAULT_METHOD
 from waysout.datasets.load import load_dataset
 from waysout.datasets.manifest import oracle_dir
@@ -43,7 +43,8 @@ PICKLED = ("find", "--model", "model.joblib", "--data", "loans.csv", "--card", "
 def test_ways_out_are_shown(waysout: CommandLine) -> None:
     code, out, err = waysout(*FIND, *ROW, *USUAL_ROWS)
     assert code == 0, err
-    assert "ways out found" in out
+    assert re.match(r"\d+ ways out \(\d+ of \d+ rows approved\)\. The model says yes if ", out)
+    assert "One change alone, as far as was asked" in out
     assert "proposed by a stand-in, not by a language model" in out
     assert "income: 42 → " in out
     assert "Spent: 6 LLM calls" in out
@@ -146,7 +147,7 @@ def test_without_an_llm_nothing_is_downloaded_or_connected(waysout: CommandLine)
     for more in ([], ["--calls", "0"]):
         code, out, err = waysout(*applicant, *more)
         assert code == 0, err
-        assert "ways out found" in out
+        assert re.search(r"\d ways out \(\d+ of ", out)
         assert "Spent: 0 LLM calls, 150 oracle rows" in out
         promised = "wayfinder may cost at most 150 oracle rows for the search and 60 for set-up"
         assert err.startswith(f"{promised}\nrun: ")
@@ -274,7 +275,7 @@ def test_tokens_for_no_call_leave_the_rows(waysout: CommandLine, tmp_path: Path)
     page = tmp_path / "out.html"
     code, out, err = waysout(*FIND, *ROW, *QUICK, "--tokens", "5", "--html", page)
     assert code == 0, err
-    assert "ways out found" in out
+    assert re.search(r"\d ways out \(\d+ of ", out)
     assert "Spent: 0 LLM calls, " in out
     assert "stand-in" not in out + page.read_text()
     assert "proposed by" not in page.read_text()
@@ -345,13 +346,39 @@ def test_what_it_may_cost_is_said_before_anything_is_spent(waysout: CommandLine)
 
 def test_files_are_written(waysout: CommandLine, tmp_path: Path) -> None:
     page, table = tmp_path / "out.html", tmp_path / "out.csv"
-    code, _, err = waysout(*FIND, *ROW, *QUICK, "--html", page, "--csv", table)
+    code, out, err = waysout(*FIND, *ROW, *QUICK, "--html", page, "--csv", table, "--json")
     assert code == 0
     assert page.read_text().startswith("<!DOCTYPE html>")
-    assert (
-        table.read_text().splitlines()[0].endswith("probability,proximity,sparsity,reasons,stable")
-    )
+    head, *rows = table.read_text().splitlines()
+    assert head.endswith("sparsity,cost,irreducible,tight,holds,reasons,stable")
+    assert len(rows) == len(json.loads(out)["ways"])
     assert f"page: {page}\ntable: {table}\n" in err
+
+
+def test_the_table_has_all_options_where_they_are_asked_for(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    table = tmp_path / "out.csv"
+    code, out, _ = waysout(*FIND, *ROW, *QUICK, "--csv", table, "--all-options", "--json")
+    head, *rows = table.read_text().splitlines()
+    assert (code, len(rows)) == (0, len(json.loads(out)["options"]))
+    assert head.endswith("probability,proximity,sparsity,reasons,stable")
+    code, _, err = waysout(*FIND, *ROW, *QUICK, "--all-options")
+    assert (code, "name its file with --csv" in err) == (3, True)
+
+
+def test_safer_variants_and_single_changes_fit_a_terminal(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ("--oracle-rows", "80", "--at-least", "0.8")
+    code, out, err = waysout(*FIND, *ROW, *QUICK, *rows, "--json")
+    assert code == 0, err
+    monkeypatch.setenv("COLUMNS", "80")
+    search.show(Result.from_json(out))
+    shown = capsys.readouterr().out
+    assert re.search(r"at least 80%: .* \(8\d%\)", shown)
+    assert re.search(r"income +42 +a yes (from|at) \d+", shown)
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_what_a_model_prints_does_not_spoil_the_result(

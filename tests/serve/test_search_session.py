@@ -72,7 +72,7 @@ def test_a_search_tells_its_story_from_the_decision_to_the_end() -> None:
             ]
             assert end["outcome"] == "found"
             assert end["options"] == len(search.options) == len(told_options(search)) > 10
-            assert "ways out found" in end["sentence"]
+            assert "rows approved). The model says yes if" in end["sentence"]
 
     run(story())
 

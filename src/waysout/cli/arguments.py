@@ -85,6 +85,9 @@ PaperPrompt = Annotated[bool, typer.Option(
 FreeForm = Annotated[bool, typer.Option(
     "--free", help="Do not constrain the LLM's output format.", rich_help_panel=SEARCH)]
 
+AllOptions = Annotated[bool, typer.Option(
+    "--all-options", help="In the CSV table, write everything that was approved, needed or not.",
+    rich_help_panel=OUTPUT)]
 Record = Annotated[Path | None, typer.Option(
     help="Also write the LLM's replies to this recording (see replay:FILE).",
     rich_help_panel=OUTPUT)]

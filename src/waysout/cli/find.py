@@ -46,11 +46,12 @@ def find(
     paper: arg.PaperPrompt = False,
     free: arg.FreeForm = False,
     show: Annotated[int, typer.Option(
-        help="How many options to print.", min=1, rich_help_panel=OUTPUT)] = 5,
+        help="How many ways to print.", min=1, rich_help_panel=OUTPUT)] = 5,
     html: Annotated[Path | None, typer.Option(
         help="Write a page to this file.", rich_help_panel=OUTPUT)] = None,
     csv: Annotated[Path | None, typer.Option(
-        help="Write the options to this file.", rich_help_panel=OUTPUT)] = None,
+        help="Write the ways to this file, as a table.", rich_help_panel=OUTPUT)] = None,
+    all_options: arg.AllOptions = False,
     letter: Annotated[Path | None, typer.Option(
         help="Write a letter to the person to this file: a page to print where it ends in .html, "
         "else plain text.", rich_help_panel=OUTPUT)] = None,
@@ -79,6 +80,8 @@ def find(
 
     if no_run and run is not None:
         raise InputError("--run and --no-run contradict each other")
+    if all_options and csv is None:
+        raise InputError("--all-options is about the table: name its file with --csv")
     check_chosen(row, where, json_row)
     read = {"--data": data, "--card": card, "--model": model, "--json-row": json_row,
             "--llm": llm.partition(":")[2], "--run": run}  # fmt: skip
@@ -104,8 +107,9 @@ def find(
             prepared, source, trust, lambda table: find_row(table, row, where, json_row), signals
         )
     search.hand_over(
-        ended, json=json, most=show, html=html, csv=csv, letter=letter, run=place, llm=asked
-    )
+        ended, json=json, most=show, html=html, csv=csv, all_options=all_options, letter=letter,
+        run=place, llm=asked,
+    )  # fmt: skip
 
 
 def search_options(*, setting: list[str], price: str, **given: Any) -> Options:

@@ -213,8 +213,8 @@ def search(prepared: PreparedRun, problem: Problem, row: Any, signals: Signals) 
 
         def advance(now: Progress) -> None:
             done = now.llm_calls if asks else now.oracle_rows
-            ways = counted(now.options, "way out", "ways out")
-            bars.update(bar, completed=done, description=f"{done}{of} {unit}, {ways}")
+            found = counted(now.options, "option")
+            bars.update(bar, completed=done, description=f"{done}{of} {unit}, {found}")
 
         watched: Options = {
             **prepared.options, "learning": learn, "progress": advance, "stop": signals.stop
@@ -262,6 +262,7 @@ def hand_over(
     most: int = SHOWN,
     html: Path | None = None,
     csv: Path | None = None,
+    all_options: bool = False,
     letter: Path | None = None,
     run: Path | None = None,
     llm: str = "",
@@ -277,7 +278,7 @@ def hand_over(
             result.to_html(html, when=today)
             notes.append(f"page: {html}")
         if csv is not None:
-            result.to_csv(csv)
+            result.to_csv(csv, all_options=all_options)
             notes.append(f"table: {csv}")
         if letter is not None:
             result.to_letter(letter, when=today)
@@ -306,6 +307,7 @@ def show(result: Result, *, most: int = SHOWN) -> None:
     """Print a result for people."""
     from waysout.domain.pick import pickable
     from waysout.report import text
+    from waysout.report.tipping import TITLE
 
     tell(text.sentence(result))
     simulated = text.simulated_note(result)
@@ -318,8 +320,12 @@ def show(result: Result, *, most: int = SHOWN) -> None:
         title = (shown if total > len(options) else "Ways out") if total else text.NOT_APPROVED
         typer.echo()
         chances = not result.settings.get("labels_only")
-        table = text.option_rows(options, reasons=not simulated, chances=chances)
+        settings = result.settings if total else {}
+        table = text.option_rows(options, settings, reasons=not simulated, chances=chances)
         print_table(title, *table)
+    columns, tips = text.tip_rows(result)
+    if tips:
+        print_table(TITLE, columns, tips)
     if ending := text.ending(result):
         tell(ending)
     tell(text.spent(result))

@@ -226,8 +226,9 @@ async def write_file(
 async def download_options(search: SearchDep, download: Download = False) -> Response:
     """The options found so far as a table."""
     return await write_file(
-        search, "options.csv", "text/csv", lambda result, when: result.to_csv(), download
-    )
+        search, "options.csv", "text/csv",
+        lambda result, when: result.to_csv(all_options=True), download,
+    )  # fmt: skip
 
 
 def _add_page(name: str, kind: str, about: str, write: Callable[..., str | None]) -> None:

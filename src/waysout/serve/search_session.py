@@ -185,7 +185,7 @@ class SearchSession:
             "budget": self._budget(),
             "ledger": self.spent.as_dict(),
             "shortlist": [option.as_dict() for option in self.shortlist.options],
-            "sentence": sentence(ended, Wording.of(ended).lines) if ended else "",
+            "sentence": sentence(ended, Wording.of(ended)) if ended else "",
             "outcome": str(ended.outcome.kind) if ended else None,
             "reason": ended.outcome.reason if ended else "",
             "run": self.run,
