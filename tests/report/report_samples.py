@@ -76,8 +76,8 @@ TIPPED = replace(
     tipping={
         "term": (Tip("up", TipStatus.NOT_UP_TO, (), (48, 54, 60), 60),
                  Tip("down", TipStatus.NOT_ASKED, (), (), 12)),
-        "income": (Tip("up", TipStatus.TURNS, (Interval(49000.0, 90000.0, 5, 48500.0),),
-                       (45000.0, 48500.0), 90000.0),),
+        "income": (Tip("up", TipStatus.TURNS, (Interval(49000.0, 90000.0, 6, 48500.0),),
+                       (45000.0, 48500.0), 90000.0, True),),
         "home": (Tip("to", TipStatus.NOT_ASKED, (), ("parents",)),),
     },
 )  # fmt: skip

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from report_samples import CORPUS, QUERY, TIPPED, WAYS, WORDING
 
 from waysout.domain.result import Interval, Tip, TipStatus
 from waysout.domain.schema import Value
-from waysout.domain.tipping import _intervals
 from waysout.report.result import Result
 from waysout.report.tipping import alone, first_of
 from waysout.report.words import AsStored, Wording
@@ -28,32 +25,34 @@ def said(tip: Tip, feature: str = "term", wording: Wording | None = None) -> str
     return one.said
 
 
-def turns(*intervals: Interval, move: str = "up", limit: Value = 84) -> Tip:
-    return Tip(move, TURNS, intervals, (), limit)
+def turns(*intervals: Interval, move: str = "up", limit: Value = 84, on: bool = False) -> Tip:
+    return Tip(move, TURNS, intervals, (), limit, on)
 
 
 @pytest.mark.parametrize(
     ("tip", "text"),
     [
-        # Three values beyond the first, the limit among them.
-        (turns(Interval(48, 84, 4, 47)), "a yes from 48 on (47 is a no)"),
-        (turns(Interval(48, 84, 3, 47)), "a yes from 48 to 84 (47 is a no)"),
-        (turns(Interval(48, 80, 9, 47)), "a yes from 48 to 80 (47 is a no)"),
-        (turns(Interval(48, 84, 9, 47), limit=90), "a yes from 48 to 84 (47 is a no)"),
+        (turns(Interval(48, 84, 6, 47), on=True), "a yes from 48 on (47 is a no)"),
+        (turns(Interval(48, 84, 6, 47)), "a yes from 48 to 84 (47 is a no)"),
         (turns(Interval(48, 48, 1, 47)), "a yes at 48 (47 is a no)"),
         (turns(Interval(48, 48, 1, 47, 50)), "a yes at 48 (47 and 50 are a no)"),
-        (turns(Interval(48, 48, 1, 36)), "a yes at 48 (nothing nearer was asked)"),
         (
-            turns(Interval(48, 48, 1, 36, 50)),
+            turns(Interval(48, 48, 1, 40, sharp=False)),
+            "a yes at 48 (40 is a no; nothing between was asked)",
+        ),
+        (turns(Interval(37, 37, 1, 36)), "a yes at 37"),
+        (turns(Interval(48, 48, 1, 36, sharp=False)), "a yes at 48 (nothing nearer was asked)"),
+        (
+            turns(Interval(48, 48, 1, 36, 50, sharp=False)),
             "a yes at 48 (50 is a no; nothing nearer was asked)",
         ),
         (
-            turns(Interval(30, 12, 4, 31), move="down", limit=12),
+            turns(Interval(30, 12, 6, 31), move="down", limit=12, on=True),
             "a yes from 30 down (31 is a no)",
         ),
         (
             turns(Interval(48, 50, 2, 47, 52), Interval(60, 84, 6, 55)),
-            "a yes from 48 to 50 (47 and 52 are a no) and from 60 on (55 is a no)",
+            "a yes from 48 to 50 (47 and 52 are a no) and from 60 to 84 (55 is a no)",
         ),
         (Tip("up", NOT_UP_TO, (), (48, 60, 84), 84), "not enough up to 84"),
         (Tip("down", NOT_UP_TO, (), (30, 20, 12), 12), "not enough down to 12"),
@@ -97,7 +96,7 @@ def test_the_values_of_a_one_hot_group_are_features() -> None:
 
 def test_the_words_of_the_card_and_one_unit() -> None:
     wording = Wording(WORDING)
-    tip = turns(Interval(49000.0, 90000.0, 6, 9900.0), limit=90000.0)
+    tip = turns(Interval(49000.0, 90000.0, 6, 9900.0), limit=90000.0, on=True)
     assert said(tip, "income", wording) == "a yes from 49,000 euros a year on (9,900 is a no)"
     tip = Tip("to", TURNS, (Interval("own", "own", 1),))
     assert said(tip, "home", wording) == "a house of one's own is enough"
@@ -125,20 +124,3 @@ def test_what_is_untrusted_stays_text_everywhere(text: str) -> None:
         assert "<img" not in source
         assert "\u202e" not in source
     assert not {"\x1b", "\x00", "\u202e"}.intersection(str(result))
-
-
-@given(
-    answers=st.lists(st.booleans(), min_size=1, max_size=12),
-    limit=st.integers(40, 60),
-)
-def test_on_is_said_of_a_limit_that_was_asked_after_three_others(
-    answers: list[bool], limit: int
-) -> None:
-    values: list[tuple[Value, bool]] = [(37 + i, yes) for i, yes in enumerate(answers)]
-    intervals = _intervals(values, QUERY["term"])
-    if not intervals:
-        return
-    text = said(turns(*intervals, limit=limit))
-    last = values[-4:]
-    safe = len(last) == 4 and all(yes for _, yes in last) and values[-1][0] == limit
-    assert (" on" in text) == safe

@@ -224,8 +224,9 @@ class BatchScreen:
         rate = tally.people / now.seconds if now.seconds else 0.0
         failed = tally.outcomes.get("failed", 0)
         words = (
-            f"{now.done:,} of {now.rows:,} rows ({rate:.1f}/s), {tally.ways:,} ways, "
-            f"{tally.spent.llm_calls:,} calls" + (f", {failed:,} failed" if failed else "")
+            f"{now.done:,} of {now.rows:,} rows ({rate:.1f}/s), {tally.ways:,} ways"
+            + (f", {calls:,} calls" if (calls := tally.spent.llm_calls) else "")
+            + (f", {failed:,} failed" if failed else "")
         )
         self.bars.update(self.bar, completed=now.done, description=words)
         if self.bars.disable and time.monotonic() - self.printed >= LINE_SECONDS:
@@ -269,9 +270,12 @@ def _print(summary: BatchSummary, ended: BatchEnd) -> None:
     spent, llm = tally.spent + summary.pilots.spent, summary.llm
     calls, money = spent.llm_calls, f", {spent.money:.2f} in money" if spent.money else ""
     by = f" of {llm}, a simulated LLM" if is_simulated(llm) and calls else ""
-    tell(
-        f"Spent: {counted(calls, 'LLM call')}{by} ({calls / people:.1f} a person; "
+    asked = (
+        f"{counted(calls, 'LLM call')}{by} ({calls / people:.1f} a person; "
         f"{spent.tokens_in:,} tokens in, {spent.tokens_out:,} out), "
+    )
+    tell(
+        f"Spent: {asked if llm else ''}"
         f"{counted(spent.oracle_rows, 'oracle row')}{money}. This time: "
         f"{counted(ended.rows, 'row')} in {duration(ended.seconds)} "
         f"({ended.rows / max(ended.seconds, 1e-9):.1f}/s)."

@@ -235,6 +235,8 @@ def spent_line(ledger: Spent, saved: int = 0) -> str:
     'Spent: 3 LLM calls (4 attempts; 1,200 tokens in, 90 out), 15 oracle rows, 0.0 s.'
     >>> spent_line(Spent(llm_calls=6, attempts=6, oracle_rows=150), saved=24)
     'Spent: 6 LLM calls (24 saved), 150 oracle rows, 0.0 s.'
+    >>> spent_line(Spent(oracle_rows=150, setup_rows=49, seconds=0.5))
+    'Spent: 150 oracle rows and 49 for set-up, 0.5 s.'
     """
     calls = counted(ledger.llm_calls, "LLM call")
     notes = [f"{saved:,} saved"] if saved else []
@@ -242,8 +244,10 @@ def spent_line(ledger: Spent, saved: int = 0) -> str:
         notes.append(counted(ledger.attempts, "attempt"))
     if ledger.tokens_in or ledger.tokens_out:
         notes.append(f"{counted(ledger.tokens_in, 'token')} in, {ledger.tokens_out:,} out")
-    parts = [f"{calls} ({'; '.join(notes)})" if notes else calls]
-    parts.append(counted(ledger.oracle_rows, "oracle row"))
+    asked = ledger.llm_calls or notes
+    parts = [f"{calls} ({'; '.join(notes)})" if notes else calls] if asked else []
+    set_up = f" and {ledger.setup_rows:,} for set-up" if ledger.setup_rows else ""
+    parts.append(counted(ledger.oracle_rows, "oracle row") + set_up)
     parts += [f"{ledger.money:g} in money"] if ledger.money else []
     return f"Spent: {', '.join(parts)}, {ledger.seconds:,.1f} s."
 

@@ -1,7 +1,7 @@
 """What one feature does alone, in words.
 
 Models have pockets, so each value that is named was asked, and nothing is said of the others: "from
-9,000 on" is only said where values all the way to the limit were asked and approved.
+9,000 on" is only said where values all the way to the limit were asked and approved (`Tip.goes_on`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from waysout.report.words import Wording, cut, listed
 
 TITLE = "One change alone, as far as was asked"
 _LONGEST = 60
-_ENOUGH = 4  # values asked from the first yes to the limit, both included, before "from … on"
 _SEVERAL = 3  # values refused, the limit included, before "not enough up to"
 
 Mark = Callable[[object], str]
@@ -132,8 +131,7 @@ class _Sayer:
             for text, value in zip(texts, (found.first, found.last), strict=False)
         )
         refused = [self.mark(text) for text in texts[2:]]
-        to_the_end = found.last == self.tip.limit and found.after is None
-        if to_the_end and found.asked >= _ENOUGH:
+        if self.tip.goes_on:
             where = f"from {first} {'down' if self.tip.move == 'down' else 'on'}"
         elif found.asked == 1:
             where = f"{'with' if isinstance(found.first, str) else 'at'} {first}"
@@ -141,7 +139,8 @@ class _Sayer:
             where = f"from {self.mark(texts[0])} to {last}"
         verb = "is" if len(refused) == 1 else "are"
         notes = [f"{listed(refused)} {verb} a no"] if refused else []
-        notes += [] if nearer else ["nothing nearer was asked"]
+        if not found.sharp:
+            notes.append("nothing between was asked" if nearer else "nothing nearer was asked")
         return f"{where} ({'; '.join(notes)})" if notes else where
 
     def _levels(self) -> str:
