@@ -17,7 +17,7 @@ from waysout.report.words import Wording, cut, listed
 TITLE = "One change alone, as far as was asked"
 _LONGEST = 60
 _ENOUGH = 4  # values asked from the first yes to the limit, both included, before "from … on"
-_SEVERAL = 3  # values refused, the limit included, before "not enough up to"
+_SEVERAL = 3  # values refused before "not enough up to"; fewer are named
 
 Mark = Callable[[object], str]
 
