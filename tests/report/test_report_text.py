@@ -234,7 +234,9 @@ def test_text_keeps_to_its_width_and_to_printable_characters(name: str, width: i
 
 def test_what_moves_with_a_change_is_not_counted_but_mentioned() -> None:
     assert change_count(OPTIONS[1]) == "2 changes"
-    assert change_count(replace(OPTIONS[1], sparsity=1)) == "1 change (the rest moves with it)"
+    linked = replace(OPTIONS[1], sparsity=1)
+    assert change_count(linked) == "1 change (the rest moves with it)"
+    assert option_rows([linked])[1][0][1].endswith("1 change (the rest moves with it)")
 
 
 def test_cleaning_keeps_what_people_write() -> None:

@@ -17,7 +17,6 @@ from waysout.report.words import (
     Wording,
     chance,
     change_count,
-    change_lines,
     clean,
     counted,
     cut,
@@ -95,7 +94,7 @@ def notes_on(
     """Return an option in lines: its changes, what is doubtful, safer variants, the reasons."""
     reason = cut(reason_text(option.reasons), _LONGEST_REASON) if reasons else ""
     return [
-        *change_lines(option.changes),
+        *AsStored().lines(option.changes),
         *doubts(option),
         *safer_lines(option, settings or {}, AsStored()),
         *([f"Reason given: {reason}"] if reason else []),
@@ -111,8 +110,12 @@ def safer_lines(option: Option, settings: Mapping[str, Any], wording: Wording) -
         elif safer.row == option.row:
             found.append(f"at least {chance(level)}: has it already")
         else:
-            changes = ", ".join(line.replace(": ", " ", 1) for line in wording.lines(safer.changes))
-            found.append(f"at least {chance(level)}: {changes} ({chance(safer.probability)})")
+            told = []
+            for name, pair in safer.changes.items():
+                before, after = wording.pair(name, *pair)
+                told.append(f"{wording.name(name)} {before} → {after}")
+            reached = chance(safer.probability)
+            found.append(f"at least {chance(level)}: {', '.join(told)} ({reached})")
     if none:
         found.append(f"no variant with at least {listed(none, 'or')} was found")
     return found
@@ -134,6 +137,8 @@ def option_rows(
     rows = []
     for i, option in enumerate(options, 1):
         told = notes_on(option, settings, reasons=reasons)
+        if len(option.changes) > option.sparsity:
+            told.append(change_count(option))
         likely = [chance(option.probability)] * chances
         rows.append([str(i), "\n".join(told), *likely, f"{option.proximity:.2f}"])
     if any("\n" in row[1] for row in rows):

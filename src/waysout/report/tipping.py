@@ -1,7 +1,7 @@
 """What one feature does alone, in words.
 
 Models have pockets, so each value that is named was asked, and nothing is said of the others: "from
-9,000 on" is only said where values all the way to the limit were asked and approved (`Tip.goes_on`).
+9,000 on" is only said where values all the way to the limit were asked (see `Tip.goes_on`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from waysout.report.words import Wording, cut, listed
 
 TITLE = "One change alone, as far as was asked"
 _LONGEST = 60
-_SEVERAL = 3  # values refused, the limit included, before "not enough up to"
+_SEVERAL = 3  # values refused before "not enough up to"; fewer are named
 
 Mark = Callable[[object], str]
 

@@ -143,18 +143,6 @@ def duration(seconds: float) -> str:
     return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
-def change_lines(changes: Mapping[str, tuple[Value, Value]]) -> list[str]:
-    """Write the changes as they are in the table, one line for each feature.
-
-    >>> change_lines({"income": (40500.0, 52000.0)})
-    ['income: 40500 → 52000']
-    """
-    return [
-        f"{clean(name)}: {value_text(old)} → {value_text(new)}"
-        for name, (old, new) in changes.items()
-    ]
-
-
 def change_count(option: Option) -> str:
     """Write the number of changes a person makes, and whether other features follow."""
     things = counted(option.sparsity, "change")
