@@ -72,7 +72,8 @@ def test_a_search_tells_its_story_from_the_decision_to_the_end() -> None:
             ]
             assert end["outcome"] == "found"
             assert end["options"] == len(search.options) == len(told_options(search)) > 10
-            assert "ways out found" in end["sentence"]
+            assert 10 < end["approved"] < end["asked"] == search.spent.oracle_rows
+            assert "ways out" in end["sentence"]
 
     run(story())
 

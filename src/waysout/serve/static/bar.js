@@ -167,7 +167,9 @@ function renderOutcome(state) {
   box.classList.toggle("note", isBad(search));
   box.classList.toggle("is-old", isOtherCase(state));
   const advice = adviceFor(state);
-  fill(box, el("p", {}, bdi(clean(ended.sentence))), advice ? el("p", {}, advice) : null);
+  // The headline is above already.
+  const said = clean(ended.sentence).replace(`${countOf(search)}. `, "");
+  fill(box, el("p", {}, bdi(said)), advice ? el("p", {}, advice) : null);
 }
 
 function isBad({ ended, options }) {
