@@ -27,12 +27,15 @@ from waysout.serve import models
 from waysout.serve.api import event_stream
 from waysout.serve.service import Service
 
-EVENTS = ("part", "decided", "learning", "tried", "options", "shortlist", "ledger", "ended", "gone")
+EVENTS = (
+    "part", "decided", "learning", "tried", "options", "shortlist", "ways", "ledger", "ended",
+    "gone",
+)  # fmt: skip
 
 
 def fits(document: Any, model: type[BaseModel]) -> Any:
     """Check a document against its model, both ways: nothing missing, nothing more."""
-    assert model.model_validate(document).model_dump(mode="json") == document
+    assert model.model_validate(document).model_dump(mode="json", by_alias=True) == document
     return document
 
 

@@ -281,7 +281,7 @@ async def follow_search(
 ) -> Response:
     """Every event has an id; `Last-Event-ID` resumes after one.
 
-    Kinds: part, decided, learning, tried, options, shortlist, ledger, ended, gone. The stream
+    Kinds: part, decided, learning, tried, options, shortlist, ways, ledger, ended, gone. The stream
     stays open over stop and continue, and ends with `gone` when the search is deleted.
     """
     last = last_event_id.strip()

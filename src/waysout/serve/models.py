@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidato
 from pydantic_core import PydanticCustomError
 
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Way
+from waysout.domain.result import Option, TipStatus, Way
 
 
 def read_value(raw: Any, read: Callable[[Any], Any]) -> Any:
@@ -185,6 +185,7 @@ class ProblemForm(ProblemName):
 
     labels_only: bool
     goal: str
+    safer: list[float]
     features: list[FeatureForm]
     rules: list[RuleForm]
     methods: list[MethodForm]
@@ -262,8 +263,43 @@ class SearchLine(BaseModel):
     created: str
 
 
+class IntervalForm(BaseModel):
+    """Values of one lever that were asked and all turn the decision, with no refusal between.
+
+    `before` and `after` are the nearest refused ones short of it and beyond it, if there are any.
+    """
+
+    first: Value = Field(alias="from")
+    last: Value = Field(alias="to")
+    asked: int
+    before: Value
+    after: Value
+
+
+class TipForm(BaseModel):
+    """What one lever does alone, by what was asked; `limit` is the farthest value allowed."""
+
+    move: Literal["up", "down", "to"]
+    status: TipStatus
+    intervals: list[IntervalForm]
+    refused: list[Value]
+    limit: Value
+
+
+class LeverTips(BaseModel):
+    """What one lever does alone, in words and for each direction."""
+
+    feature: str
+    said: list[str]
+    moves: list[TipForm]
+
+
 class SearchForm(SearchLine):
-    """A search as it stands."""
+    """A search as it stands.
+
+    Once it has ended, `ways` are its plans, the best first and different ones before alike, and
+    `tipping` tells what each lever does alone, those that turn the decision first.
+    """
 
     part: int
     row: dict[str, Value]
@@ -274,6 +310,8 @@ class SearchForm(SearchLine):
     budget: BudgetForm
     ledger: Spent
     shortlist: list[Way | Option]
+    ways: list[Way]
+    tipping: list[LeverTips]
     sentence: str
     outcome: str | None
     reason: str
@@ -303,6 +341,7 @@ class ResultDocument(BaseModel):
     reason: str
     query: dict[str, Value]
     ways: list[Way]
+    tipping: dict[str, list[TipForm]]
     options: list[Option]
     near_misses: list[Option]
     ledger: Spent
