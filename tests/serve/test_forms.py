@@ -214,21 +214,20 @@ def test_a_slider_begins_on_the_grid_though_numbers_are_not_exact() -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval", "said"),
+    ("interval", "goes_on", "said"),
     [
-        (Interval(90, 200, 4, before=89), "from 90 on (89 is a no"),
-        (Interval(90, 200, 3, before=89), "from 90 to 200 (89 is a no"),  # too few were asked
-        (Interval(90, 120, 9, before=89), "from 90 to 120 (89 is a no"),  # not up to the limit
-        (Interval(90, 120, 9, before=89, after=130), "from 90 to 120 (89 and 130 are a no"),
-        (Interval(90, 90, 1, before=89), "at 90 (89 is a no"),
-        (Interval(90, 200, 4, before=50), "from 90 on"),  # 50 is the present value
+        (Interval(90, 200, 6, before=89), True, "from 90 on (89 is a no"),
+        (Interval(90, 200, 3, before=89), False, "from 90 to 200 (89 is a no"),
+        (Interval(90, 120, 9, before=89, after=130), False, "from 90 to 120 (89 and 130 are a no"),
+        (Interval(90, 90, 1, before=89), False, "at 90 (89 is a no"),
+        (Interval(90, 200, 6, before=50), True, "from 90 on"),  # 50 is the present value
     ],
 )
 def test_what_a_lever_does_alone_claims_no_more_than_was_asked(
-    interval: Interval, said: str
+    interval: Interval, goes_on: bool, said: str
 ) -> None:
     refused = tuple(v for v in (interval.before, interval.after) if v not in (None, 50))
-    tips = (Tip("up", TipStatus.TURNS, (interval,), refused, 200),)
+    tips = (Tip("up", TipStatus.TURNS, (interval,), refused, 200, goes_on),)
     (told,) = lever_tips(result_with(savings=tips))
     assert told["feature"] == "savings"
     assert told["moves"] == [tips[0].as_dict()]

@@ -266,7 +266,8 @@ class SearchLine(BaseModel):
 class IntervalForm(BaseModel):
     """Values of one lever that were asked and all turn the decision, with no refusal between.
 
-    `before` and `after` are the nearest refused ones short of it and beyond it, if there are any.
+    `before` and `after` are the nearest refused ones short of it and beyond it, if there are any;
+    it is `sharp` if at most a tenth of the way lies between `before` and its first value.
     """
 
     first: Value = Field(alias="from")
@@ -274,16 +275,21 @@ class IntervalForm(BaseModel):
     asked: int
     before: Value
     after: Value
+    sharp: bool
 
 
 class TipForm(BaseModel):
-    """What one lever does alone, by what was asked; `limit` is the farthest value allowed."""
+    """What one lever does alone, by what was asked; `limit` is the farthest value allowed.
+
+    It `goes_on` if enough values up to the limit were asked to say "from here on".
+    """
 
     move: Literal["up", "down", "to"]
     status: TipStatus
     intervals: list[IntervalForm]
     refused: list[Value]
     limit: Value
+    goes_on: bool
 
 
 class LeverTips(BaseModel):
