@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from waysout.cli import arguments as arg
-from waysout.cli.output import JsonFlag, print_table, progress_bar, say, tell
+from waysout.cli.output import JsonFlag, progress_bar, say, tell
 from waysout.llm.connect import DEFAULT as SMALL
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def demo(
     from waysout.cli.places import check_places
     from waysout.datasets.queries import queries
     from waysout.errors import InputError
+    from waysout.report.words import listed
     from waysout.run.find import prepare
 
     check_places({"--html": html, "--record": record}, {"--llm": llm.partition(":")[2]})
@@ -73,12 +74,11 @@ def demo(
         known = "" if chance is None else f" The model gives a yes a chance of {chance:.0%}."
         tell(dataset.card.title)
         tell(f"Applicant in row {rows[applicant]}: {problem.no}.{known}")
-        levers = problem.rules.levers(query)
-        now = [
-            (f.name, f"{f.format(v)} {f.unit}", levers[f.name].describe())
-            for f, v in zip(schema, query, strict=True)
-        ]
-        print_table("What may change", ["feature", "now", "may become"], now)
+        levers = problem.rules.levers(query).items()
+        fixed = [f"{n} ({lever.blocked})" for n, lever in levers if lever.blocked]
+        tell(f"What may change: {listed([n for n, lever in levers if lever.is_open])}.")
+        tell(f"What may not: {listed(fixed)}.")
+        typer.echo()
     search.hand_over(ended, json=json, html=html)
     if not json:
         tell("The same in a browser, for any of the applicants: waysout serve")
