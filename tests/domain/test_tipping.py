@@ -106,8 +106,8 @@ def test_a_one_hot_group_is_one_lever_whose_values_are_its_features() -> None:
     assert found["own", TO].refused == ("rent",)
     assert not {name for name, _ in found} & {"rent", "free"}
     group = line("own", TO)
-    assert group.levels == ("rent", "free")
-    assert [group.value(group.row(name)) for name in group.levels] == ["rent", "free"]
+    assert tuple(group.levels()) == ("rent", "free")
+    assert [group.value(group.row(name)) for name in group.levels()] == ["rent", "free"]
 
 
 def test_what_follows_a_lever_goes_with_it_and_other_levers_do_not() -> None:

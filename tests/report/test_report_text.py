@@ -119,7 +119,10 @@ def test_a_headline_names_ways_without_a_doubt_and_few_of_their_changes() -> Non
     [
         ({}, []),
         ({"holds": False}, ["does not hold: a no again if you go farther"]),
-        ({"tight": False}, ["a little less was approved too, but that is less certain"]),
+        (
+            {"tight": False},
+            ["a little less was approved too, but that does not hold or was not all asked"],
+        ),
         ({"tight": None}, ["whether a little less is enough was not asked"]),
         (
             {"tight": None, "irreducible": None},

@@ -233,7 +233,7 @@ def test_a_card_says_what_was_not_asked_or_is_doubtful(chrome: Browser, quick: s
         visit.page.reload()
         card = visit.sees("#shortlist-cards .card", "does not hold")
         expect(card.locator(".doubts")).to_have_text(
-            "A little less was approved too, but that is less certain. "
+            "A little less was approved too, but that does not hold or was not all asked. "
             "Not asked: whether every change is needed."
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -33,12 +33,13 @@ from waysout.files import file_sha256, write_atomically
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect
 from waysout.llm.openai.pool import pooled
+from waysout.methods import DEFAULT as DEFAULT_METHOD
 from waysout.report.words import counted
 from waysout.run.context import probe_within
 from waysout.run.find import learn
 from waysout.run.machine import cores
 from waysout.run.options import Options, make_plan
-from waysout.run.plan import Plan, changed_settings, manifest
+from waysout.run.plan import Plan, as_now, changed_settings, manifest
 from waysout.run.source import Source, Trust, card_of, problem_of
 from waysout.run.sync import wait_for
 from waysout.search.base import OnLearning
@@ -169,14 +170,18 @@ def run_batch(
     this run of it ended.
     """
     tell = tell or (lambda what, share: None)
+    request = as_begun(request)
     batch = prepare(request, tell)
     if on_cost is not None:
         on_cost(most_cost(batch))
     out, library, memory = request.out, None, None
     with ExitStack() as stack:
         stack.enter_context(WriterLock.take(out / "_batch"))
-        probed = probed_before(out) or try_model(batch)
-        held = write_manifest(out, {**describe(batch), "probed": probed})
+        described, probed = describe(batch), probed_before(out)
+        if probed is None:
+            write_manifest(out, described)  # another batch is refused before the model is asked
+            probed = try_model(batch)
+        held = write_manifest(out, {**described, "probed": probed})
         part_rows = int(held["part_rows"])
         sweep(out)
         # The LLM that this process holds for all workers, if any.
@@ -351,6 +356,20 @@ def try_model(batch: PreparedBatch) -> Probed:
     rows, known = batch.to_probe
     report = probe_within(batch.plan.budget, batch.problem.oracle, known, rows)
     return {"rows": report.rows_asked, "stable": report.stable}
+
+
+def as_begun(request: BatchRequest) -> BatchRequest:
+    """Return a request with the settings that an earlier release began its folder without."""
+    try:
+        plan = json.loads((request.out / MANIFEST).read_text("utf-8"))["plan"]
+        method, before = plan["method"], plan["method_settings"]
+        given = dict(request.options.get("settings") or {})
+        lacking = {n: v for n, v in as_now(method, before).items() if n not in before}
+    except (OSError, ValueError, TypeError, KeyError):
+        return request  # `write_manifest` says what is wrong with it
+    if not lacking or request.options.get("method", DEFAULT_METHOD) != method:
+        return request
+    return replace(request, options={**request.options, "settings": {**lacking, **given}})
 
 
 def probed_before(out: Path) -> Probed | None:

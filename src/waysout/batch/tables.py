@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waysout.datasets.table import parquet_packages
-from waysout.domain.pick import pick
 from waysout.domain.result import Option, OutcomeKind, ResultData, Safer, Way, plain
 from waysout.domain.schema import Schema
 from waysout.errors import InputError, IntegrityError, UnavailableError, shown, unknown
@@ -283,9 +282,9 @@ def _person_cells(result: ResultData) -> dict[str, Any]:
 
 
 def _ways_cells(result: ResultData) -> dict[str, Any]:
-    """Return what a person's ways are; the nearest is the one that a person is shown first."""
+    """Return what a person's ways are; the nearest is the cheapest of the best standing."""
     ways = result.ways
-    nearest = next((way for way in pick(result, 1) if isinstance(way, Way)), None) if ways else None
+    nearest = min(ways, key=lambda w: (w.stable is False, w.standing, w.cost), default=None)
     return {
         "ways": len(ways),
         "approved_rows": result.metrics.get("valid") or 0,

@@ -276,7 +276,8 @@ def _print(summary: BatchSummary, ended: BatchEnd) -> None:
     )
     tell(
         f"Spent: {asked if llm else ''}"
-        f"{counted(spent.oracle_rows, 'oracle row')}{money}. This time: "
+        f"{counted(spent.oracle_rows, 'oracle row')} and "
+        f"{spent.setup_rows + summary.probe_rows:,} for set-up{money}. This time: "
         f"{counted(ended.rows, 'row')} in {duration(ended.seconds)} "
         f"({ended.rows / max(ended.seconds, 1e-9):.1f}/s)."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -72,6 +72,11 @@ class Goal:
                 raise InputError(f"goal: {name} is a probability from 0 to 1, not {value!r}")
         if self.safer and self.at_most is not None:
             raise InputError("goal: a probability of at most something has nothing safer above it")
+        object.__setattr__(self, "safer", tuple(sorted(set(self.safer))))
+        if self.safer and self.at_least is not None and self.safer[0] <= self.at_least:
+            raise InputError(
+                f"goal: {self.safer[0]} is not safer than the {self.at_least} asked for anyway"
+            )
         if self.rise is not None and (self.at_least, self.at_most) != (None, None):
             raise InputError("goal: set either rise or an interval, not both")
         if None not in (self.at_least, self.at_most) and self.at_least > self.at_most:  # type: ignore[operator]
@@ -96,10 +101,10 @@ class Goal:
         >>> Goal.of_levels([0.9, 0.8]).safer, Goal.of_levels([0.3, 0.8])
         ((0.8, 0.9), Goal(at_least=0.3, at_most=None, rise=None, safer=(0.8,)))
         """
-        wanted = sorted(set(levels))
-        if wanted and wanted[0] <= _EVEN:
-            return cls(at_least=wanted[0], safer=tuple(wanted[1:]))
-        return cls(safer=tuple(wanted))
+        goal = cls(safer=tuple(levels))
+        if goal.safer and goal.safer[0] <= _EVEN:
+            return cls(at_least=goal.safer[0], safer=goal.safer[1:])
+        return goal
 
     def for_query(self, probability: float, approved: bool = False) -> Goal:
         """Return the goal of one query, given what the model says of it.
@@ -107,14 +112,13 @@ class Goal:
         ``rise`` becomes a probability. Where the query is a yes already, what is left to reach is
         the next safer level.
         """
-        goal = self
-        if self.rise is not None:
-            goal = Goal(at_least=min(1.0, probability + self.rise), safer=self.safer)
-        above = tuple(level for level in goal.safer if level > max(probability, goal.at_least or 0))
-        met = approved if goal.at_least is None else probability >= goal.at_least
-        if met and above and goal.at_most is None:
+        risen = None if self.rise is None else min(1.0, probability + self.rise)
+        at_least = self.at_least if risen is None else risen
+        above = tuple(level for level in self.safer if level > max(probability, at_least or 0))
+        met = approved if at_least is None else probability >= at_least
+        if met and above:
             return Goal(at_least=above[0], safer=above[1:])
-        return replace(goal, safer=above)
+        return Goal(at_least=at_least, at_most=self.at_most, safer=above)
 
     def threshold(self, usual: float) -> float:
         """Return the least worth that is a yes: ``usual``, unless the goal names one."""

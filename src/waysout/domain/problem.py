@@ -102,6 +102,11 @@ class Problem:
             reasons=tuple(reasons),
         )
 
+    def goal_of(self, query: Row, answers: Answers) -> Goal:
+        """Return the goal of one query, given what the oracle says of it alone."""
+        approved = bool(answers.decision[0]) and not self.violations(query, query)
+        return self.goal.for_query(float(answers.probability[0]), approved)
+
     def settled(self, query: Row, answers: Answers) -> Outcome | None:
         """Return the outcome if it is known without a search.
 
@@ -112,7 +117,7 @@ class Problem:
         if rise is not None and probability + rise > 1.0:
             reason = f"the chance is {probability:.2f} already; it cannot rise by {rise:g}"
             return Outcome(OutcomeKind.INFEASIBLE, reason, best_probability=probability)
-        goal = self.goal.for_query(probability, bool(answers.decision[0]))
+        goal = self.goal_of(query, answers)
         if bool(goal.met(answers)[0]) and not self.violations(query, query):
             return Outcome(
                 OutcomeKind.ALREADY_APPROVED, f"{self.yes} already", best_probability=probability

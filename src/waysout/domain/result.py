@@ -170,7 +170,7 @@ class Way(Option):
         return cls(
             **vars(Option.from_dict(table)),
             levers=tuple(map(str, table["levers"])),
-            cost=_number(table["cost"]),
+            cost=_finite(table["cost"]),
             irreducible=_flag(table["irreducible"]),
             tight=_flag(table["tight"]),
             holds=_flag(table["holds"]),
@@ -234,9 +234,9 @@ class Interval:
 class Tip:
     """What one lever does alone: ``up``, ``down``, or, where its values have no order, ``to``.
 
-    ``limit`` is the farthest value that the rules allow; ``refused`` are the values that were asked
-    and refused. It ``goes_on`` if its only interval was asked often enough, and up to the limit, to
-    say "from here on". All this goes by what was asked and by nothing else: models have pockets.
+    ``limit`` is the farthest value found that the rules allow; ``refused`` are the values that were
+    asked and refused. It ``goes_on`` if its only interval was asked often enough, and up to the
+    limit, to say "from here on". All this goes by what was asked and by nothing else: models have pockets.
     """
 
     move: str
@@ -260,10 +260,14 @@ class Tip:
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> Tip:
         """Read what `as_dict` wrote."""
+        status = TipStatus(table["status"])
+        intervals = tuple(map(Interval.from_dict, table["intervals"]))
+        if (status is TipStatus.TURNS) != bool(intervals):
+            raise ValueError(f"a tipping point that {status} has {len(intervals)} intervals")
         return cls(
             move=str(table["move"]),
-            status=TipStatus(table["status"]),
-            intervals=tuple(map(Interval.from_dict, table["intervals"])),
+            status=status,
+            intervals=intervals,
             refused=tuple(_value("refused", value) for value in table["refused"]),
             limit=_value("limit", table["limit"]),
             goes_on=bool(table["goes_on"]),
@@ -375,6 +379,13 @@ def _flag(value: Any) -> bool | None:
 def _number(value: Any) -> float:
     """Return a number of a result, or raise: a text would only fail much later."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= LARGEST:
+        raise TypeError(f"{shown(value)} is not a number")
+    return value
+
+
+def _finite(value: Any) -> float:
+    """Return a sum, which may be larger than any value of a row."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise TypeError(f"{shown(value)} is not a number")
     return value
 

@@ -7,14 +7,14 @@ since a model may refuse more where it approved less. What follows a lever goes 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import dropwhile, groupby
 
 from waysout.domain.result import Interval, Tip, TipStatus
 from waysout.domain.rules import Lever
-from waysout.domain.schema import Row, Value
+from waysout.domain.schema import LARGEST, Row, Value
 from waysout.domain.ways import Asked, Checks, nearest_to, place, step_of, walked_back
 
 UP, DOWN, TO = "up", "down", "to"
@@ -52,21 +52,31 @@ class Line:
             self.checks.query, row
         )
 
-    @cached_property
-    def levels(self) -> tuple[Value, ...]:
-        """The values to move to where they have no order."""
+    def levels(self) -> Iterator[Value]:
+        """Yield the values to move to where they have no order; there may be thousands."""
         if self.move != TO:
-            return ()
-        group = self.checks.problem.rules.features_of(self.name)
+            return
+        group, levers = self.checks.problem.rules.features_of(self.name), self.checks.levers
         if len(group) == 1:
-            return tuple(filter(self.allows, self.lever.choices() or ()))
-        levers = self.checks.levers
-        members = (name for name in group if any(levers[name].admits(on) for on in (True, 1)))
-        return tuple(filter(self.allows, members))
+            yield from filter(self.allows, self.lever.choices() or ())
+        else:
+            members = (name for name in group if any(levers[name].admits(on) for on in (True, 1)))
+            yield from filter(self.allows, members)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the rules, or the feature itself, set an end on this side."""
+        lever = self.lever
+        if not lever.feature.is_numeric or lever.values is not None:
+            return True
+        return lever.high < LARGEST if self.move == UP else lever.low > -LARGEST
 
     @cached_property
     def limit(self) -> Value:
-        """The farthest value that the rules allow; nothing where there is no order, or no value."""
+        """The farthest value that was found to be allowed; nothing where there is no order.
+
+        Where nothing sets an end, it lies as far as the search tries.
+        """
         if self.move == TO:
             return None
         sign, lever = (1.0 if self.move == UP else -1.0), self.lever
@@ -111,7 +121,9 @@ class Line:
     def goes_on(self, asked: Sequence[tuple[Value, bool]]) -> bool:
         """Whether values, from near to far, are a yes from the first one on, up to the limit."""
         yes = [value for value, yes in dropwhile(lambda pair: not pair[1], asked) if yes]
-        if not yes or yes[-1] != self.limit or yes != [value for value, _ in asked[-len(yes) :]]:
+        if not yes or yes[-1] != self.limit or not self.is_bounded:
+            return False
+        if yes != [value for value, _ in asked[-len(yes) :]]:  # one between them was refused
             return False
         return len(yes) > min(ENOUGH_FARTHER, self._between(yes[0]))
 
@@ -158,7 +170,9 @@ class Lines:
             return []
         ordered = len(group) == 1 and place(lever, lever.now) is not None
         lines = [Line(checks, name, move) for move in ((UP, DOWN) if ordered else (TO,))]
-        return [line for line in lines if line.levels or line.limit is not None]
+        return [
+            line for line in lines if line.limit is not None or any(True for _ in line.levels())
+        ]
 
     def asked(self, asked: Mapping[Row, Asked]) -> dict[Line, list[tuple[Value, bool]]]:
         """Return the values that were asked on each line, from near to far, with the answers."""
@@ -172,7 +186,9 @@ class Lines:
                 continue
             for line in self.by_lever.get(next(iter(levers)), ()):
                 value = line.value(row)
-                if (line.move == TO or line.is_ahead(value)) and line.row(value) == row:
+                on_it = (line.move == TO or line.is_ahead(value)) and line.row(value) == row
+                # What a rule forbids, the model need not have refused.
+                if on_it and (answer.valid or line.allows(value)):
                     found[line].append((value, answer.valid))
         for line, values in found.items():
             if line.move != TO:
@@ -192,7 +208,7 @@ def _tip(line: Line, values: list[tuple[Value, bool]]) -> Tip:
     refused = tuple(value for value, yes in values if not yes)
     if line.move == TO:
         intervals = tuple(Interval(value, value, 1) for value, yes in values if yes)
-        to_the_end = bool(line.levels) and set(line.levels) <= set(refused)
+        to_the_end = all(level in refused for level in line.levels())
     else:
         found = _intervals(values, line.lever.now)
         intervals = tuple(replace(i, sharp=line.is_sharp(i.before, i.first)) for i in found)

@@ -44,10 +44,12 @@ from waysout.report.words import (
 )
 
 MOST_LISTED = 500
-_CAPTION_ALONE = "What the model says if one of these changes and all else stays as it is"
+_CAPTION_ALONE = (
+    "What the model says if one of these changes, with what moves along, and nothing else"
+)
 _ABOUT_ALONE = (
-    '<p class="soft">Only values that were asked are named: between them, and beyond, the model '
-    "may answer otherwise.</p>"
+    '<p class="soft">An answer is told for values that were asked: between them, and beyond, the '
+    "model may answer otherwise.</p>"
 )
 # Notebooks may drop a style sheet, so each element of an excerpt brings its own style, in colours
 # that work on light and dark themes.
@@ -263,8 +265,8 @@ def _other_rows(result: ResultData) -> str:
     """Return where the approved rows are that are no ways."""
     return section(
         "Everything that was approved",
-        f"<p>The approved rows count as {counted(len(result.options), 'different option')}. Most "
-        "of them do more than they need to, and are left out here. The JSON file has them all, and "
+        f"<p>The approved rows count as {counted(len(result.options), 'different option')}. Those "
+        "that are no ways are left out here. The JSON file has them all, and "
         "so has the CSV file if it is asked for them: <code>waysout find … --csv all.csv "
         "--all-options</code>, or <code>to_csv(all_options=True)</code>.</p>",
     )

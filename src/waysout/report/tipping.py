@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from waysout.domain.result import Interval, ResultData, Tip, TipStatus
 from waysout.domain.schema import Value
-from waysout.report.words import Wording, cut, listed
+from waysout.report.words import PLAIN_GOAL, Wording, cut, goal_text, listed
 
 TITLE = "One change alone, as far as was asked"
 _LONGEST = 60
@@ -101,12 +101,18 @@ class _Sayer:
         return self.mark(self.wording.value(self.feature, query.get(self.feature)))
 
     @property
+    def _is_plain(self) -> bool:
+        """Whether the model's own yes was asked for, and not a probability."""
+        return goal_text(self.result.settings.get("goal")) == PLAIN_GOAL
+
+    @property
     def said(self) -> str:
         """What was answered."""
         if self.tip.move == "to":
             return self._levels()
         if self.tip.status is TipStatus.TURNS:
-            return f"a yes {listed([self._interval(i) for i in self.tip.intervals])}"
+            yes = "a yes" if self._is_plain else "enough"
+            return f"{yes} {listed([self._interval(i) for i in self.tip.intervals])}"
         refused = self.tip.refused
         end = f"{'down' if self.tip.move == 'down' else 'up'} to"
         if not refused:
@@ -137,8 +143,8 @@ class _Sayer:
             where = f"{'with' if isinstance(found.first, str) else 'at'} {first}"
         else:
             where = f"from {self.mark(texts[0])} to {last}"
-        verb = "is" if len(refused) == 1 else "are"
-        notes = [f"{listed(refused)} {verb} a no"] if refused else []
+        verb, no = "is" if len(refused) == 1 else "are", "a no" if self._is_plain else "not"
+        notes = [f"{listed(refused)} {verb} {no}"] if refused else []
         if not found.sharp:
             notes.append("nothing between was asked" if nearer else "nothing nearer was asked")
         return f"{where} ({'; '.join(notes)})" if notes else where

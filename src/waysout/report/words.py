@@ -169,7 +169,9 @@ def doubts(option: Option) -> list[str]:
         if option.holds is False:
             found.append("does not hold: a no again if you go farther")
         if option.tight is False:
-            found.append("a little less was approved too, but that is less certain")
+            found.append(
+                "a little less was approved too, but that does not hold or was not all asked"
+            )
         if not_asked := _not_asked(option):
             found.append(f"{listed(not_asked)} was not asked")
     return found
@@ -184,7 +186,7 @@ def doubts_in_full(option: Option) -> list[str]:
         if option.holds is False:
             found.append("If you go farther than that, it may say no again.")
         if option.tight is False:
-            found.append("A little less got the same answer, but that is less certain.")
+            found.append("A little less got the same answer, but was not found to hold.")
         if not_asked := _not_asked(option):
             found.append(f"It was not asked {listed(not_asked, 'or')}.")
     return found

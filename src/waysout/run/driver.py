@@ -13,7 +13,7 @@ from waysout.domain.memory import Past
 from waysout.domain.metrics import Metrics, run_metrics, set_metrics
 from waysout.domain.oracle import Answers
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Way
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Tip, Way
 from waysout.domain.schema import Row
 from waysout.errors import (
     BudgetSpent,
@@ -29,6 +29,7 @@ from waysout.errors import (
 from waysout.oracles.probe import SAME
 from waysout.report.result import Result
 from waysout.run.context import RunContext
+from waysout.run.plan import goal_told
 from waysout.run.progress import Progress, Tried
 from waysout.run.recall import REMEMBERED, known_before, spent_before
 from waysout.search.archive import Archive
@@ -100,14 +101,19 @@ class SearchDriver:
                 "query_probability": chance,
                 "query_approved": bool(answers.decision[0]),
             }
-            settled = self.context.problem.settled(self.query, answers)
+            problem = self.context.problem
+            goal = problem.goal_of(self.query, answers)
+            if problem.goal.safer:  # which of them is left to reach is each person's own
+                self.settings["goal"] = goal_told(goal)
+            if not self.context.steady:
+                self.settings["steady"] = False
+            settled = problem.settled(self.query, answers)
             if settled is not None:
                 return await self._close(settled)
             self.search = self.context.plan.start(
-                self.context.problem,
+                replace(problem, goal=goal),
                 self.query,
                 chance,
-                approved=bool(answers.decision[0]),
                 proposer=self.context.proposer,
                 known=self.context.known,
                 past=self._past(),
@@ -383,11 +389,12 @@ class SearchDriver:
         past = self._memory if self._memory is not None else self._on_file or Past()
         if not (self.context.doubtful or past.again):
             return {}
-        variants = (variant for way in ways for variant in way.variants)
+        variants = [variant for way in ways for variant in way.variants]
+        safer = [variant for way in ways for variant in way.safer]
         left = int(min(self.context.plan.budget.again_rows, self.ledger.setup_rows_left))
         left = max(0, left) if self.context.doubtful else 0
         first = _to_read(ways, left)
-        rows = list(dict.fromkeys(map(_row_of, (*first, *ways, *options, *variants))))
+        rows = list(dict.fromkeys(map(_row_of, (*first, *ways, *safer, *options, *variants))))
         asked = [row for row in rows if row not in past.again][:left]
         with suppress(BudgetSpent, OracleError):  # then they stay options, asked once
             if asked:
@@ -397,6 +404,16 @@ class SearchDriver:
         known = [row for row in rows if row in past.again]
         met = self.search.case.problem.goal.met(past.second_answers(known)).tolist()
         return dict(zip(known, met, strict=True))
+
+    def _tipping(self) -> dict[str, tuple[Tip, ...]]:
+        assert self.search is not None
+        found = self.search.archive.tipping()
+        if self.context.steady:
+            return found
+        # What wavers goes on nowhere for certain.
+        return {
+            name: tuple(replace(tip, goes_on=False) for tip in tips) for name, tips in found.items()
+        }
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Make a part of the result in a thread: it may take a second, and other searches go on.
@@ -428,7 +445,7 @@ class SearchDriver:
             outcome=outcome,
             ways=tuple(ways),
             options=tuple(options),
-            tipping={} if archive is None else archive.tipping(),
+            tipping={} if archive is None else await self._in_thread(self._tipping),
             near_misses=() if options or archive is None else tuple(archive.near_misses()),
             ledger=spent,
             metrics=metrics,

@@ -74,14 +74,13 @@ class Plan:
         query: Row,
         probability: float,
         *,
-        approved: bool = False,
         proposer: Proposer | None = None,
         known: Known | None = None,
         past: Past | None = None,
     ) -> Search:
-        """Start the search for one row, given the oracle's probability for it and its decision."""
+        """Start the search for one row, given the oracle's probability for it."""
         case = Case(
-            problem=replace(problem, goal=problem.goal.for_query(probability, approved)),
+            problem=replace(problem, goal=problem.goal.for_query(probability)),
             query=query,
             probability=probability,
             budget=self.budget,
@@ -130,7 +129,7 @@ def describe(problem: Problem) -> dict[str, Any]:
         "no": problem.no,
         "oracle": problem.oracle.name,
         "labels_only": problem.oracle.labels_only,
-        "goal": _goal(problem.goal),
+        "goal": goal_told(problem.goal),
         "rules": [rule.says for rule in problem.rules.rules],
         "features": [feature.name for feature in problem.schema],
         "bins": {name: list(edges) for name, edges in problem.key.bins.items()},
@@ -138,7 +137,8 @@ def describe(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _goal(goal: Goal) -> dict[str, Any]:
+def goal_told(goal: Goal) -> dict[str, Any]:
+    """Return a goal as results and runs store it."""
     told = asdict(goal)
     if not goal.safer:  # a run of a release without safer variants is the same run
         del told["safer"]
@@ -188,8 +188,15 @@ def changed_settings(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> li
 
     The allowance for set-up does not: that of an earlier release was another.
     """
-    found = differences(stored, wanted)
-    return [said for said in found if not said.startswith("plan.budget.setup_rows: ")]
+    return differences(_without_set_up(stored), _without_set_up(wanted))
+
+
+def _without_set_up(told: Mapping[str, Any]) -> dict[str, Any]:
+    plan = told.get("plan")
+    if not isinstance(plan, Mapping) or not isinstance(plan.get("budget"), Mapping):
+        return dict(told)
+    budget = {name: most for name, most in plan["budget"].items() if name != "setup_rows"}
+    return {**told, "plan": {**plan, "budget": budget}}
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], at: str = "") -> list[str]:

@@ -221,6 +221,21 @@ class Finisher:
                 else:
                     low = share
                 share = 2 * share + 0.5 if math.isinf(high) else (low + high) / 2
+            if math.isfinite(high):
+                yield from self._not_needed(row, self.checks.pushed(row, high), level)
+
+    def _not_needed(self, row: Row, safer: Row, level: float) -> Iterator[Sequence[Row]]:
+        """Yield a safer row with each number in turn no farther than in its way, and keep that."""
+        at = self.problem.schema.index
+        names = [name for name in self.checks.numbers(row) if safer[at(name)] != row[at(name)]]
+        for name in names if len(names) > 1 else ():
+            back = self.problem.rules.apply(safer, {name: row[at(name)]})
+            if back == row or not self._may_be_asked(back):
+                continue
+            yield [back]
+            answer = self.archive.answered[back]
+            if answer.valid and answer.probability >= level:
+                safer = back
 
     def _tipping(self, best: Sequence[Row]) -> Iterator[Sequence[Row]]:
         if self._tips is not None:

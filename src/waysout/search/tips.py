@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from waysout.domain.schema import Row, Value
 from waysout.domain.tipping import ENOUGH_FARTHER, TO, Line, Lines
@@ -51,12 +52,12 @@ class Tips:
     def _ends(self, line: Line, asked: Asked) -> list[Row]:
         """Return the farthest value, where no value is known to turn the decision."""
         if line.move == TO:
-            return self._rows(line, line.levels[:_MOST_LEVELS])
+            return self._rows(line, islice(line.levels(), _MOST_LEVELS))
         return [] if any(yes for _, yes in asked) else self._rows(line, [line.limit])
 
     def _border(self, line: Line, asked: Asked) -> list[Row]:
         """Return the value that narrows down where the decision turns first."""
-        first = next((i for i, (_, yes) in enumerate(asked) if yes), None)
+        first = _first_yes(asked)
         if line.move == TO or first is None:
             return []
         before = asked[first - 1][0] if first else line.lever.now
@@ -72,7 +73,7 @@ class Tips:
 
     def _beyond(self, line: Line, asked: Asked) -> list[Row]:
         """Return the limit and values between, where the first yes is the last thing known."""
-        first = next((i for i, (_, yes) in enumerate(asked) if yes), None)
+        first = _first_yes(asked)
         if line.move == TO or first is None or not all(yes for _, yes in asked[first:]):
             return []
         if line.goes_on(asked):
@@ -80,9 +81,9 @@ class Tips:
         # What makes it a way comes first: that it holds.
         farther = self._lines.checks.farther(line.row(asked[first][0]))
         new = [row for row in farther if row not in self.archive.answered]
-        return [*new, *self._rows(line, [line.limit, *self._between(line, asked[first][0])])]
+        return [*new, *self._rows(line, [line.limit, *self._spread(line, asked[first][0])])]
 
-    def _between(self, line: Line, first: Value) -> list[Value]:
+    def _spread(self, line: Line, first: Value) -> list[Value]:
         """Return values between the first yes and the limit, where others have theirs.
 
         Models are unsteady where their data lies, not evenly up to the limit.
@@ -97,3 +98,7 @@ class Tips:
             shares = (i / ENOUGH_FARTHER for i in range(1, ENOUGH_FARTHER))
             return [*inside, *(line.nearest(start + share * (end - start)) for share in shares)]
         return [inside[len(inside) * i // ENOUGH_FARTHER] for i in range(ENOUGH_FARTHER)]
+
+
+def _first_yes(asked: Asked) -> int | None:
+    return next((i for i, (_, yes) in enumerate(asked) if yes), None)

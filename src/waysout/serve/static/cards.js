@@ -73,7 +73,7 @@ function doubts(way) {
   const open = Object.keys(ASKED).filter((name) => way[name] === null).map((name) => ASKED[name]);
   const told = [
     way.irreducible === false ? "Not every change is needed." : "",
-    way.tight === false ? "A little less was approved too, but that is less certain." : "",
+    way.tight === false ? "A little less was approved too, but that does not hold or was not all asked." : "",
     open.length ? `Not asked: ${listed(open)}.` : "",
   ].filter(Boolean);
   return told.length ? el("p", { class: "doubts" }, told.join(" ")) : null;

@@ -198,7 +198,7 @@ function renderHeads({ ways, options }, few) {
 }
 
 function headsOf(ways, total, few) {
-  if (ways > 0) return ["The ways out", ways > 1 ? "Best first. Any one of them is enough." : ""];
+  if (ways > 0) return ["The ways out", ways > 1 ? "Best first: each is a plan of its own." : ""];
   if (total <= few) return ["The ways out", ""];
   return [few === 1 ? "The one to read first" : `The ${few} to read first`, "Good ones that differ; the others are below."];
 }
