@@ -236,7 +236,8 @@ class Tip:
 
     ``limit`` is the farthest value found that the rules allow; ``refused`` are the values that were
     asked and refused. It ``goes_on`` if its only interval was asked often enough, and up to the
-    limit, to say "from here on". All this goes by what was asked and by nothing else: models have pockets.
+    limit, to say "from here on". All this goes by what was asked and by nothing else: models have
+    pockets.
     """
 
     move: str
