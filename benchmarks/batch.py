@@ -5,11 +5,13 @@
     python benchmarks/batch.py kill --rows 400 --cluster ray
     python benchmarks/batch.py latency --trees 256 --ms 50 --servers 2
     python benchmarks/batch.py flight --llm transformers:google/gemma-3-12b-it --seconds 120
+    python benchmarks/batch.py against --other ../another-checkout/src
 
 `flat` compares a long batch with a short one, `equal` processes with Ray. `kill` kills the driver
 at a third and one worker at two thirds, and counts which calls were made twice. `latency` holds the
 whole against calls × latency ÷ trees with a scripted server. `flight` counts people per minute with
-more and more of them searched for at once. All people are rejected, so that every one of them is
+more and more of them searched for at once. `against` runs the command without an LLM by turns with
+the code here and of another checkout. Elsewhere all people are rejected, so that each of them is
 searched for; where a table has too few they come again, changed a little. The synthetic table is
 decided by an easy formula where no trained oracle is there. Needs Linux, for /proc.
 """
@@ -20,12 +22,16 @@ import argparse
 import asyncio
 import json
 import os
+import resource
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from batch_runs import (
@@ -52,6 +58,7 @@ SIMULATED = "simulated:1"
 IN_MEMORY = ("llamacpp", "transformers")
 # The targets that the figures are held against.
 MOST_SLOWER, MOST_MEMORY, MOST_REPEATED, MOST_LATE = 0.2, 1.5, 0.05, 2.0
+LEAST_AGAINST = 0.95  # what is less is not noise
 _PATIENCE = 300.0
 
 
@@ -289,9 +296,9 @@ class Counted(Timed):
         if kept is not None:
             kept.begin()
 
-    def start(self, told: str, driver: Driver) -> None:
+    def start(self, driver: Driver) -> None:
         """Keep the driver, and the time."""
-        super().start(told, driver)
+        super().start(driver)
         self.began = time.monotonic()
 
     def watch(self, pace: BatchProgress) -> None:
@@ -367,6 +374,46 @@ def _flight_line(trees: int, workers: int, size: Size, most_calls: int) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+# against ----------------------------------------------------------------------------------------
+
+
+def against(given: argparse.Namespace, work: Path) -> None:
+    """Compare people a minute with those of another checkout, by turns and without an LLM."""
+    code = {"here": Path(__file__).resolve().parents[1] / "src", "there": given.other.resolve()}
+    rates: dict[str, list[tuple[float, float]]] = {name: [] for name in code}
+    print(f"{'turn':>4} {'code':>6} {'people':>7} {'a minute':>9} {'a minute of processor':>22}")
+    for turn in range(given.turns):
+        for name in sorted(code, reverse=bool(turn % 2)):
+            people, seconds, worked = _command(given, code[name], work / f"{name}-{turn}")
+            rates[name].append((60 * people / seconds, 60 * people / worked))
+            print(f"{turn:4} {name:>6} {people:7,} {rates[name][-1][0]:9.1f} "
+                  f"{rates[name][-1][1]:22.1f}", flush=True)  # fmt: skip
+    ratios = [median(rate[i] for rate in rates["here"]) / median(rate[i] for rate in rates["there"])
+              for i in range(2)]  # fmt: skip
+    # Of processor time, because whoever else is busy on the machine takes minutes, and not those.
+    verdict(ratios[1] >= LEAST_AGAINST, f"{ratios[1]:.2f} × the people a minute of processor time "
+            f"there (≥ 0.95); {ratios[0]:.2f} × a minute")  # fmt: skip
+
+
+def _command(given: argparse.Namespace, code: Path, out: Path) -> tuple[int, float, float]:
+    """Run the command; return the people searched for, its seconds and those of processors."""
+    words = ["--data", given.data, "--limit", str(given.rows), "--calls", "0", "--json"]
+    words += ["--workers", str(given.workers or cores()), "--out", str(out)]
+    before, began = _worked(), time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "waysout", "batch", *words],
+        env={**os.environ, "PYTHONPATH": str(code)},
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True,
+    )  # fmt: skip
+    people = int(json.loads(done.stdout)["searched"])
+    return people, time.monotonic() - began, _worked() - before
+
+
+def _worked() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 # The command line -------------------------------------------------------------------------------
 
 
@@ -384,6 +431,12 @@ def parser() -> argparse.ArgumentParser:
     flown = _add(commands, flight, usual, {"trees": "1,30,120,480", "people-per-tree": 4.0})
     flown.add_argument("--llm", required=True)
     flown.add_argument("--seconds", type=float, help="how long with each number of trees")
+    other = commands.add_parser("against", help=against.__doc__)
+    other.add_argument("--other", type=Path, required=True, help="the src folder of a checkout")
+    for name, kind, value in (("data", str, "synthetic"), ("rows", int, 200), ("turns", int, 3)):
+        other.add_argument(f"--{name}", type=kind, default=value, help=f"{value}")
+    other.add_argument("--workers", type=int, help="the default: as many as there are cores")
+    other.set_defaults(do=against, work=None)
     commands.add_parser("one").add_argument("spec", type=json.loads)
     return made
 

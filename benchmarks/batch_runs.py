@@ -183,7 +183,7 @@ class Timed:
         self.begun: tuple[float, int] | None = None
         self.driver: Driver | None = None
 
-    def start(self, told: str, driver: Driver) -> None:
+    def start(self, driver: Driver) -> None:
         """Keep the driver."""
         self.driver = driver
 

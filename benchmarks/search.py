@@ -4,13 +4,17 @@
 
 On the synthetic table, with the simulated LLM, K = 5; recombine, and wayfinder without an LLM, also
 on those of the real tables that are there with their trained oracles (`search.py wayfinder`: that
-alone; students are learned before). The growth is a ratio within the run. Seconds are those of the
-clock; beside them stand those of the processor, which other programs do not lengthen much.
+alone; students are learned before). `search.py first` is what a person waits for: one whole
+`waysout.find` on the demo's table, in a process of its own each time. The growth is a ratio within
+the run. Seconds are those of the clock; beside them stand those of the processor, which other
+programs do not lengthen much.
 """
 
 from __future__ import annotations
 
 import asyncio
+import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -180,6 +184,28 @@ def trees(bench: Bench) -> None:
         print(f"{name:26} {cells}   {growth:6.1f} x the time", flush=True)
 
 
+FIRST = f"""
+import time, waysout, waysout.run.find
+data = waysout.load_dataset("synthetic")
+problem = waysout.Problem.from_card(data.card, waysout.load_oracle(data.card), training=data.rows)
+began, seen = time.perf_counter(), []
+note = lambda now: seen.append(time.perf_counter() - began) if now.options else None
+result = waysout.find(problem, data.rows[{QUERY}], data=data, progress=note)
+print(seen[0], time.perf_counter() - began, len(result.ways))
+"""
+
+
+def first(repeats: int = 7) -> None:
+    """Print the seconds from a loaded table and model to the first yes, and to all ways."""
+    found = []
+    for _ in range(repeats):
+        ran = subprocess.run([sys.executable, "-c", FIRST], check=True, capture_output=True)
+        found.append([float(word) for word in ran.stdout.split()])
+    for what, seconds in zip(("the first yes", "all ways"), zip(*found, strict=True), strict=False):
+        low, middle = min(seconds), statistics.median(seconds)
+        print(f"find, synthetic row {QUERY}: {what}: {middle:.2f} s (best of {repeats}: {low:.2f})")
+
+
 COLUMNS = ("table", "levers", "edits", "rows", "batches", "largest", "ms a batch", "processor",
            "ms a row", "own s", "whole s", "growth")  # fmt: skip
 
@@ -213,9 +239,11 @@ def main() -> None:
         "recombine": (Recombine(), CALLS),
         "wayfinder": (Wayfinder(), 0),
     }
-    wanted = sys.argv[1:] or ["trees", *methods]
-    if unknown := set(wanted) - {"trees", *methods}:
-        sys.exit(f"unknown: {sorted(unknown)}; there are trees, {', '.join(methods)}")
+    wanted = sys.argv[1:] or ["first", "trees", *methods]
+    if unknown := set(wanted) - {"trees", "first", *methods}:
+        sys.exit(f"unknown: {sorted(unknown)}; there are trees, first, {', '.join(methods)}")
+    if "first" in wanted:
+        first()
     if "trees" in wanted:
         trees(synthetic())
     for name, (method, calls) in methods.items():

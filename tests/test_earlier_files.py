@@ -20,7 +20,7 @@ import waysout as ways
 from conftest import CommandLine
 from waysout.datasets.load import Dataset
 from waysout.domain.problem import Problem
-from waysout.domain.schema import Row, Value
+from waysout.domain.schema import Row
 from waysout.report.result import Result
 from waysout.store import Store
 
@@ -72,17 +72,25 @@ def test_the_same_search_gives_the_same_json(
         )
         found = json.loads(result.to_json())
         found["ledger"]["seconds"] = 0.0
-        del found["ways"], found["tipping"]  # which earlier versions did not write
-        found["ledger"]["setup_rows"] -= len(_of_ways_alone(result))
-        assert json.dumps(found) == json.dumps(line["result"])
+        # As it is read today: a reply that was cut off left half a word for a reason.
+        earlier = json.loads(Result.from_dict(line["result"]).to_json())
+        assert not earlier["ways"]
+        for document in (found, earlier):  # which earlier versions did not write
+            del document["ways"], document["tipping"]
+        assert json.dumps(_of_search(found)) == json.dumps(_of_search(earlier))
+        assert found["ledger"]["setup_rows"] <= found["settings"]["budget"]["setup_rows"] == 60
         _check_ways(problem, table.rows[line["row"]], result)
 
 
-def _of_ways_alone(result: Result) -> set[tuple[Value, ...]]:
-    """Return the rows of ways and variants that are no options: an option has the same key."""
-    shown = [option for way in result.ways for option in (way, *way.variants)]
-    options = {tuple(option.row.values()) for option in result.options}
-    return {tuple(option.row.values()) for option in shown} - options
+def _of_search(result: dict[str, Any]) -> dict[str, Any]:
+    """Leave out set-up: earlier versions tried the model with more rows, and asked all again."""
+    budget = {**result["settings"]["budget"], "setup_rows": 0}
+    return {
+        **result,
+        "options": [{**option, "stable": None} for option in result["options"]],
+        "ledger": {**result["ledger"], "setup_rows": 0},
+        "settings": {**result["settings"], "budget": budget},
+    }
 
 
 def _check_ways(problem: Problem, query: Row, result: Result) -> None:
@@ -93,7 +101,7 @@ def _check_ways(problem: Problem, query: Row, result: Result) -> None:
         assert answers.decision[0]
         assert answers.probability[0] == pytest.approx(way.probability)
         assert not problem.violations(query, row)
-        assert way.stable
+        assert way.stable is None  # the model did not waver when it was tried
 
 
 def test_an_earlier_result_is_read_and_written_back_as_it_was() -> None:

@@ -22,7 +22,6 @@ WAYFINDER = (ROOT / "docs" / "wayfinder.md").read_text(encoding="utf-8")
 BASELINES = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
 SERVE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
 REPORT = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
-RECORDED = ROOT / "tests" / "golden" / "recordings" / "demo.jsonl"
 
 
 def blocks(language: str, text: str = README) -> list[str]:
@@ -33,9 +32,9 @@ def blocks(language: str, text: str = README) -> list[str]:
 def demo(
     waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, str, str]:
-    """Run the demo on the recorded replies of its LLM."""
+    """Run the demo."""
     monkeypatch.chdir(tmp_path)
-    return waysout("demo", "--llm", f"replay:{RECORDED}")
+    return waysout("demo")
 
 
 def test_the_python_runs(demo: object, capsys: pytest.CaptureFixture[str]) -> None:

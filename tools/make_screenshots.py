@@ -2,7 +2,7 @@
 
     python tools/make_screenshots.py docs/figures
 
-It serves the demo with the simulated LLM on a free port, walks through the story in Chromium (the
+It serves the demo without an LLM on a free port, walks through the story in Chromium (the
 one on the PATH, or that WAYSOUT_CHROMIUM names) and writes one PNG for each step. Needs
 playwright, besides what `waysout serve` needs.
 """
@@ -39,7 +39,7 @@ def main(folder: str) -> None:
 @contextmanager
 def serving() -> Iterator[str]:
     """Serve the demo; yields its address."""
-    command = [sys.executable, "-m", "waysout", "serve", "--llm", "simulated:1", "--no-run"]
+    command = [sys.executable, "-m", "waysout", "serve", "--calls", "0", "--no-run"]
     with subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True) as server:
         try:
             yield address_of(server)
@@ -83,6 +83,7 @@ def on_a_desktop(page: Page, target: Path) -> None:
     ask_what_if(page)
     keep(page, target / "serve-4-what-if.png")
     page.locator("#what-if-close").click()
+    page.locator("#views > summary").click()
     page.get_by_role("tab", name="Map").click()
     page.locator(".map").wait_for()
     show(page, "#views")
@@ -110,7 +111,7 @@ def find(page: Page) -> None:
 
 
 def rule_out(page: Page, what: str) -> None:
-    """Leave the first of the most different that changes something out."""
+    """Leave out the first way that changes something."""
     card = page.locator("#shortlist-cards .card", has_text=what).first
     card.get_by_text("Not possible for me").click()
     card.get_by_role("button", name="Leave this one out").click()
@@ -118,9 +119,7 @@ def rule_out(page: Page, what: str) -> None:
 
 
 def go_on(page: Page) -> None:
-    """Allow a few LLM calls more, and continue to the end."""
-    page.locator("#calls").fill("10")
-    page.locator("#calls").press("Tab")
+    """Continue to the end."""
     page.get_by_role("button", name="Continue with these locks").click()
     page.locator(f"{ENDED}:text-is('Continue')").wait_for()
     show(page, "#excluded")

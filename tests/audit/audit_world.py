@@ -11,8 +11,9 @@ from typing import Any
 from part_files import write_part
 
 from waysout.batch.job import PartTask
+from waysout.batch.tables import Contents
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Way
 from waysout.domain.rules import Violation
 from waysout.domain.schema import Feature, Schema
 
@@ -28,11 +29,16 @@ NOTES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Made:
-    """A person: the row of the input, how the search ended, and the options as (cost, levers)."""
+    """A person: the row of the input, how the search ended, and the options as (cost, levers).
+
+    The options are ways, too, those in ``pockets`` such as do not hold; ``padding`` is not.
+    """
 
     row: dict[str, Any] = field(default_factory=dict)
     kind: OutcomeKind = OutcomeKind.FOUND
     options: tuple[tuple[float, tuple[str, ...]], ...] = ()
+    padding: tuple[tuple[float, tuple[str, ...]], ...] = ()
+    pockets: tuple[int, ...] = ()
     binding: tuple[str, ...] = ()
     calls: int = 2
     chance: float = 0.25
@@ -48,14 +54,20 @@ def ended(kind: str, *binding: str, **row: Any) -> Made:
     return Made(row, OutcomeKind(kind), binding=binding)
 
 
-def write_batch(out: Path, people: Sequence[Made], part_rows: int = 4, **notes: Any) -> Path:
+def write_batch(
+    out: Path,
+    people: Sequence[Made],
+    part_rows: int = 4,
+    contents: Contents = Contents.WAYS,
+    **notes: Any,
+) -> Path:
     """Write people as a batch would have."""
     columns = list(dict.fromkeys(name for made in people for name in made.row))
     for part, first in enumerate(range(0, len(people), part_rows)):
         here = people[first : first + part_rows]
         task = PartTask(part, first, [made.row for made in here])
         results = [_result(first + i, made) for i, made in enumerate(here)]
-        write_part(out, task, SCHEMA, columns, results)
+        write_part(out, task, SCHEMA, columns, results, contents)
     if notes:
         (out / "_manifest.json").write_text(json.dumps(notes), "utf-8")
     return out
@@ -63,10 +75,16 @@ def write_batch(out: Path, people: Sequence[Made], part_rows: int = 4, **notes: 
 
 def _result(index: int, made: Made) -> ResultData:
     binding = tuple(Violation(rule, (), "") for rule in made.binding)
+    ways = [
+        Way(**vars(_option(cost, levers)), levers=levers, cost=cost / 2, irreducible=True,
+            holds=number not in made.pockets)
+        for number, (cost, levers) in enumerate(made.options)
+    ]  # fmt: skip
     return ResultData(
         query=dict.fromkeys(LEVERS, 0),
         outcome=Outcome(made.kind, binding=binding),
-        options=[_option(cost, levers) for cost, levers in made.options],
+        options=[_option(cost, levers) for cost, levers in (*made.options, *made.padding)],
+        ways=ways,
         ledger=Spent(llm_calls=made.calls),
         settings={"query_probability": made.chance},
         index=index,

@@ -11,7 +11,7 @@ from audit_world import NOTES, Made, ended, found, write_batch
 from waysout.audit import Audit, audit
 from waysout.audit.figures import Group, LeverUse
 from waysout.audit.people import About
-from waysout.batch.tables import PEOPLE, part_name
+from waysout.batch.tables import PEOPLE, Contents, part_name
 from waysout.errors import InputError
 
 pytest.importorskip("pyarrow", reason="needs pyarrow (waysout[parquet])")
@@ -64,8 +64,9 @@ def test_the_figures_of_a_group_are_those_of_its_people(world: Path) -> None:
     assert women.why_without == {"infeasible": 2, "budget-spent": 1, "exhausted": 0}
     assert women.binding == {"age is fixed": 2, "no debt": 1}
     assert women.cost is not None
-    assert (women.cost.low, women.cost.median, women.cost.high) == (2.25, 2.5, 2.75)
-    assert (women.changes, women.fewest_changes, women.options) == (1.5, 1.0, 1.5)
+    assert (women.cost.low, women.cost.median, women.cost.high) == (1.125, 1.25, 1.375)
+    assert (women.changes, women.fewest_changes) == (1.5, 1.0)
+    assert (women.ways, women.holds, women.options) == (1.5, 1.0, 1.5)
     assert (women.chance, women.llm_calls) == (0.25, 2.0)
 
 
@@ -74,7 +75,7 @@ def test_differences_are_to_all_others(world: Path) -> None:
     shares = [groups[name].share_difference for name in "FM"]
     costs = [groups[name].cost_difference for name in "FM"]
     assert [round(d.value, 6) for d in shares if d] == [round(3 / 5 - 1 / 3, 6), -round(4 / 15, 6)]
-    assert [d.value for d in costs if d] == [1.25, -1.25]
+    assert [d.value for d in costs if d] == [0.625, -0.625]
     assert all(d.low <= d.value <= d.high for d in [*shares, *costs] if d)
 
 
@@ -85,6 +86,30 @@ def test_levers_count_nearest_alone_and_some(world: Path) -> None:
         LeverUse("savings", 1, 1, 1),
         LeverUse("debt", 1, 0, 1),
     )
+
+
+def test_cost_and_levers_are_those_of_ways_and_of_what_holds(tmp_path: Path) -> None:
+    nearer = ((0.5, ("debt", "savings")),)
+    pocket = Made({}, options=((1.0, ("debt",)), (2.0, ("income",))), pockets=(0,), padding=nearer)
+    only = Made({}, options=((4.0, ("debt",)),), pockets=(0,))
+    made = audit(write_batch(tmp_path, [pocket, only]))
+    all_ = made.everybody
+    assert made.nearest == "way"
+    assert all_.cost is not None
+    assert (all_.cost.low, all_.cost.high) == (1.25, 1.75)  # quartiles of 1 and 2
+    assert (all_.holds, all_.ways, all_.options) == (0.5, 1.5, 2.0)
+    assert all_.levers == (LeverUse("debt", 1, 2, 2), LeverUse("income", 1, 1, 1))
+
+
+def test_a_folder_of_an_earlier_release_is_told_by_its_options(tmp_path: Path) -> None:
+    people = [Made({"sex": "F"}, options=((2.0, ("income",)),), padding=((1.0, ("debt",)),))]
+    new = audit(write_batch(tmp_path / "new", people), ["sex"])
+    old = audit(write_batch(tmp_path / "old", people, contents=Contents.BEFORE_WAYS), ["sex"])
+    costs = [made.everybody.cost.median for made in (new, old) if made.everybody.cost]
+    assert (costs, new.nearest, old.nearest) == ([1.0, 1.0], "way", "option")
+    assert [lever.name for lever in old.everybody.levers] == ["debt", "income"]
+    assert (old.everybody.ways, old.everybody.holds, old.everybody.options) == (None, None, 2.0)
+    assert old.as_dict()["nearest"] == "option"
 
 
 def test_how_the_rows_are_parted_changes_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from audit_world import NOTES, Made, ended, found, write_batch
 
 from waysout.audit import Audit, audit
 from waysout.audit.render import FORMATS, render
-from waysout.audit.words import lead, notes
+from waysout.audit.words import lead, notes, tables
+from waysout.batch.tables import Contents
 from waysout.errors import InputError
 
 pytest.importorskip("pyarrow", reason="needs pyarrow (waysout[parquet])")
@@ -83,6 +84,25 @@ def test_the_lead_says_who_has_none(tmp_path: Path) -> None:
     told = lead(made(tmp_path))
     assert "80 people whom the model rejected, 45 have a way out; for 35 none was found" in told
     assert "43.8%" in told
+    assert "The typical cost of a yes, that of the nearest way found, is 1.000" in told
+
+
+def test_what_was_written_before_ways_says_so_in_every_format(tmp_path: Path) -> None:
+    people = [found(2.0, "income", sex="F")]
+    old, new = (
+        audit(write_batch(tmp_path / contents, people, contents=contents), ["sex"])
+        for contents in (Contents.BEFORE_WAYS, Contents.WAYS)
+    )
+    for format in ("markdown", "html"):
+        told = render(old, format)
+        assert "An earlier release wrote this batch, without ways" in told
+        assert "distance of the nearest option found" in told
+        assert "nearest way" not in told
+        assert "An earlier release" not in render(new, format)
+        assert "nearest option" not in render(new, format)
+    heads = [list(tables(made, made.sections[0], 1)["ways"][1]) for made in (old, new)]
+    assert heads[0] == ["changes", "fewest", "options"]
+    assert heads[1] == ["changes", "fewest", "ways", "hold", "options"]
 
 
 def test_the_notes_say_what_the_figures_are_not(tmp_path: Path) -> None:
@@ -169,7 +189,7 @@ def test_nobody_rejected_is_a_page_too(tmp_path: Path) -> None:
 def test_markdown_is_a_table_whatever_the_names(tmp_path: Path) -> None:
     lines = [x for x in render(nasty(tmp_path), "markdown").splitlines() if x.startswith("|")]
     widths = [len(re.findall(r"(?<!\\)\|", line)) for line in lines]
-    assert set(widths) <= {5, 6, 8}
+    assert set(widths) <= {5, 6, 7}
     assert not [line for line in lines if "<script" in line]
 
 
@@ -177,5 +197,7 @@ def test_levers_are_as_many_as_asked(tmp_path: Path) -> None:
     levers = ("income", "debt", "savings")
     people = [Made({"sex": "F"}, options=((1.0, levers),)) for _ in range(3)]
     told = audit(write_batch(tmp_path, people), ["sex"])
-    assert [render(told, "markdown", n).count("100%") for n in (1, 2)] == [2, 4]
+    shown = [tables(told, told.sections[0], n)["levers"][1] for n in (1, 2)]
+    assert [list(frame["lever"]) for frame in shown] == [["debt"], ["debt", "income"]]
+    assert [render(told, "markdown", n).count("| 100%") for n in (1, 2)] == [3, 5]  # and "hold"
     assert render(told, "csv").count("lever_nearest") == 2 * 3

@@ -6,16 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from waysout.batch.job import PartTask
-from waysout.batch.tables import PartRows
+from waysout.batch.tables import Contents, PartRows
 from waysout.domain.result import ResultData
 from waysout.domain.schema import Schema
 
 
 def write_part(
-    out: Path, task: PartTask, schema: Schema, columns: Sequence[str], results: Sequence[ResultData]
+    out: Path,
+    task: PartTask,
+    schema: Schema,
+    columns: Sequence[str],
+    results: Sequence[ResultData],
+    contents: Contents = Contents.WAYS,
 ) -> None:
     """Write the files of a part, given one result for each of its rows, in any order."""
-    rows = PartRows(schema, columns)
+    rows = PartRows(schema, columns, contents)
     for result in results:
         rows.add(task.rows[result.index - task.first], result)
     rows.write(out, task.part)

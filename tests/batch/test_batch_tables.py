@@ -12,9 +12,18 @@ import pytest
 from part_files import write_part
 
 from waysout.batch.job import PartTask
-from waysout.batch.tables import PEOPLE, options, part_name, people, people_done, sweep
+from waysout.batch.tables import (
+    PEOPLE,
+    Contents,
+    has_ways,
+    options,
+    part_name,
+    people,
+    people_done,
+    sweep,
+)
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Safer, Way
 from waysout.domain.rules import Violation
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import InputError, IntegrityError, MissingExtra, UnavailableError
@@ -41,6 +50,10 @@ def way_out(proximity: float = 0.5, sparsity: int = 1, **changes: tuple[Any, Any
     return Option(row, changes, 0.75, proximity, sparsity, key=f"key {sorted(changes)}")
 
 
+def as_way(option: Option, cost: float = 0.25, **more: Any) -> Way:
+    return Way(**vars(option), levers=tuple(option.changes), cost=cost, **more)
+
+
 def person(index: int, *found: Option, **more: Any) -> ResultData:
     kind = OutcomeKind.FOUND if found else OutcomeKind.EXHAUSTED
     return ResultData({}, more.pop("outcome", Outcome(kind)), options=found, index=index, **more)
@@ -51,7 +64,8 @@ def write(out: Path, results: Iterable[ResultData], part: int = 0, **more: Any) 
     first = min((result.index for result in results), default=0)
     rows = more.pop("rows", [RAW] * len(results))
     task = PartTask(part, first, rows)
-    write_part(out, task, more.pop("schema", SCHEMA), more.pop("columns", COLUMNS), results)
+    schema, columns = more.pop("schema", SCHEMA), more.pop("columns", COLUMNS)
+    write_part(out, task, schema, columns, results, more.pop("contents", Contents.WAYS))
 
 
 def all_of(tables: Iterable[Any]) -> list[dict[str, Any]]:
@@ -61,17 +75,77 @@ def all_of(tables: Iterable[Any]) -> list[dict[str, Any]]:
 # What is written -------------------------------------------------------------------------------
 
 
-def test_an_option_is_a_row_with_the_whole_person_after_the_change(tmp_path: Path) -> None:
-    found = replace(way_out(0.5, 2, term=(12, 24), owner=(False, True)), reasons=("longer",))
-    write(tmp_path, [person(0, found, replace(way_out(), stable=True))])
-    first, second = all_of(options(tmp_path))
+NOT_A_WAY = dict.fromkeys(
+    ("way", "levers", "cost", "irreducible", "tight", "holds", "variants", "at_least")
+)
+
+
+@pytest.mark.parametrize("contents", [Contents.WAYS, Contents.OPTIONS])
+def test_a_safer_variant_follows_its_way(tmp_path: Path, contents: Contents) -> None:
+    near, far = way_out(0.5, 1, term=(12, 24)), way_out(0.4, 1, term=(12, 36))
+    ways = (
+        as_way(near, safer=(Safer(**vars(far), at_least=0.8),)),
+        as_way(way_out(owner=(False, True))),
+    )
+    write(tmp_path, [person(0, near, ways=ways)], contents=contents)
+    rows = all_of(options(tmp_path))
+    assert [(row["way"], row["at_least"], row["term"]) for row in rows] == [
+        (0, None, 24), (0, 0.8, 36), (1, None, None),
+    ]  # fmt: skip
+
+
+def test_a_way_is_a_row_with_the_whole_person_after_the_change(tmp_path: Path) -> None:
+    option = replace(way_out(0.5, 2, term=(12, 24), owner=(False, True)), reasons=("longer",))
+    other = way_out(0.5, 1, term=(12, 36))
+    known = {"irreducible": True, "tight": False, "holds": None, "variants": (other, other)}
+    best, second = as_way(option, 0.125, **known), as_way(replace(way_out(), stable=True))
+    write(tmp_path, [person(0, other, way_out(), option, ways=(best, second))])
+    first, last = all_of(options(tmp_path))
     assert first == {
-        "row_id": 0, "option": 0, "key": "key ['owner', 'term']",
+        "row_id": 0, "option": 2, "key": "key ['owner', 'term']",
         "changes": '{"term": [12, 24], "owner": [false, true]}', "changed": ["term", "owner"],
         "probability": 0.75, "proximity": 0.5, "distance": 1.0, "sparsity": 2, "stable": None,
-        "reasons": ["longer"], "income": 1.5, "term": 24, "owner": True, "job": "cook",
+        "reasons": ["longer"], "way": 0, "levers": ["term", "owner"], "cost": 0.125,
+        "irreducible": True, "tight": False, "holds": None, "variants": 2, "at_least": None,
+        "income": 1.5, "term": 24, "owner": True, "job": "cook",
     }  # fmt: skip
-    assert (second["option"], second["stable"], second["reasons"]) == (1, True, [])
+    assert (last["way"], last["cost"], last["stable"], last["variants"]) == (1, 0.25, True, 0)
+
+
+def test_all_options_are_rows_as_they_were_found_and_ways_are_marked(tmp_path: Path) -> None:
+    padded = way_out(0.25, 2, term=(12, 24), owner=(False, True))
+    far, near = way_out(0.25, 1, job=("cook", "clerk")), way_out(0.5, 1, term=(12, 24))
+    back = replace(near, row={**near.row, "term": 20}, changes={"term": (12, 20)})
+    ways = (as_way(back, 0.1), as_way(far, 0.2))
+    write(tmp_path, [person(0, padded, far, near, ways=ways)], contents=Contents.OPTIONS)
+    rows = all_of(options(tmp_path))
+    assert [(row["option"], row["way"], row["term"]) for row in rows] == [
+        (0, None, 24), (1, 1, None), (2, None, 24), (2, 0, 20),
+    ]  # fmt: skip
+    assert [row["cost"] for row in rows] == [None, 0.2, None, 0.1]
+    assert rows[2]["key"] == rows[3]["key"]
+
+
+@pytest.mark.parametrize("contents", [Contents.WAYS, Contents.OPTIONS])
+def test_a_result_without_ways_has_its_options_written(tmp_path: Path, contents: Contents) -> None:
+    write(tmp_path, [person(0, way_out(), way_out(0.4, 1, owner=(False, True)))], contents=contents)
+    rows = all_of(options(tmp_path))
+    assert [(row["option"], row["changed"]) for row in rows] == [(0, ["term"]), (1, ["owner"])]
+    assert all({name: row[name] for name in NOT_A_WAY} == NOT_A_WAY for row in rows)
+    (asked,) = all_of(people(tmp_path))
+    assert (asked["options"], asked["ways"], asked["nearest_way_cost"]) == (2, 0, None)
+
+
+def test_a_folder_that_was_begun_before_ways_keeps_its_columns(tmp_path: Path) -> None:
+    schema = Schema((*SCHEMA, Feature("cost", "integer")))
+    told = [person(0, way_out(), ways=(as_way(way_out()),))]
+    write(tmp_path / "old", told, contents=Contents.BEFORE_WAYS, schema=schema)
+    write(tmp_path / "new", told, schema=schema)
+    (old,), (new,) = options(tmp_path / "old"), options(tmp_path / "new")
+    assert set(new.column_names) - set(old.column_names) == {*NOT_A_WAY, "feature_cost"} - {"cost"}
+    assert [has_ways(tmp_path / name) for name in ("old", "new")] == [False, True]
+    (asked,) = people(tmp_path / "old")
+    assert not [name for name in asked.column_names if "way" in name or name == "approved_rows"]
 
 
 def test_a_person_is_a_row_with_what_was_found_and_spent_and_the_input_as_text(
@@ -84,7 +158,11 @@ def test_a_person_is_a_row_with_what_was_found_and_spent_and_the_input_as_text(
         way_out(0.5, 2, term=(12, 24), owner=(False, True)),
         outcome=Outcome(OutcomeKind.FOUND, "all asked", best_probability=0.9),
         ledger=spent,
-        metrics={"calls_saved": 2},
+        metrics={"calls_saved": 2, "valid": 40},
+        ways=(
+            as_way(way_out(0.4, 2, owner=(False, True), term=(12, 13)), 0.1, holds=None),
+            as_way(way_out(0.3, 1, job=("cook", "clerk")), 0.5, holds=True, irreducible=True),
+        ),
         settings={"query_probability": 0.125},
     )
     write(tmp_path, [result], part=3)
@@ -94,6 +172,9 @@ def test_a_person_is_a_row_with_what_was_found_and_spent_and_the_input_as_text(
         "best_probability": 0.9, "options": 2, "nearest_distance": 1.0, "nearest_changes": 2,
         "fewest_changes": 1, "nearest": ["term", "owner"], "alone": ["job"],
         "levers": ["job", "term", "owner"], "binding": [], **spent.as_dict(), "calls_saved": 2,
+        "ways": 2, "approved_rows": 40, "nearest_way": ["job"], "nearest_way_cost": 0.5,
+        "nearest_way_distance": 1 / 0.3 - 1, "nearest_way_changes": 1, "nearest_way_holds": True,
+        "ways_fewest_changes": 1, "ways_alone": ["job"], "ways_levers": ["owner", "term", "job"],
         "input.income": "1.50", "input.term": "", "input.owner": "no", "input.job": "cook",
         "input.note": None,
     }  # fmt: skip
@@ -106,8 +187,10 @@ def test_the_types_are_those_promised_even_where_there_is_nothing(tmp_path: Path
         "row_id": "int64", "option": "int32", "key": "string", "changes": "string",
         "changed": "list<element: string>", "probability": "double", "proximity": "double",
         "distance": "double", "sparsity": "int32", "stable": "bool",
-        "reasons": "list<element: string>", "income": "double", "term": "int64", "owner": "bool",
-        "job": "string",
+        "reasons": "list<element: string>", "way": "int32", "levers": "list<element: string>",
+        "cost": "double", "irreducible": "bool", "tight": "bool", "holds": "bool",
+        "variants": "int32", "at_least": "double",
+        "income": "double", "term": "int64", "owner": "bool", "job": "string",
     }  # fmt: skip
     assert [str(asked.schema.field(n).type) for n in ("options", "tokens_in", "money")] == [
         "int32", "int64", "double",

@@ -223,7 +223,8 @@ def test_a_folder_has_one_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"), [({"method": "lats"}, "not by 'lats'"), ({"calls": 0}, "with 0 calls")]
+    ("options", "says"),
+    [({"method": "lats"}, "not by 'lats'"), ({"calls": 0}, "no LLM names anything")],
 )
 def test_nothing_is_shared_where_nothing_can_be(
     tmp_path: Path, options: dict[str, Any], says: str

@@ -12,6 +12,7 @@ from run_world import Adder, Broken, Watched
 from waysout.batch.job import BEGUN, BatchJob, PartReport, PartTask
 from waysout.batch.tables import options, people_done, store_path
 from waysout.batch.worker import DIED, Worker
+from waysout.domain.budget import Budget
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row
 from waysout.errors import LLMFailure, LLMRefused, LLMUnreachable
@@ -44,7 +45,8 @@ def test_everybody_has_a_row_and_whoever_is_rejected_has_options(tmp_path: Path)
     (table,) = options(tmp_path)
     assert {*table["row_id"].to_pylist()} == {0, 1, 3, 4, 7}
     assert report.tally.outcomes == {"already-approved": 2, "failed": 1, "found": 5}
-    assert report.tally.options == len(table)
+    assert report.tally.ways == len(table)
+    assert report.tally.options == sum(person["options"] for person in found.values())
 
 
 def test_every_option_is_one_that_the_model_approves(tmp_path: Path) -> None:
@@ -94,6 +96,27 @@ def test_approved_people_cost_one_batch_and_are_not_in_the_store(tmp_path: Path)
     assert len(model.batches) == 1
     with Store.read(store_path(tmp_path, 0)) as store:
         assert [*store.queries()] == []
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_every_row_the_model_is_asked_is_counted(tmp_path: Path, steady: bool) -> None:
+    """Also after a break: who was asked about in the part's batch is not asked about again."""
+    rows = [row for row in RECORDS if row["a"] not in ("9", "10", "many")]
+    budget, models = Budget(oracle_rows=20), [Adder(), Adder()]
+    given = [replace(job(tmp_path, Made(m), trees=1), steady=steady) for m in models]
+    (cut_short,) = run(given[0], task(rows), backend=Dies(3, LLMUnreachable("gone")))
+    assert not cut_short.done
+    with Store.read(store_path(tmp_path, 0)) as store:
+        assert [len([*store.setup(i)]) for i in range(len(rows))] == [1] * len(rows)
+    (report,) = run(given[1], task(rows))
+    assert report.done
+    spent, reached = report.tally.spent, sum(model.rows for model in models)
+    assert reached <= spent.oracle_rows + spent.setup_rows
+    # The row itself; a check that the model is the same; what was found, if it may waver.
+    again = 0 if steady else budget.again_rows
+    assert spent.setup_rows <= len(rows) * (1 + again + int(steady))
+    assert len(rows) * budget.own_setup_rows >= spent.setup_rows > len(rows)
+    assert (spent.setup_rows > 2 * len(rows)) is not steady
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -4,7 +4,7 @@ import csv
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,13 @@ from inline_executor import InlineExecutor
 from conftest import CommandLine
 from waysout.batch.tables import people
 from waysout.cli.batch import BatchSignals
+from waysout.domain.oracle import Answers, Oracle
+from waysout.domain.schema import Row
 from waysout.errors import LLMUnreachable
 from waysout.llm.base import Reply, Request
 from waysout.llm.simulated import Simulated
+from waysout.oracles.answers import ask_checked
+from waysout.oracles.cache import CachedOracle
 
 pytestmark = pytest.mark.usefixtures("in_world", "inline")
 
@@ -51,17 +55,48 @@ def test_a_folder_of_parts_comes_out_that_reads_as_one_table(
     out = tmp_path / "ways"
     code, said, err = waysout(*BATCH, "--out", str(out))
     assert code == 0, err
+    said = " ".join(said.split())
     assert "rejected people have a way out" in said
     assert "of simulated:1, a simulated LLM" in said
-    assert "20 rows, wayfinder: at most 40 LLM calls, 200 oracle rows" in err
+    assert "20 rows, wayfinder: at most 40 LLM calls, 200 oracle rows for the search" in err
+    assert " and 288 for set-up (12 a person, 48 once)" in err
     frame = pd.read_parquet(out)
     assert {"row_id", "key", "changes", "probability", "proximity", "sparsity"} <= set(frame)
     assert set(frame["row_id"]) <= set(range(20))
     assert REFUSED in set(frame["row_id"])
     assert APPROVED not in set(frame["row_id"])
-    assert not frame.duplicated(["row_id", "key"]).any()
+    assert not frame.duplicated(["row_id", "way"]).any()
+    assert f"have a way out, {len(frame)} ways in all (" in said
+    approved = sum(person["approved_rows"] for person in told(out))
+    asked = sum(person["oracle_rows"] for person in told(out))
+    assert f"each; {approved} of {asked} rows approved)" in said
     ours = [path.name for path in out.iterdir() if not path.name.startswith("_")]
     assert sorted(ours) == [f"part-{i:06d}.parquet" for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("given", "most"),
+    [
+        ((), "750 oracle rows"),
+        (("--llm", "simulated:1"), "30 LLM calls, 750 oracle rows"),
+        (("--method", "random"), "150 oracle rows"),
+    ],
+    ids=["plain", "with an LLM", "a method without one"],
+)
+def test_no_llm_is_asked_unless_one_is_given(
+    waysout: CommandLine, tmp_path: Path, given: tuple[str, ...], most: str
+) -> None:
+    small = ("batch", *FILES, "--limit", "5", "--workers", "1", "--json")
+    code, said, err = waysout(*small, *given, "--out", str(tmp_path / "ways"))
+    assert code == 0, err
+    assert f": at most {most} for the search and 108 for set-up (12 a person, 48 once)\n" in err
+    assert json.loads(said)["llm"] == ("simulated:1" if "--llm" in given else None)
+
+
+def test_nothing_is_shared_without_an_llm(waysout: CommandLine, tmp_path: Path) -> None:
+    code, _, err = waysout("batch", *FILES, "--share", "4", "--out", str(tmp_path / "ways"))
+    assert code == 3
+    assert "--share 4 shares what an LLM names: give one with --llm" in err
 
 
 def test_the_document_says_all_that_the_screen_says(waysout: CommandLine, tmp_path: Path) -> None:
@@ -75,10 +110,54 @@ def test_the_document_says_all_that_the_screen_says(waysout: CommandLine, tmp_pa
     assert found["found"] == kinds.count("found") > 0
     assert found["searched"] == found["found"] + found["empty"]
     assert found["llm_calls"] == sum(person["llm_calls"] for person in rows) > 0
-    assert found["options"] == len(pd.read_parquet(out))
+    assert found["options"] == sum(person["options"] for person in rows)
+    assert found["ways"] == len(pd.read_parquet(out)) < found["options"]
     assert found["this_sitting"]["rows"] == 20
     summary = json.loads((out / "_summary.json").read_text("utf-8"))
     assert summary["found"] == found["found"]
+
+
+def test_all_options_are_written_where_they_are_asked_for(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    ways, whole = tmp_path / "ways", tmp_path / "all"
+    assert waysout(*BATCH, "--out", str(ways))[0] == 0
+    code, said, _ = waysout(*BATCH, "--all-options", "--out", str(whole), "--json")
+    frame, found = pd.read_parquet(whole), json.loads(said)
+    assert code == 0
+    assert len(frame.drop_duplicates(["row_id", "key"])) == found["options"]
+    marked = frame[frame["way"].notna()].sort_values(["row_id", "way"])
+    columns = ["row_id", "way", "option", "changes", "cost"]
+    assert marked[columns].to_numpy().tolist() == (
+        pd.read_parquet(ways)[columns].to_numpy().tolist()
+    )
+    asked = [[p | {"seconds": 0} for p in told(out)] for out in (ways, whole)]
+    assert asked[0] == asked[1]
+
+
+@pytest.mark.parametrize("asked", [(), ("--all-options",)])
+def test_a_folder_of_an_earlier_release_goes_on_as_it_was_begun(
+    waysout: CommandLine, tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    out = tmp_path / "old"
+    assert waysout(*BATCH, "--limit", "8", "--out", str(out))[0] == 0
+    notes = json.loads((out / "_manifest.json").read_text("utf-8"))
+    del notes["all_options"]
+    (out / "_manifest.json").write_text(json.dumps(notes), "utf-8")
+    for file in out.rglob("part-*.parquet"):  # as if the earlier release had written it
+        file.unlink()
+    code, said, err = waysout(*BATCH, *asked, "--out", str(out))
+    assert code == 0, err
+    frame = pd.read_parquet(out)
+    assert not {"way", "levers", "cost"} & set(frame)
+    assert not frame.duplicated(["row_id", "key"]).any()
+    assert "ways" not in told(out)[0]
+    said = " ".join(said.split())
+    assert f"{len(frame)} options in all" in said
+    assert "An earlier release began this folder" in said
+    summary = json.loads((out / "_summary.json").read_text("utf-8"))
+    assert (summary["options"], summary["ways"]) == (len(frame), None)
+    assert "all_options" not in json.loads((out / "_manifest.json").read_text("utf-8"))
 
 
 def test_the_same_command_goes_on_and_a_greater_limit_goes_further(
@@ -116,6 +195,7 @@ def test_the_same_command_goes_on_and_a_greater_limit_goes_further(
         (("--llm", "simulated:2"), "llm: 'simulated:1' → 'simulated:2'"),
         (("--rules", "stuck"), "problem.rules"),
         (("--share", "4"), "share: 0 → 4"),
+        (("--all-options",), "all_options: False → True"),
     ],
 )
 def test_another_batch_in_the_folder_is_refused(
@@ -256,3 +336,31 @@ def test_a_shared_library_is_built_once_and_counted(waysout: CommandLine, tmp_pa
     code, said, _ = waysout(*BATCH, *share, "--limit", "24", "--out", str(out), "--json")
     assert (out / "_library.json").stat().st_mtime_ns == stamp
     assert json.loads(said)["pilots"] == found["pilots"]
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_batch_asks_no_more_than_it_says_and_tries_the_model_once(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached = 0
+
+    def counted(oracle: Oracle, rows: Sequence[Row]) -> Answers:
+        nonlocal reached
+        reached += len(rows) if not isinstance(oracle, CachedOracle) else 0
+        return ask_checked(oracle, rows)
+
+    for module in ("oracles.probe", "oracles.cache", "run.context"):
+        monkeypatch.setattr(f"waysout.{module}.ask_checked", counted)
+    asked = ["batch", *FILES, "--calls", "0", "--oracle-rows", "10", "--part-rows", "10"]
+    asked += ["--workers", "1", "--out", str(tmp_path / "ways"), "--json", "--limit"]
+    for rows in (10, 20):  # the second resumes the first
+        code, said, err = waysout(*asked, str(rows))
+        assert code == 0, err
+        setup = 12 * rows + 48
+        most = f"{rows} rows, wayfinder: at most {10 * rows} oracle rows for the search and {setup}"
+        assert f"{most} for set-up (12 a person, 48 once)" in err
+        spent = json.loads(said)
+        assert (spent["probe_rows"], spent["setup_rows"]) == (48, rows)  # each person's row once
+        assert reached <= spent["oracle_rows"] + spent["setup_rows"] + spent["probe_rows"]
+    tried = json.loads((tmp_path / "ways" / "_manifest.json").read_text("utf-8"))["probed"]
+    assert tried == {"rows": 48, "stable": True}

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from conftest import CommandLine
 from optional_methods import EACH_METHOD, ready
-from waysout.cli import output
+from waysout.cli import output, search
 from waysout.cli.arguments import DEFAULT_METHOD
 from waysout.datasets.load import load_dataset
 from waysout.datasets.manifest import oracle_dir
@@ -43,11 +43,15 @@ PICKLED = ("find", "--model", "model.joblib", "--data", "loans.csv", "--card", "
 def test_ways_out_are_shown(waysout: CommandLine) -> None:
     code, out, err = waysout(*FIND, *ROW, *USUAL_ROWS)
     assert code == 0, err
-    assert "ways out found" in out
+    assert re.match(r"\d+ ways out \(\d+ of \d+ rows approved\)\. The model says yes if ", out)
+    assert "One change alone, as far as was asked" in out
     assert "proposed by a stand-in, not by a language model" in out
     assert "income: 42 → " in out
     assert "Spent: 6 LLM calls" in out
-    assert err.startswith("wayfinder may cost at most 6 LLM calls, 150 oracle rows\nrun: ")
+    assert err.startswith(
+        "wayfinder may cost at most 6 LLM calls, 150 oracle rows for the search "
+        "and 60 for set-up\nrun: "
+    )
 
 
 def test_json_keeps_the_contract(waysout: CommandLine) -> None:
@@ -136,16 +140,44 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("offline", "trained")
-def test_without_calls_nothing_is_downloaded_or_connected(waysout: CommandLine) -> None:
+def test_without_an_llm_nothing_is_downloaded_or_connected(waysout: CommandLine) -> None:
     applicant = ("find", "--data", "synthetic", "--row", "828")
-    code, _, err = waysout(*applicant)
+    code, _, err = waysout(*applicant, "--llm", "llamacpp:smollm2-135m")
     assert (code, "unknown LLM backend 'llamacpp'" in err) == (3, True)
-    code, out, err = waysout(*applicant, "--calls", "0")
-    assert code == 0, err
-    assert "ways out found" in out
-    assert "stand-in" not in out
-    assert "Spent: 0 LLM calls, 150 oracle rows" in out
-    assert err.startswith("wayfinder may cost at most 150 oracle rows\nrun: ")
+    for more in ([], ["--calls", "0"]):
+        code, out, err = waysout(*applicant, *more)
+        assert code == 0, err
+        assert re.search(r"\d ways out \(\d+ of ", out)
+        assert "Spent: 150 oracle rows and 49 for set-up, " in out
+        promised = "wayfinder may cost at most 150 oracle rows for the search and 60 for set-up"
+        assert err.startswith(f"{promised}\nrun: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (
+            ("--method", "comp-mcts"),
+            "the method 'comp-mcts' cannot search without an LLM: give one with --llm, such as "
+            "'llamacpp:smollm2-135m' or 'openai:MODEL@URL'",
+        ),
+        (("--calls", "6"), "there is no LLM to call: give one with --llm"),
+        (("--record", "replies.jsonl"), "give one with --llm"),
+    ],
+    ids=["method", "calls", "record"],
+)
+def test_what_needs_an_llm_is_refused_before_the_model_is_loaded(
+    waysout: CommandLine, given: tuple[str, str], reason: str
+) -> None:
+    code, _, err = waysout("find", "--data", "nothing.csv", *ROW, *given)
+    assert code == 3
+    assert reason in err
+
+
+def test_a_model_that_writes_no_reasons_is_said(waysout: CommandLine) -> None:
+    small = ("--llm", "llamacpp:smollm2-135m")
+    err = waysout("find", "--data", "nothing.csv", *ROW, *small)[2]
+    assert "note: llamacpp:smollm2-135m names values, but writes nonsense as reasons" in err
 
 
 @pytest.mark.usefixtures("offline")
@@ -243,8 +275,8 @@ def test_tokens_for_no_call_leave_the_rows(waysout: CommandLine, tmp_path: Path)
     page = tmp_path / "out.html"
     code, out, err = waysout(*FIND, *ROW, *QUICK, "--tokens", "5", "--html", page)
     assert code == 0, err
-    assert "ways out found" in out
-    assert "Spent: 0 LLM calls, " in out
+    assert re.search(r"\d ways out \(\d+ of ", out)
+    assert re.search(r"Spent: \d+ oracle rows? ", out)
     assert "stand-in" not in out + page.read_text()
     assert "proposed by" not in page.read_text()
 
@@ -306,20 +338,47 @@ def test_what_it_may_cost_is_said_before_anything_is_spent(waysout: CommandLine)
     mcts = ("--method", "comp-mcts")
     assert price(*mcts, "-k", "9") > price(*mcts, "-k", "2")
     assert said("--calls", "1", "--oracle-rows", "1", "--tokens", "1").startswith(
-        "wayfinder may cost at most 1 LLM call, 1 oracle row, 1 token, "
+        "wayfinder may cost at most 1 LLM call, 1 oracle row for the search "
+        "and 60 for set-up, 1 token, "
     )
     assert said("--money", "0.5", "--seconds", "9").endswith("0.5 in money, 9 seconds")
 
 
 def test_files_are_written(waysout: CommandLine, tmp_path: Path) -> None:
     page, table = tmp_path / "out.html", tmp_path / "out.csv"
-    code, _, err = waysout(*FIND, *ROW, *QUICK, "--html", page, "--csv", table)
+    code, out, err = waysout(*FIND, *ROW, *QUICK, "--html", page, "--csv", table, "--json")
     assert code == 0
     assert page.read_text().startswith("<!DOCTYPE html>")
-    assert (
-        table.read_text().splitlines()[0].endswith("probability,proximity,sparsity,reasons,stable")
-    )
+    head, *rows = table.read_text().splitlines()
+    assert head.endswith("sparsity,cost,irreducible,tight,holds,reasons,stable")
+    assert len(rows) == len(json.loads(out)["ways"])
     assert f"page: {page}\ntable: {table}\n" in err
+
+
+def test_the_table_has_all_options_where_they_are_asked_for(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    table = tmp_path / "out.csv"
+    code, out, _ = waysout(*FIND, *ROW, *QUICK, "--csv", table, "--all-options", "--json")
+    head, *rows = table.read_text().splitlines()
+    assert (code, len(rows)) == (0, len(json.loads(out)["options"]))
+    assert head.endswith("probability,proximity,sparsity,reasons,stable")
+    code, _, err = waysout(*FIND, *ROW, *QUICK, "--all-options")
+    assert (code, "name its file with --csv" in err) == (3, True)
+
+
+def test_safer_variants_and_single_changes_fit_a_terminal(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ("--oracle-rows", "80", "--at-least", "0.8")
+    code, out, err = waysout(*FIND, *ROW, *QUICK, *rows, "--json")
+    assert code == 0, err
+    monkeypatch.setenv("COLUMNS", "80")
+    search.show(Result.from_json(out))
+    shown = capsys.readouterr().out
+    assert re.search(r"at least 80%: .* \(8\d%\)", shown)
+    assert re.search(r"income +42 +a yes (from|at) \d+", shown)
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_what_a_model_prints_does_not_spoil_the_result(

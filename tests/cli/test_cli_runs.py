@@ -351,6 +351,19 @@ def test_another_llm_is_refused(waysout: CommandLine) -> None:
     assert "was started with 'simulated:1', not 'simulated:2'" in err
 
 
+def test_a_run_without_an_llm_is_resumed_without_one(waysout: CommandLine) -> None:
+    with cut_off():
+        waysout(*FIND, *ROW, "--oracle-rows", "30")
+    code, _, err = waysout("runs", "resume", "--llm", "simulated:2")
+    assert code == 3
+    assert "was started with no LLM, not 'simulated:2'" in err
+    code, out, err = waysout("runs", "resume", "--json")
+    assert code == 0, err
+    assert "LLM:" not in err
+    found = json.loads(out)
+    assert (found["settings"]["llm"], found["ledger"]["llm_calls"]) == (None, 0)
+
+
 def test_a_run_of_another_maker_is_refused_with_what_to_do(
     waysout: CommandLine, tmp_path: Path
 ) -> None:
@@ -373,7 +386,7 @@ def test_runs_are_listed_newest_first_and_shown(waysout: CommandLine) -> None:
     code, out, err = waysout("runs", "show", found[1]["run"])
     assert (code, err) == (0, "")
     assert "model.txt" in out
-    assert "way out found" in out.replace("ways out", "way out")
+    assert " of 40 rows approved). The model says yes if " in " ".join(out.split())
     document = json.loads(waysout("runs", "show", found[1]["run"], "--json")[1])
     assert document["run"]["llm_calls"] == 8
     assert document["manifest"]["plan"]["seed"] == 0
@@ -386,7 +399,11 @@ def test_results_are_exported(waysout: CommandLine, tmp_path: Path) -> None:
     assert (code, json.loads(out)) == (0, result)
     table = tmp_path / "all.csv"
     assert waysout("runs", "export", "--format", "csv", "--out", table)[0] == 0
+    assert len(table.read_text().splitlines()) == 1 + len(result["ways"])
+    every = ("runs", "export", "--all-options", "--format")
+    assert waysout(*every, "csv", "--out", table)[0] == 0
     assert len(table.read_text().splitlines()) == 1 + len(result["options"])
+    assert waysout(*every, "json")[0] == 3
     assert waysout("runs", "export", "--format", "html", "--out", tmp_path / "pages")[0] == 0
     assert "<!DOCTYPE html>" in (tmp_path / "pages" / "query-0.html").read_text()
 

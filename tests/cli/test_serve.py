@@ -14,15 +14,12 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from queue import Queue
-from types import ModuleType
 from typing import Any
 
 import pytest
 from cli_world import FIND, ROW, cut_off, in_world, row, world  # noqa: F401
 
 from conftest import CommandLine
-from waysout.errors import UnavailableError
-from waysout.llm import models
 from waysout.serve import http_server
 from waysout.serve.service import SavedRun, Service
 from waysout.store import Store, list_runs, runs_dir
@@ -289,16 +286,32 @@ def test_help_loads_no_server() -> None:
 def test_without_arguments_it_is_the_demo(
     waysout: CommandLine, nobody_comes: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unreachable(*_: object, **__: object) -> None:
-        raise UnavailableError("no registry can be reached")
-
-    monkeypatch.setitem(sys.modules, "xllamacpp", ModuleType("xllamacpp"))
-    monkeypatch.setattr(models, "pull", unreachable)
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
     code, _, err = waysout("serve", "--port", "0")
     assert code == 0, err
-    assert "no LLM is available here (no registry can be reached)" in err
     assert "decides: the model synthetic" in err
+    assert "proposes: no LLM" in err
+    code, _, err = waysout("serve", "--port", "0", "--llm", "simulated:0")
     assert "proposes: simulated:0 (simulated: a stand-in, not a language model)" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (
+            ("--method", "lats"),
+            "the method 'lats' cannot search without an LLM: give",
+        ),
+        (("--calls", "3"), "3 LLM calls are allowed, but there is no LLM"),
+    ],
+    ids=["method", "calls"],
+)
+def test_what_needs_an_llm_is_refused_without_one(
+    waysout: CommandLine, nobody_comes: Served, given: tuple[str, str], reason: str
+) -> None:
+    code, _, err = waysout("serve", "--port", "0", *given)
+    assert code == 3
+    assert reason in err
 
 
 def test_the_demo_leads_to_it(waysout: CommandLine, tmp_path: Path) -> None:

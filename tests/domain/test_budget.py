@@ -20,6 +20,16 @@ def test_rows_are_a_hard_limit_and_a_refusal_spends_nothing() -> None:
     assert ledger.rows_left == 0
 
 
+def test_set_up_is_for_the_model_and_for_each_person() -> None:
+    budget = Budget()
+    assert (budget.setup_rows, budget.probe_rows, budget.own_setup_rows) == (60, 48, 12)
+    assert budget.again_rows == 8
+    for rows in range(1, 100):
+        budget = Budget(setup_rows=rows)
+        assert budget.probe_rows + budget.own_setup_rows == rows
+        assert budget.again_rows < budget.own_setup_rows
+
+
 def test_setup_rows_have_their_own_allowance() -> None:
     ledger = Ledger(Budget(oracle_rows=0, setup_rows=2))
     ledger.take_setup_rows(2)

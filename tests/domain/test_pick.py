@@ -122,10 +122,10 @@ def test_n_is_a_whole_number_of_one_or_more(n: Any) -> None:
 
 def way(
     name: str, cost: float, *levers: str, holds: bool | None = True, stable: bool = True,
-    reasons: tuple[str, ...] = (),
+    reasons: tuple[str, ...] = (), tight: bool | None = True,
 ) -> Way:  # fmt: skip
     found = replace(option(name, stable=stable, **dict.fromkeys(levers, 0)), reasons=reasons)
-    return Way(**vars(found), levers=levers, cost=cost, irreducible=True, holds=holds)
+    return Way(**vars(found), levers=levers, cost=cost, irreducible=True, tight=tight, holds=holds)
 
 
 def picked_ways(*ways: Way, n: int = 5) -> list[str]:
@@ -145,6 +145,15 @@ def test_what_is_known_to_hold_comes_first_and_what_wavers_last() -> None:
         way("wavers", 0.5, "car", stable=False),
         way("holds", 3, "home"),
     ) == ["holds", "unknown", "pocket", "wavers"]
+
+
+def test_what_is_known_to_be_just_enough_comes_before_what_may_be_too_much() -> None:
+    assert picked_ways(
+        way("a little less would do", 1, "income", tight=False),
+        way("not asked", 2, "debt", tight=None),
+        way("just enough", 3, "home"),
+        way("may be a pocket", 0.5, "car", holds=None),
+    ) == ["just enough", "a little less would do", "not asked", "may be a pocket"]
 
 
 def test_ways_with_other_levers_come_before_cheaper_ones_with_the_same() -> None:

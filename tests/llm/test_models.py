@@ -293,8 +293,26 @@ def test_status_describes_every_model(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert [name for name, m in found.items() if m["default"]] == [DEFAULT]
     assert found["gemma-3-12b"]["sha256"] is None
     assert found["gemma-3-12b"]["gated"]
+    assert [name for name, m in found.items() if not m["reasons"]] == ["smollm2-135m"]
     assert not any(m["here"] for m in found.values())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("llm", "writes"),
+    [
+        ("llamacpp:smollm2-135m", False),
+        ("llamacpp:SmolLM2-135M-Instruct.Q4_1.gguf@98000000", False),
+        ("transformers:HuggingFaceTB/SmolLM2-135M-Instruct", False),
+        ("openai:smollm2:135m@http://localhost:11434/v1", False),
+        ("llamacpp:smollm2-1.7b", True),
+        ("llamacpp:qwen2.5-coder-1.5b", True),
+        ("simulated:1", True),
+        ("", True),
+    ],
+)
+def test_a_marked_model_is_known_by_any_of_its_names(llm: str, writes: bool) -> None:
+    assert models.writes_reasons(llm) is writes
 
 
 # The hub ---------------------------------------------------------------------------------------

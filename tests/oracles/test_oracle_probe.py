@@ -52,6 +52,42 @@ def test_a_good_oracle() -> None:
     assert probe(oracle(), ROWS, labels=[True] * 100).agreement is None
 
 
+def test_a_small_probe_asks_few_rows_twice() -> None:
+    sizes: list[int] = []
+
+    def model(frame: Any) -> Any:
+        sizes.append(len(frame))
+        return chance(frame)
+
+    report = probe(oracle(model), ROWS, labels=LABELS, max_rows=40, again=8)
+    assert (report.rows_asked, report.stable, report.agreement) == (48, True, 1.0)
+    assert sizes == [40, 4, 4]
+    assert probe(oracle(), ROWS[:3], max_rows=40, again=8).rows_asked == 6
+    assert probe(oracle(), ROWS[:1], max_rows=40, again=8).rows_asked == 2
+
+
+def test_a_small_probe_sees_what_a_large_one_does() -> None:
+    few: dict[str, Any] = {"labels": LABELS, "max_rows": 40, "again": 8}
+    with pytest.raises(OracleError, match="swapped"):
+        probe(oracle(lambda frame: 1 - chance(frame)), ROWS, **few)
+    rng, seen = np.random.default_rng(0), set[float]()
+
+    def fickle(frame: Any) -> Any:
+        """Waver where it is not sure, and nowhere else."""
+        again = np.array([value in seen for value in frame["income"]])
+        seen.update(frame["income"])
+        near = frame["income"].between(46, 54).to_numpy()
+        return chance(frame) + 0.1 * (near & again)
+
+    assert not probe(oracle(fickle), ROWS, **few).stable
+    assert not probe(oracle(lambda f: rng.random(len(f))), ROWS, max_rows=40, again=8).stable
+    batchwise = oracle(lambda frame: chance(frame) / chance(frame).max())
+    assert not probe(batchwise, ROWS, **few).stable
+    assert probe(oracle(lambda f: (chance(f) > 0.5).astype(float)), ROWS, **few).labels_only
+    constant = probe(oracle(lambda f: np.tile([0.7, 0.3], (len(f), 1))), ROWS, **few)
+    assert any("same answer" in note for note in constant.notes)
+
+
 def test_swapped_classes_raise() -> None:
     turned = oracle(lambda frame: 1 - chance(frame))
     with pytest.raises(OracleError, match=r"bank .*swapped.*positive_class="):

@@ -379,10 +379,11 @@ def test_counts_name_causes_and_rules() -> None:
 
 def test_reasons_and_details_are_one_short_printable_line() -> None:
     reply = (
-        "FEATURE=credit_score\nVALUE=700\nREASONING=\x1b[31mred\x00\u202e<|im_end|>\n" + "a" * 900
+        "FEATURE=credit_score\nVALUE=700\nREASONING=\x1b[31mred\x00\u202e<|im_end|>\nit pays "
+        + "a" * 900
     )
     (edit,) = read(reply).edits
-    assert edit.reason.startswith("(31mred ‹|im_end|› aaa")
+    assert edit.reason.startswith("(31mred ‹|im_end|› it pays aaa")
     assert len(edit.reason) == 300
     assert edit.reason.isprintable()
     (rejection,) = read("FEATURE=\x1b[2J<|im_end|>" + "b" * 900 + "\nVALUE=1").rejections
@@ -395,6 +396,12 @@ def test_reasons_reach_the_edit() -> None:
     assert read('{"feature": "credit_score", "value": 700, "reasoning": "pay on time"}').edits == (
         Edit("credit_score", 700, "pay on time"),
     )
+
+
+@pytest.mark.parametrize("said", ["1", "credit_score", "700", "savings", "up to eight words", ""])
+def test_what_is_no_reason_does_not_reach_the_edit(said: str) -> None:
+    reply = f"FEATURE=credit_score\nVALUE=700\nREASONING={said}"
+    assert read(reply).edits == (Edit("credit_score", 700),)
 
 
 def test_a_broken_custom_rule_is_the_users_to_mend() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,8 @@ def test_what_was_tried_reaches_the_prompt(topic: Topic, query: Row) -> None:
 def test_a_reply_is_read_as_the_style_says(topic: Topic, query: Row) -> None:
     [edit] = Proposer(topic).read(Reply(BLOCK), query, query).edits
     assert (edit.feature, edit.value, edit.reason) == ("savings", 9000, "more to fall back on")
+    nonsense = Reply(BLOCK, model="llamacpp:smollm2-135m")  # it is known to write no reasons
+    assert Proposer(topic).read(nonsense, query, query).edits == (replace(edit, reason=""),)
     strict = Proposer(topic, style=Style(strict=True)).read(Reply(BLOCK), query, query)
     assert [r.cause for r in strict.rejections] == [Cause.BAD_TYPE]
 

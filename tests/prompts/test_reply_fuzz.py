@@ -236,13 +236,13 @@ def test_names_and_levels_that_look_like_fields_are_read_as_what_they_are(
     value = data.draw(st.sampled_from(feature.level_texts[1:]))
     spelling, row = Spelling(schema), ("start",) * len(schema)
     said = spelling.name(feature.name), spelling.value(feature, value)
-    block = "CANDIDATE=1\nFEATURE={}\nVALUE={}\nREASONING=x".format(*said)
-    listed = json.dumps([{"feature": said[0], "value": said[1], "reasoning": "x"}])
+    block = "CANDIDATE=1\nFEATURE={}\nVALUE={}\nREASONING=it says why".format(*said)
+    listed = json.dumps([{"feature": said[0], "value": said[1], "reasoning": "it says why"}])
     for text, strict in ((block, False), (block, True), (listed, False)):
         proposal = read_reply(
             text, rules=RuleSet(schema), spelling=spelling, query=row, row=row, k=1, strict=strict
         )
-        assert proposal.edits == (Edit(feature.name, value, "x"),)
+        assert proposal.edits == (Edit(feature.name, value, "it says why"),)
         assert not proposal.rejections
 
 

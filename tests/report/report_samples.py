@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Outcome, OutcomeKind, Way
+from waysout.domain.result import (
+    Interval,
+    Option,
+    Outcome,
+    OutcomeKind,
+    Safer,
+    Tip,
+    TipStatus,
+    Way,
+)
 from waysout.domain.rules import Violation
 from waysout.domain.schema import Value
 from waysout.report.result import Result
@@ -50,13 +59,41 @@ ONE = replace(FOUND, options=OPTIONS[:1])
 
 
 def way(found: Option, cost: float, *, holds: bool | None = True) -> Way:
-    return Way(**vars(found), levers=tuple(found.changes), cost=cost, irreducible=True, holds=holds)
+    return Way(**vars(found), levers=tuple(found.changes), cost=cost, irreducible=True,
+               tight=True if holds else None, holds=holds)  # fmt: skip
 
 
 # The first way is no option, though it has the key of one: another value of the same bin.
 _NEARER = replace(option(0.52, 0.8, income=49000.0), key=OPTIONS[0].key)
-WAYS = replace(FOUND, ways=(way(_NEARER, 0.1), way(OPTIONS[2], 0.3, holds=None)))
-POCKETS = replace(FOUND, ways=(way(_NEARER, 0.1, holds=False),))
+WAYS = replace(
+    FOUND,
+    ways=(way(_NEARER, 0.1), way(OPTIONS[2], 0.3, holds=None)),
+    metrics={**FOUND.metrics, "valid": 41, "evaluated": 150},
+)
+POCKETS = replace(WAYS, ways=(way(_NEARER, 0.1, holds=False),))
+TIPPED = replace(
+    WAYS,
+    tipping={
+        "term": (Tip("up", TipStatus.NOT_UP_TO, (), (48, 54, 60), 60),
+                 Tip("down", TipStatus.NOT_ASKED, (), (), 12)),
+        "income": (Tip("up", TipStatus.TURNS, (Interval(49000.0, 90000.0, 6, 48500.0),),
+                       (45000.0, 48500.0), 90000.0, True),),
+        "home": (Tip("to", TipStatus.NOT_ASKED, (), ("parents",)),),
+    },
+)  # fmt: skip
+
+
+def _safer(level: float, found: Option) -> Safer:
+    return Safer(**vars(found), at_least=level)
+
+
+_LIKELY = replace(_NEARER, probability=0.62)
+SAFER = replace(
+    WAYS,
+    ways=(replace(way(_LIKELY, 0.1), safer=(
+        _safer(0.6, _LIKELY), _safer(0.8, option(0.82, 0.5, income=56000.0)))),),
+    settings={**SETTINGS, "goal": {"safer": [0.6, 0.8, 0.9, 0.95]}},
+)  # fmt: skip
 MISSED = replace(
     FOUND,
     outcome=Outcome(OutcomeKind.BUDGET_SPENT, "all 30 LLM calls are spent", (), 0.382),
@@ -181,7 +218,7 @@ def holding(text: str) -> Result:
 BROKEN = Result({}, Outcome(OutcomeKind.FAILED, "the oracle broke"))
 EVERY = {
     "ways": WAYS,
-    "pockets": POCKETS,
+    "pockets": POCKETS, "tipped": TIPPED, "safer": SAFER,
     "found": FOUND, "one": ONE, "missed": MISSED, "approved": APPROVED, "stuck": STUCK,
     "hostile": HOSTILE, "broken": BROKEN, "told": TOLD,
 }  # fmt: skip

@@ -33,5 +33,5 @@ def test_the_letter_shown_is_the_letter_written(
     assert {path.name for path in tmp_path.iterdir()} == {
         "letter.txt",
         "report.html",
-        "options.csv",
+        "ways.csv",
     }

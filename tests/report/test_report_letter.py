@@ -17,8 +17,10 @@ from report_samples import (
     ONE,
     OPTIONS,
     POCKETS,
+    SAFER,
     SETTINGS,
     STUCK,
+    TIPPED,
     TOLD,
     WAYS,
 )
@@ -240,3 +242,24 @@ def test_a_letter_tells_ways_and_counts_them() -> None:
     assert "52,000" not in text  # an option of the same key
     assert "If you go farther than that, it may say no again." not in text
     assert "If you go farther than that, it may say no again." in told(POCKETS)
+    assert "It was not asked whether a little less is enough or whether more is still a yes." in (
+        text
+    )
+    whole = "It was not asked whether every one of these changes is needed."
+    assert whole not in text
+    assert whole in told(TOLD)  # options of an earlier release
+
+
+def test_a_letter_tells_what_one_change_does_alone() -> None:
+    text = told(TIPPED)
+    assert "- Income alone: a yes from 49,000 on (48,500 is a no)." in text
+    assert "- Term alone" not in text  # neither enough nor in a way
+    assert "What one change does alone" not in told(WAYS)
+    assert "Home" not in told(replace(TIPPED, ways=TIPPED.ways[:1]))
+
+
+def test_a_letter_tells_what_makes_a_way_safer() -> None:
+    text = told(SAFER)
+    assert "For a chance of at least 80%: income to 56,000 (chance 82%)." in text
+    assert "Going on this way, nothing with a chance of at least 90% or 95% was found." in text
+    assert "60%" not in text  # the way's own chance says it

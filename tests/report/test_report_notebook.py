@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from page_reader import Page
-from report_samples import FOUND, HOSTILE, MISSED, TOLD
+from report_samples import FOUND, HOSTILE, MISSED, TIPPED, TOLD
 
 from waysout.errors import InputError, MissingExtra
 from waysout.report.html import excerpt
@@ -17,11 +17,18 @@ def test_a_cell_shows_a_table_in_the_words_of_the_card() -> None:
     read = Page(excerpt(TOLD))
     assert "income: 40,500 → 52,000 euros a year" in read.text
     assert "home: a rented flat → a house of one's own" in read.text
-    assert "not approved each time" in read.text
+    assert "Not approved each time" in read.text
     assert read.seen.count("tr") == 1 + len(TOLD.options)
     assert "to_frame()" not in read.text
     assert "and 1 more: to_frame()" in Page(excerpt(TOLD, n=2)).text
     assert not {"style", "script", "link"}.intersection(read.seen)
+
+
+def test_a_cell_tells_what_one_change_does_alone_as_far_as_was_asked() -> None:
+    text = Page(excerpt(TIPPED)).text
+    assert "2 ways out (41 of 150 rows approved)." in text
+    assert "a yes from 49,000 on (48,500 is a no)" in text
+    assert "not asked" not in text[text.index("One change alone") :]
 
 
 def test_a_cell_says_what_else_there_is_to_say() -> None:

@@ -19,9 +19,11 @@ from report_samples import (
     OPTIONS,
     POCKETS,
     QUERY,
+    SAFER,
     SETTINGS,
     SPENT,
     STUCK,
+    TIPPED,
     TOLD,
     WAYS,
 )
@@ -64,7 +66,7 @@ def test_a_page_tells_what_was_decided_and_what_can_be_done() -> None:
     assert "Change income from 40,500 to 52,000" in text
     assert "Change car from no to yes" in text
     assert "chance 71%" in text
-    assert "not approved each time, chance 55%" in text
+    assert "chance 55% 2 changesNot approved each time it was asked." in text
     assert "Reason given: More income; A longer term" in text
     assert "Spent: 30 LLM calls" in text
     assert "12.346" in text
@@ -96,15 +98,39 @@ def test_all_options_are_listed_below_the_first_five() -> None:
     assert len(re.findall(r'<tr><th scope="row">\d+</th>', page(HOSTILE))) == 60
 
 
-def test_ways_come_first_and_the_options_below() -> None:
+def test_only_ways_are_listed_where_there_are_ways() -> None:
     read = seen(WAYS)
     assert "The ways out" in read.text
     assert "Change income from 40,500 to 49,000" in read.text
     assert "The other ways out" not in read.text
-    assert "The other ways out" in page(WAYS, n=1)
-    assert "All 3 options, the easiest first" in read.text
-    assert "does not hold" in seen(POCKETS).text
-    assert "does not hold" not in read.text
+    others = page(WAYS, n=1)
+    assert "The other ways out" in others
+    assert '<tr><th scope="row">2</th>' in others
+    assert '<tr><th scope="row">1</th>' not in others
+    assert "The approved rows count as 3 different options." in read.text
+    assert "60,000.5" not in read.text  # an option that is no way
+    assert "Does not hold" in seen(POCKETS).text
+    assert "Does not hold" not in read.text
+    assert "Whether a little less is enough and whether more is still a yes was not asked" in (
+        read.text
+    )
+
+
+def test_a_page_tells_what_one_change_does_alone_and_what_was_not_asked() -> None:
+    text = seen(TIPPED).text
+    alone = text[text.index("One change alone") : text.index("What is promised")]
+    assert "income40,500a yes from 49,000 on (48,500 is a no)" in alone
+    assert "term36not enough up to 60" in alone
+    assert "term36not asked (down to 12)" in alone
+    assert "homerentparents is not enough; the others were not asked" in alone
+    assert "One change alone" not in seen(WAYS).text
+
+
+def test_a_page_tells_what_makes_a_way_safer() -> None:
+    text = seen(SAFER).text
+    assert "At least 60%: has it already." in text
+    assert "At least 80%: income 40,500 → 56,000 (82%)." in text
+    assert "No variant with at least 90% or 95% was found." in text
 
 
 def test_a_page_speaks_in_the_words_of_the_card() -> None:
@@ -114,7 +140,7 @@ def test_a_page_speaks_in_the_words_of_the_card() -> None:
     assert "Change car from no to with a car" in text
     assert "term: 36 → 60 months" in text
     assert "income income before tax40,500 euros a year" in text
-    assert "(income: 40,500 → 52,000 euros a year)" in text
+    assert "if income goes from 40,500 to 52,000 euros a year" in text
 
 
 def test_a_page_says_what_is_promised_what_is_not_and_why_it_ended() -> None:
@@ -224,8 +250,8 @@ def test_an_option_that_wavers_is_listed_last() -> None:
     easy = replace(OPTIONS[2], proximity=0.9)
     source = page(replace(FOUND, options=(easy, *OPTIONS[:2])))
     table = source[source.index("<tbody>") :]
-    assert table.index("not approved each time") > table.index("60,000.5")
-    assert '"tag warn">not approved each time, chance 55%' in source
+    assert table.index("Not approved each time") > table.index("60,000.5")
+    assert '"tag warn">chance 55%' in source
     assert '"tag">chance 71%' in source
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from report_samples import EVERY, FOUND, HOSTILE, MISSED, QUERY, option
+from report_samples import EVERY, FOUND, HOSTILE, MISSED, QUERY, WAYS, option
 
 from waysout.domain import result as domain
 from waysout.domain.pick import pick
 from waysout.domain.schema import Value
-from waysout.report.result import Result
+from waysout.report.result import Result, to_csv
 
 
 def cells(text: str | None) -> list[list[str]]:
@@ -27,6 +27,20 @@ def test_a_plain_result_is_lifted_and_read_back_as_one_that_shows_itself() -> No
     assert isinstance(again, Result)
     assert again == FOUND
     assert again.pick(2) == pick(plain, 2)
+
+
+def test_what_an_earlier_release_took_for_a_reason_is_left_out() -> None:
+    said = ("income: 0.25", "term: up to eight words", "income: a steady income")
+    told = option(0.6, 0.9, *said, income=1.0, term=60)
+    way = domain.Way(**vars(told), levers=("income", "term"), variants=(told,))
+    old = domain.ResultData(QUERY, FOUND.outcome, (told,), near_misses=(told,), ways=(way,))
+    for read in (Result.of(old), Result.from_json(old.to_json())):
+        shown = (*read.options, *read.near_misses, *read.ways, *read.ways[0].variants)
+        assert [o.reasons for o in shown] == [("income: a steady income",)] * 4
+    nonsense = replace(old, settings={"llm": "llamacpp:smollm2-135m"})
+    read = Result.from_json(nonsense.to_json())
+    assert '"reasons": ["' not in read.to_json()
+    assert "a steady income" not in str(read)
 
 
 def test_a_frame_shows_changed_cells_only() -> None:
@@ -53,6 +67,34 @@ def test_a_frame_of_whole_rows_is_typed() -> None:
     ]  # fmt: skip
     assert frame["income"].tolist() == [52000.0, 60000.5, 40500.0]
     assert frame["age"].isna().all()
+
+
+def test_a_frame_has_ways_best_first_and_all_options_where_asked() -> None:
+    dearer, cheaper = WAYS.ways[1], WAYS.ways[0]
+    frame = replace(WAYS, ways=(dearer, cheaper)).to_frame()
+    assert list(frame.columns) == [
+        "income", "home", "car", "probability", "proximity", "sparsity", "cost", "irreducible",
+        "tight", "holds", "reasons", "stable",
+    ]  # fmt: skip
+    assert frame["cost"].tolist() == [0.1, 0.3]
+    assert frame["income"].tolist()[0] == 49000.0
+    assert [str(frame[name].dtype) for name in ("irreducible", "tight", "holds")] == [
+        "bool", "boolean", "boolean",
+    ]  # fmt: skip
+    assert frame["holds"].isna().tolist() == [False, True]
+    assert WAYS.to_frame(all_options=True).equals(FOUND.to_frame())
+    assert WAYS.to_csv(all_options=True) == FOUND.to_csv()
+
+
+def test_a_table_of_several_queries_has_their_ways() -> None:
+    other = replace(FOUND, index=1)
+    table = cells(to_csv([WAYS, other]))
+    assert [row[0] for row in table] == ["query", "0", "0", "1", "1", "1"]
+    assert table[1][table[0].index("holds")] == "True"
+    assert table[3][table[0].index("holds")] == ""
+    every = cells(to_csv([WAYS, other], all_options=True))
+    assert [row[0] for row in every[1:]] == ["0"] * 3 + ["1"] * 3
+    assert "holds" not in every[0]
 
 
 def test_a_frame_without_options_still_has_columns() -> None:
@@ -127,6 +169,7 @@ def test_a_notebook_shows_a_short_text() -> None:
         "<Result found: 3 options; 30 LLM calls (32 attempts; 41,230 tokens in, 3,120 out), "
         "150 oracle rows, 48.3 s>"
     )
-    assert str(FOUND).startswith("3 ways out found")
+    assert repr(WAYS).startswith("<Result found: 2 ways out (41 of 150 rows approved); 30 LLM")
+    assert str(FOUND).startswith("3 options.")
     assert "<script" not in HOSTILE._repr_html_()
     assert "… and 55 more" in HOSTILE._repr_html_()

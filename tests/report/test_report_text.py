@@ -12,14 +12,18 @@ from report_samples import (
     ONE,
     OPTIONS,
     POCKETS,
+    SAFER,
     STUCK,
+    TIPPED,
     WAYS,
+    option,
+    way,
 )
 
 from waysout.domain.budget import Spent
-from waysout.domain.result import Outcome, OutcomeKind, ResultData
-from waysout.report.text import lines, option_rows, sentence, spent_line
-from waysout.report.words import change_count, clean, value_text
+from waysout.domain.result import Interval, Outcome, OutcomeKind, ResultData, Tip, TipStatus
+from waysout.report.text import lines, option_rows, sentence, spent_line, tip_rows
+from waysout.report.words import change_count, clean, doubts, doubts_in_full, value_text
 
 
 @pytest.mark.parametrize(
@@ -27,25 +31,25 @@ from waysout.report.words import change_count, clean, value_text
     [
         (
             FOUND,
-            "3 ways out found, over 3 different sets of features. The nearest changes 1 thing "
-            "(income: 40500 → 52000) for a chance of 71%. 1 of them was not approved each time the "
-            "model was asked.",
+            "3 options. The model says yes if income goes from 40500 to 52000; or income from "
+            "40500 to 60000.5 and term from 36 to 60. Whether every change is needed was not "
+            "asked. 1 of them was not approved each time the model was asked.",
         ),
         (
             ONE,
-            "1 way out found. It changes 1 thing (income: 40500 → 52000) for a chance of 71%.",
+            "1 option. The model says yes if income goes from 40500 to 52000. Whether every change "
+            "is needed was not asked.",
         ),
         (
             WAYS,
-            "2 ways out found, out of 3 options. The first to read changes 1 thing (income: 40500 "
-            "→ 49000) for a chance of 52%. 1 of them was not approved each time the model was "
-            "asked.",
+            "2 ways out (41 of 150 rows approved). The model says yes if income goes from 40500 to "
+            "49000. 1 of them was not approved each time the model was asked.",
         ),
         (
             POCKETS,
-            "1 way out found, out of 3 options. It changes 1 thing (income: 40500 → 49000) for a "
-            "chance of 52%. Nothing that holds was found: with more of the same changes it is a "
-            "no again.",
+            "1 way out (41 of 150 rows approved). The model says yes if income goes from 40500 to "
+            "49000. Does not hold: a no again if you go farther. Whether a little less is enough "
+            "was not asked.",
         ),
         (
             MISSED,
@@ -73,7 +77,7 @@ def test_a_goal_out_of_reach_is_not_blamed_on_the_rules() -> None:
 
 def test_options_found_before_an_interruption_are_told_with_it() -> None:
     said = sentence(replace(ONE, outcome=Outcome(OutcomeKind.INTERRUPTED, "nobody answers.")))
-    assert said.startswith("1 way out found.")
+    assert said.startswith("1 option.")
     assert said.endswith("The search was interrupted: nobody answers.")
 
 
@@ -84,20 +88,65 @@ def test_every_outcome_has_words(kind: OutcomeKind) -> None:
 
 def test_option_rows_fit_a_table() -> None:
     columns, rows = option_rows(OPTIONS)
-    assert columns == ["#", "what changes", "chance", "changes", "nearness", "stable"]
+    assert columns == ["#", "what changes", "chance", "nearness"]
     told = "income: 40500 → 60000.5\nterm: 36 → 60\nReason given: More income; A longer term\n"
-    assert rows[1] == ["2", told, "90%", "2", "0.40", "yes"]
-    assert rows[2][5] == "no"
+    assert rows[1] == ["2", told, "90%", "0.40"]
+    assert rows[2][1].endswith("\nnot approved each time it was asked")
     columns, (first, *_) = option_rows(OPTIONS, chances=False)
     assert (len(columns), "chance" in columns) == (len(first), False)
     assert "Reason" not in option_rows(OPTIONS, reasons=False)[1][1][1]
-
-
-def test_columns_without_anything_to_say_are_left_out() -> None:
-    columns, rows = option_rows([replace(OPTIONS[0], reasons=())])
-    assert columns[-1] == "nearness"
-    assert len(rows[0]) == len(columns)
     assert option_rows([])[1] == []
+
+
+def test_a_headline_goes_with_a_goal_of_its_own() -> None:
+    asked = replace(WAYS, settings={**WAYS.settings, "goal": {"at_least": 0.7}})
+    assert "approved). A chance of at least 70% is reached if income goes from" in sentence(asked)
+
+
+def test_a_headline_names_ways_without_a_doubt_and_few_of_their_changes() -> None:
+    long = way(option(0.6, 0.2, income=1.0, term=2, home="own", car=True, age=3), 0.5)
+    sure = replace(WAYS, ways=(WAYS.ways[0], long))
+    assert sentence(sure).endswith(
+        "if income goes from 40500 to 49000; or income from 40500 to 1, term from 36 to 2, home "
+        "from rent to own and 2 more changes."
+    )
+    open_ = replace(sure, ways=(WAYS.ways[0], replace(long, irreducible=None)))
+    assert "; or" not in sentence(open_)
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({}, []),
+        ({"holds": False}, ["does not hold: a no again if you go farther"]),
+        ({"tight": False}, ["a little less was approved too, but that is less certain"]),
+        ({"tight": None}, ["whether a little less is enough was not asked"]),
+        (
+            {"tight": None, "irreducible": None},
+            ["whether every change is needed and whether a little less is enough was not asked"],
+        ),
+        ({"holds": None}, ["whether more is still a yes was not asked"]),
+        ({"stable": False}, ["not approved each time it was asked"]),
+    ],
+)
+def test_what_was_not_asked_or_is_known_otherwise_is_said(
+    known: dict[str, bool | None], said: list[str]
+) -> None:
+    asked = replace(WAYS.ways[0], **known)  # type: ignore[arg-type]
+    assert doubts(asked) == said
+    assert len(doubts_in_full(asked)) == len(said)
+    assert all(line in lines(replace(WAYS, ways=(asked,))) for line in said)
+
+
+def test_safer_variants_hang_at_their_way() -> None:
+    text = lines(SAFER)
+    assert (
+        "\n   at least 60%: has it already\n   at least 80%: income 40500 → 56000 (82%)\n" in text
+    )
+    assert "\n   no variant with at least 90% or 95% was found\n" in text
+    assert "at least" not in lines(WAYS)
+    rows = option_rows(SAFER.pick(5), SAFER.settings)[1]
+    assert "at least 80%: income 40500 → 56000 (82%)" in rows[0][1]
 
 
 def test_what_was_spent() -> None:
@@ -131,12 +180,32 @@ def test_ways_are_shown_with_their_own_values_and_are_never_padded() -> None:
     text = lines(WAYS)
     assert "1. chance 52%, 1 change\n   income: 40500 → 49000\n" in text
     assert "3. " not in text
-    assert "more" not in text
+    assert "… and" not in text
     assert "… and 1 more way." in lines(WAYS, n=1)
-    assert "1. chance 52%, 1 change, does not hold\n" in lines(POCKETS)
-    columns, rows = option_rows(POCKETS.pick(5))
-    assert (columns[-1], rows[0][-1]) == ("holds", "no")
-    assert "holds" not in option_rows(WAYS.pick(5))[0]
+    assert "\n   does not hold: a no again if you go farther\n" in lines(POCKETS)
+
+
+def test_text_tells_what_one_change_does_alone() -> None:
+    assert (
+        "One change alone, as far as was asked:\n"
+        "   income (now 40500): a yes from 49000 on (48500 is a no)\n"
+        "   term (now 36): not enough up to 60\n"
+    ) in lines(TIPPED)
+    columns, rows = tip_rows(TIPPED)
+    assert columns == ["feature", "now", "alone"]
+    assert rows[0] == ["income", "40500", "a yes from 49000 on (48500 is a no)"]
+    assert "alone" not in lines(WAYS)
+    assert tip_rows(WAYS)[1] == []
+
+
+def test_a_long_list_of_changes_alone_is_cut_and_says_so() -> None:
+    refused = Tip("up", TipStatus.NOT_UP_TO, (), (1, 2, 3), 3)
+    many = replace(TIPPED, tipping={**TIPPED.tipping, **{f"f{i}": (refused,) for i in range(12)}})
+    rows = tip_rows(many)[1]
+    assert (len(rows), rows[-1]) == (11, ["", "", "… and 4 more, none of them enough"])
+    turning = Tip("up", TipStatus.TURNS, (Interval(1, 1, 1, 0),), (), 3)
+    many = replace(TIPPED, tipping={f"f{i}": (turning,) for i in range(12)})
+    assert tip_rows(many)[1][-1][2] == "… and 2 more"
 
 
 def test_text_says_when_proposals_are_simulated() -> None:
@@ -165,7 +234,9 @@ def test_text_keeps_to_its_width_and_to_printable_characters(name: str, width: i
 
 def test_what_moves_with_a_change_is_not_counted_but_mentioned() -> None:
     assert change_count(OPTIONS[1]) == "2 changes"
-    assert change_count(replace(OPTIONS[1], sparsity=1)) == "1 change (the rest moves with it)"
+    linked = replace(OPTIONS[1], sparsity=1)
+    assert change_count(linked) == "1 change (the rest moves with it)"
+    assert option_rows([linked])[1][0][1].endswith("1 change (the rest moves with it)")
 
 
 def test_cleaning_keeps_what_people_write() -> None:

@@ -103,16 +103,18 @@ def test_none_is_as_if_not_given() -> None:
     ("given", "rows"),
     [
         ({}, 150),
-        ({"calls": 6}, 150),
-        ({"calls": 6, "k": 2}, 60),
-        ({"calls": 40}, 200),
-        ({"calls": 6, "method": "comp-mcts"}, 30),
+        ({"k": 2}, 60),
+        ({"llm": "simulated:1"}, 150),
+        ({"llm": "simulated:1", "calls": 6}, 150),
+        ({"llm": "simulated:1", "calls": 6, "k": 2}, 60),
+        ({"llm": "simulated:1", "calls": 40}, 200),
+        ({"llm": "simulated:1", "calls": 6, "method": "comp-mcts"}, 30),
         ({"calls": 6, "method": "random"}, 30),
         ({"calls": 0}, 150),
         ({"calls": 0, "k": 2}, 60),
         ({"calls": 0, "oracle_rows": 7}, 7),
         ({"calls": 0, "oracle_rows": None}, None),
-        ({"calls": None}, None),
+        ({"llm": "simulated:1", "calls": None}, None),
     ],
     ids=str,
 )
@@ -137,9 +139,37 @@ def test_rows_go_with_the_calls_unless_they_do_not_hang_on_them(
 def test_an_llm_is_asked_where_a_method_has_calls_or_is_nothing_without_them(
     method: str, calls: int | None, asks: bool
 ) -> None:
-    plan = make_plan({"method": method, "calls": calls})
+    plan = make_plan({"method": method, "calls": calls, "llm": "simulated:1"})
     assert plan.asks_llm is asks
     assert (plan.as_dict(None)["style"] is not None) is asks
+
+
+def test_without_an_llm_none_is_asked() -> None:
+    result = waysout.find(problem(), PEOPLE[0], oracle_rows=20)
+    assert result.options
+    assert (result.ledger.llm_calls, result.settings["llm"]) == (0, None)
+    assert not any(option.reasons for option in result.options)
+    # As with no calls, so that a run of an earlier release with none is the same run.
+    without, forbidden = make_plan({}), make_plan({"calls": 0, "llm": "simulated:1"})
+    assert without.as_dict(None) == forbidden.as_dict(None)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"method": "comp-mcts"}, "the method 'comp-mcts' cannot search without an LLM: give one"),
+        ({"method": "lats", "calls": 0}, "the method 'lats' cannot .* llm=…, such as 'llamacpp:"),
+        ({"calls": 6}, "6 LLM calls are allowed, but there is no LLM .* leave calls=… out"),
+        ({"calls": None}, "any number of LLM calls is allowed, but there is no LLM"),
+        ({"record": "replies.jsonl"}, "no replies to record: .* leave record=… out"),
+    ],
+    ids=str,
+)
+def test_what_needs_an_llm_is_refused_without_one(given: dict[str, Any], reason: str) -> None:
+    asked = problem()
+    with pytest.raises(InputError, match=reason):
+        waysout.find_many(asked, PEOPLE, **given)
+    assert make_plan({**given, "llm": "simulated:1"}).asks_llm  # type: ignore[typeddict-item]
 
 
 @pytest.mark.parametrize(

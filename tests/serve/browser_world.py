@@ -142,11 +142,13 @@ def site(
     llm: Backend | None = None,
     gate: Gate | None = None,
     limits: ServiceLimits | None = None,
+    asks_llm: bool = True,
 ) -> Iterator[str]:
     """Serve the page on a port of its own; yields its address."""
     known = People(PEOPLE)
     world = {"loans": ServedProblem.of(problem or lender(), known)}
-    service = Service(world, llm or Watched(), limits=limits or ServiceLimits(part_rows=70))
+    backend = (llm or Watched()) if asks_llm else None
+    service = Service(world, backend, limits=limits or ServiceLimits(part_rows=70))
     with socket.create_server(("127.0.0.1", 0)) as opened:
         port = opened.getsockname()[1]
         app = create_app(service, Hosts.of("127.0.0.1", port), gate=gate)

@@ -27,12 +27,15 @@ from waysout.serve import models
 from waysout.serve.api import event_stream
 from waysout.serve.service import Service
 
-EVENTS = ("part", "decided", "learning", "tried", "options", "shortlist", "ledger", "ended", "gone")
+EVENTS = (
+    "part", "decided", "learning", "tried", "options", "shortlist", "ways", "ledger", "ended",
+    "gone",
+)  # fmt: skip
 
 
 def fits(document: Any, model: type[BaseModel]) -> Any:
     """Check a document against its model, both ways: nothing missing, nothing more."""
-    assert model.model_validate(document).model_dump(mode="json") == document
+    assert model.model_validate(document).model_dump(mode="json", by_alias=True) == document
     return document
 
 
@@ -53,7 +56,8 @@ def test_the_documents_are_those_that_openapi_describes() -> None:
             problems = fits((await c.get("/api/problems")).json(), models.ProblemList)
             assert (problems["llm"], problems["simulated"]) == ("simulated:7", True)
             shown = fits((await c.get("/api/problems/small")).json(), models.ProblemForm)
-            assert shown["limits"] == {"calls": 30, "oracle_rows": 1000, "part_rows": 150}
+            most = {"calls": 30, "oracle_rows": 1000, "part_rows": 150, "setup_rows": 60}
+            assert shown["limits"] == most
             assert (shown["method"], shown["suggested_calls"]) == ("wayfinder", 6)
             examples = await c.get("/api/problems/small/examples")
             assert fits(examples.json(), models.ExampleList)["examples"]

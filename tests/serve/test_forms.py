@@ -11,10 +11,11 @@ from waysout.domain.card import Card
 from waysout.domain.distance import Distance
 from waysout.domain.key import Key
 from waysout.domain.problem import Problem
+from waysout.domain.result import Interval, Outcome, OutcomeKind, ResultData, Tip, TipStatus
 from waysout.domain.rules import Direction, Immutable, Range, RuleSet, Step
-from waysout.domain.schema import Feature, Row, Schema
+from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import RuleError
-from waysout.serve.forms import lever_forms, lock_rules, method_forms, problem_form
+from waysout.serve.forms import lever_forms, lever_tips, lock_rules, method_forms, problem_form
 from waysout.serve.models import FeatureForm, LeverForm, Locks
 
 QUERY: Row = (4, 0, "x")
@@ -210,3 +211,45 @@ def test_a_slider_begins_on_the_grid_though_numbers_are_not_exact() -> None:
     world = Problem(schema, RuleSet(schema), Key(schema), Distance.fit(schema, ()), Adder())
     form = lever_forms(world, (2.0,))["x"]
     assert (form["low"], form["high"]) == (0.07, 30.0)  # 0.07 / 0.01 is a little more than 7
+
+
+@pytest.mark.parametrize(
+    ("interval", "goes_on", "said"),
+    [
+        (Interval(90, 200, 6, before=89), True, "from 90 on (89 is a no"),
+        (Interval(90, 200, 3, before=89), False, "from 90 to 200 (89 is a no"),
+        (Interval(90, 120, 9, before=89, after=130), False, "from 90 to 120 (89 and 130 are a no"),
+        (Interval(90, 90, 1, before=89), False, "at 90 (89 is a no"),
+        (Interval(90, 200, 6, before=50), True, "from 90 on"),  # 50 is the present value
+    ],
+)
+def test_what_a_lever_does_alone_claims_no_more_than_was_asked(
+    interval: Interval, goes_on: bool, said: str
+) -> None:
+    refused = tuple(v for v in (interval.before, interval.after) if v not in (None, 50))
+    tips = (Tip("up", TipStatus.TURNS, (interval,), refused, 200, goes_on),)
+    (told,) = lever_tips(result_with(savings=tips))
+    assert told["feature"] == "savings"
+    assert told["moves"] == [tips[0].as_dict()]
+    assert told["said"][0].startswith(f"Savings alone: a yes {said}")
+
+
+def test_levers_that_turn_the_decision_come_first() -> None:
+    income = (
+        Tip("up", TipStatus.NOT_UP_TO, (), (60, 80, 90), 90),
+        Tip("down", TipStatus.NOT_ASKED, limit=0),
+    )
+    savings = (Tip("up", TipStatus.TURNS, (Interval(70, 70, 1, 50),), (), 200),)
+    told = lever_tips(
+        result_with(job=(Tip("to", TipStatus.NOT_ASKED),), income=income, savings=savings)
+    )
+    assert [tips["feature"] for tips in told] == ["savings", "income", "job"]
+    far, near = told[1]["said"]
+    assert far == "Income alone: not enough up to 90."
+    assert near.startswith("Income alone: not asked")
+    assert told[2]["said"][0].startswith("Job alone: not asked")
+
+
+def result_with(**tipping: tuple[Tip, ...]) -> ResultData:
+    query: dict[str, Value] = {"savings": 50, "income": 50, "job": "none"}
+    return ResultData(query, Outcome(OutcomeKind.FOUND), tipping=tipping)

@@ -253,7 +253,9 @@ def test_a_run_on_file_is_taken_over_and_gone_on_with() -> None:
         search = service.adopt("small", SavedRun(result, memory, date(2026, 3, 1)))
         assert service.searches == {search.id: search}
         kinds = [event.kind for event in search.log.events]
-        assert kinds == ["part", "decided", "tried", "options", "shortlist", "ledger", "ended"]
+        assert kinds == [
+            "part", "decided", "tried", "options", "shortlist", "ways", "ledger", "ended"
+        ]  # fmt: skip
         view = search.view()
         assert (view["status"], view["outcome"], view["part"]) == ("ended", "found", 1)
         assert view["ledger"] == found.ledger.as_dict()
@@ -261,6 +263,8 @@ def test_a_run_on_file_is_taken_over_and_gone_on_with() -> None:
             "calls": 5, "calls_left": 5, "oracle_rows": 100, "oracle_rows_left": 100,
         }  # fmt: skip
         assert view["shortlist"] == [way.as_dict() for way in found.pick(5)]
+        assert view["ways"][:5] == view["shortlist"]
+        assert [tips["feature"] for tips in view["tipping"]]
         assert search.so_far() == found
         async with service:
             search.begin(Locks(fixed=["a"]))

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,7 @@ from browser_world import (
 from playwright.sync_api import expect
 from run_world import Watched
 
+from waysout.domain.oracle import Goal
 from waysout.serve.search_session import ServiceLimits
 from waysout.serve.tokens import Gate
 
@@ -52,6 +55,11 @@ def find(visit: Visit) -> None:
     """Search to the end."""
     visit.button("Find ways out").click()
     visit.sees(CONTINUE)
+
+
+def unfold(visit: Visit) -> None:
+    """Open all options, the map and the tree."""
+    visit.page.locator("#views > summary").click()
 
 
 def asked(times: int) -> str:
@@ -105,6 +113,7 @@ def find_and_stop(visit: Visit) -> None:
     visit.button("Stop, and keep what was found").click()
     visit.sees(CONTINUE)
     visit.sees("#calls-meaning", "what is known already is not asked again")
+    unfold(visit)
     visit.sees("#all-cards .card")
     expect(visit.page.locator("#all-cards")).not_to_contain_text("Co signer")
 
@@ -176,6 +185,59 @@ def come_back(visit: Visit) -> None:
     expect(visit.field("Income")).to_have_value("25000")
 
 
+def test_the_cards_are_the_ways_best_first(chrome: Browser) -> None:
+    world = replace(lender(), goal=Goal(safer=(0.7,)))
+    limits = ServiceLimits(part_rows=120)
+    with site(world, limits=limits, asks_llm=False) as address, visiting(chrome, address) as visit:
+        page = visit.page
+        find(visit)
+        id = page.url.split("=")[1]
+        told = page.request.get(f"{address}api/searches/{id}").json()
+        ways, ended = told["ways"], told["ledger"]["oracle_rows"]
+        summary = page.locator("#summary").inner_text()
+        assert re.fullmatch(rf"{len(ways)} ways out \(\d+ of {ended} rows approved\)", summary)
+        assert len(ways) > 1
+        cards = page.locator("#shortlist-cards .card")
+        expect(cards).to_have_count(len(ways))
+        keys = [card.get_attribute("data-key") for card in cards.all()]
+        assert keys == [way["key"] for way in ways]
+        for way, card in zip(ways, cards.all(), strict=True):
+            safe = "Safer, for" if way["safer"] else "Nothing safer found for"
+            below = way["probability"] < 0.7
+            expect(card.get_by_text(f"{safe} a chance of 70% or more")).to_have_count(int(below))
+            unknown = None in (way["irreducible"], way["tight"], way["holds"])
+            expect(card.get_by_text("Not asked: ")).to_have_count(int(unknown))
+        assert any(way["safer"] for way in ways)
+        said = [" ".join(tips["said"]) for tips in told["tipping"]]
+        assert any("alone: a yes" in words for words in said)
+        visit.sees("#tipping-list li.turns", said[0])
+        expect(page.locator("#all-cards .card")).to_have_count(0)  # until they are asked for
+        unfold(visit)
+        visit.sees("#all-cards .card")
+        expect(page.locator("main")).not_to_contain_text("LLM", use_inner_text=True)
+        visit.fits()
+
+
+DOUBTS = """
+  const parse = JSON.parse;
+  JSON.parse = (text) => parse(text.replaceAll('"irreducible":true', '"irreducible":null')
+    .replaceAll('"tight":true', '"tight":false').replaceAll('"holds":true', '"holds":false'));
+"""
+
+
+def test_a_card_says_what_was_not_asked_or_is_doubtful(chrome: Browser, quick: str) -> None:
+    """What the server says is changed on its way: of a model so plain, nothing is in doubt."""
+    with visiting(chrome, quick) as visit:
+        find(visit)
+        visit.page.add_init_script(DOUBTS)
+        visit.page.reload()
+        card = visit.sees("#shortlist-cards .card", "does not hold")
+        expect(card.locator(".doubts")).to_have_text(
+            "A little less was approved too, but that is less certain. "
+            "Not asked: whether every change is needed."
+        )
+
+
 def test_all_can_be_looked_through_by_list_map_and_tree(chrome: Browser, quick: str) -> None:
     def for_many(route: Route) -> None:
         """Have the method search that finds as many options as it can."""
@@ -186,6 +248,7 @@ def test_all_can_be_looked_through_by_list_map_and_tree(chrome: Browser, quick: 
         page = visit.page
         page.route("**/api/searches", for_many)
         find(visit)
+        unfold(visit)
         page.get_by_label("Sort").select_option("surest first")
         # By key: below a list that is being put in order, a button moves away from the pointer.
         visit.button("Show more").press("Enter")
@@ -193,7 +256,7 @@ def test_all_can_be_looked_through_by_list_map_and_tree(chrome: Browser, quick: 
         shown = page.locator("#all-cards .card-chance strong").all_text_contents()
         chances = [int(text.strip("<>%")) for text in shown]
         assert chances == sorted(chances, reverse=True)
-        count = int(page.locator("#summary").inner_text().split()[0])
+        count = int(page.locator("#views > summary").inner_text().split()[1])
         page.get_by_role("tab", name="All options").press("ArrowRight")
         visit.sees("#view-map .dot")
         expect(page.locator(".map .dot")).to_have_count(count)
@@ -262,6 +325,7 @@ def test_a_model_of_labels_only_gives_no_chances(chrome: Browser) -> None:
         visit.sees("#shortlist-cards .card").get_by_role("button", name="What if…").click()
         visit.sees("#what-if-answer", "Yes: the loan is approved")
         visit.page.locator("#what-if-close").click()
+        unfold(visit)
         visit.page.get_by_role("tab", name="Map").click()
         visit.sees("#view-map .dot")
         expect(visit.page.locator("main")).not_to_contain_text("%")
@@ -345,6 +409,7 @@ def test_hostile_words_are_shown_and_never_obeyed(chrome: Browser) -> None:
         find(visit)
         for words in (SCRIPT, ABOUT, WORDS):
             visit.sees("#features", words)
+        unfold(visit)
         page.get_by_role("tab", name="What was tried").click()
         page.get_by_role("tab", name="Map").click()
         visit.button("What if…").first.click()

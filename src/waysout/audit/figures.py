@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -37,8 +37,8 @@ REJECTED = (OutcomeKind.FOUND, *WITHOUT)
 class LeverUse:
     """A feature, and the number of people with a way out whom it helps.
 
-    ``nearest`` counts those whose nearest option moves it, ``alone`` those for whom it suffices,
-    ``some`` those who have an option that moves it.
+    ``nearest`` counts those whose nearest way moves it, ``alone`` those for whom it suffices,
+    ``some`` those who have a way that moves it.
     """
 
     name: str
@@ -52,10 +52,11 @@ class Group:
     """The figures of a group, about the people who were rejected unless stated otherwise.
 
     ``values`` are the group's own in the columns it was made by. ``outcomes`` counts everybody.
-    ``cost`` is the distance of the nearest option, ``changes`` are those of that option; both, like
-    ``fewest_changes`` and ``options``, are about people with a way out. ``binding`` counts the
-    rules that leave none. The differences are to all other people, None if there are none. ``few``
-    marks groups too small to tell much, ``few_costs`` those in which too few have a way out.
+    ``cost`` is that of the nearest way, ``changes`` are those of that way; both, like
+    ``fewest_changes``, ``ways`` and ``options``, are about people with a way out. ``holds`` is the
+    share of them whose nearest way is known to hold. ``binding`` counts the rules that leave none.
+    The differences are to all other people, None if there are none. ``few`` marks groups too small
+    to tell much, ``few_costs`` those in which too few have a way out.
     """
 
     values: tuple[str, ...]
@@ -71,8 +72,10 @@ class Group:
     binding: Mapping[str, int]
     cost: Spread | None
     cost_difference: Interval | None
+    holds: float | None
     changes: float | None
     fewest_changes: float | None
+    ways: float | None
     options: float | None
     chance: float | None
     llm_calls: float | None
@@ -107,11 +110,16 @@ class Section:
 
 @dataclass(frozen=True)
 class Audit:
-    """What a batch found, and for whom; ``rows`` counts those of the parts that are done."""
+    """What a batch found, and for whom; ``rows`` counts those of the parts that are done.
+
+    ``nearest`` says whose cost, changes and levers are told: of ways, or of options where a release
+    that wrote no ways made the folder. There a cost is a distance.
+    """
 
     about: About
     rows: int
     parts: int
+    nearest: Literal["way", "option"]
     everybody: Group
     sections: tuple[Section, ...]
 
@@ -147,6 +155,7 @@ def audit(folder: str | Path, by: Sequence[str] = ()) -> Audit:
         about=About.read(Path(folder)),
         rows=rows,
         parts=people.parts,
+        nearest="way" if people.with_ways else "option",
         everybody=_figures(people, everybody)[0],
         sections=tuple(sections),
     )
@@ -191,7 +200,8 @@ def _group(
         numbers = known(name, whose)
         return float(np.median(numbers)) if len(numbers) else None
 
-    costs, calls = known("nearest_distance", lucky), known("llm_calls", ours)
+    costs, calls = known("cost", lucky), known("llm_calls", ours)
+    of_ways = people.with_ways and with_way_out > 0
     return Group(
         values=values,
         outcomes=outcomes,
@@ -205,9 +215,11 @@ def _group(
         why_without={kind: outcomes.get(kind, 0) for kind in WITHOUT},
         binding=binding,
         cost=spread(costs),
-        cost_difference=median_difference(costs, known("nearest_distance", found & ~members)),
-        changes=median("nearest_changes", lucky),
+        cost_difference=median_difference(costs, known("cost", found & ~members)),
+        holds=float(known("holds", lucky).sum()) / with_way_out if of_ways else None,
+        changes=median("changes", lucky),
         fewest_changes=median("fewest_changes", lucky),
+        ways=median("ways", lucky) if of_ways else None,
         options=median("options", lucky),
         chance=median("probability", ours),
         llm_calls=float(calls.mean()) if len(calls) else None,

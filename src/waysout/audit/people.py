@@ -18,10 +18,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 INPUT = "input."
-_NUMBERS = [
-    "probability", "options", "nearest_distance", "nearest_changes", "fewest_changes", "llm_calls",
-]  # fmt: skip
-_LISTS = ("nearest", "alone", "levers", "binding")
+# What is counted, by the columns of a batch that have it.
+_NUMBERS = {"probability": "probability", "options": "options", "llm_calls": "llm_calls"}
+_LISTS = {"binding": "binding"}
+_WAY_NUMBERS = {
+    "cost": "nearest_way_cost", "changes": "nearest_way_changes", "holds": "nearest_way_holds",
+    "fewest_changes": "ways_fewest_changes", "ways": "ways",
+}  # fmt: skip
+_WAY_LISTS = {"nearest": "nearest_way", "alone": "ways_alone", "levers": "ways_levers"}
+# Folders of releases that wrote no ways.
+_OPTION_NUMBERS = {
+    "cost": "nearest_distance", "changes": "nearest_changes", "fewest_changes": "fewest_changes",
+}  # fmt: skip
+_OPTION_LISTS = {name: name for name in _WAY_LISTS}
 
 Mask = NDArray[np.bool_]
 
@@ -32,12 +41,14 @@ class People:
 
     ``frame`` has a row for each person: the outcome, numbers, and the columns of the input that
     groups are made of (``input.NAME``), texts as categories. ``lists`` has, for each column of
-    lists, a row for each text: its ``person`` and the ``text``.
+    lists, a row for each text: its ``person`` and the ``text``. Cost, changes and levers are those
+    of ways; of options where ``with_ways`` is false.
     """
 
     frame: pd.DataFrame
     lists: Mapping[str, pd.DataFrame]
     parts: int
+    with_ways: bool
 
     def ended(self, *kinds: str) -> Mask:
         """Return which people's searches ended in one of these ways."""
@@ -121,17 +132,21 @@ def read_people(folder: Path, by: Sequence[str]) -> tuple[People, list[tuple[str
         crossed[tuple(dict.fromkeys(names))] = None
     texts = ["outcome", *dict.fromkeys(INPUT + name for names in crossed for name in names)]
 
+    with_ways = "ways" in first.column_names
+    numeric = _NUMBERS | (_WAY_NUMBERS if with_ways else _OPTION_NUMBERS)
+    listed = _LISTS | (_WAY_LISTS if with_ways else _OPTION_LISTS)
+
     # Texts become categories part by part, so that a million people fit into memory.
     arrow, _ = parquet_packages()
     frames: list[Any] = []
-    lists: dict[str, list[Any]] = {name: [] for name in _LISTS}
+    lists: dict[str, list[Any]] = {name: [] for name in listed}
     count = 0
-    for table in people(folder, [*texts, *_NUMBERS, *_LISTS]):
+    for table in people(folder, [*texts, *numeric.values(), *listed.values()]):
         coded = {name: table[name].combine_chunks().dictionary_encode() for name in texts}
-        numbers = {name: table[name].cast("float64") for name in _NUMBERS}
+        numbers = {name: table[column].cast("float64") for name, column in numeric.items()}
         frames.append(arrow.table({**coded, **numbers}))
-        for name in _LISTS:
-            column = table[name].combine_chunks()
+        for name in listed:
+            column = table[listed[name]].combine_chunks()
             owners = np.arange(count, count + len(table), dtype=np.int32)
             owners = np.repeat(owners, column.value_lengths().fill_null(0))
             flat = column.flatten().dictionary_encode()
@@ -143,4 +158,4 @@ def read_people(folder: Path, by: Sequence[str]) -> tuple[People, list[tuple[str
         return whole
 
     told = {name: joined(tables) for name, tables in lists.items()}
-    return People(joined(frames), told, len(frames)), list(crossed)
+    return People(joined(frames), told, len(frames), with_ways), list(crossed)

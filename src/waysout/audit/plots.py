@@ -63,7 +63,7 @@ def _intervals(
     audit: Audit, section: Section, kind: str, marks: Sequence[Mark], overall: Sequence[Mark]
 ) -> Figure:
     """Draw a figure of each group between two others; hollow ones have few people."""
-    title, _ = words.tables(section, 0)[kind]
+    title, _ = words.tables(audit, section, 0)[kind]
     figure, panel = _panel(audit, title, [_label(*mark[:3]) for mark in marks])
     colour = RED if kind == "without" else BLUE
     for y, (_, _, few, low, middle, high) in enumerate(marks):
@@ -92,5 +92,5 @@ def _levers(audit: Audit, section: Section, groups: Sequence[Group], most: int) 
             colour, text = "white" if share > 0.6 else "black", words.percent(share)
             panel.text(x, y, text, ha="center", va="center", color=colour, fontsize=8)
     panel.set_xticks(range(len(names)), [cut(clean(n), 18) for n in names], rotation=20, ha="right")
-    panel.set_xlabel("share of the people with a way out whose nearest option moves it")
+    panel.set_xlabel(f"share of the people with a way out whose nearest {audit.nearest} moves it")
     return figure

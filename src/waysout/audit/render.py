@@ -63,14 +63,16 @@ def _markdown(audit: Audit, levers: int) -> str:
     intro = (words.lead(audit), words.simulated_note(audit), words.source(audit))
     parts = [f"# {escape_markdown(words.title(audit))}", *map(escape_markdown, filter(None, intro))]
     for one in words.sections(audit):
-        for heading, frame in words.tables(one, levers).values():
+        for heading, frame in words.tables(audit, one, levers).values():
             parts += [f"## {escape_markdown(heading)}", markdown_table(*cells(frame))]
     listed = "\n".join(f"- {escape_markdown(note)}" for note in words.notes(audit))
     return "\n\n".join([*parts, "## How to read this", listed]) + "\n"
 
 
 # Figures of the people with a way out.
-_ONLY_WITH_WAY_OUT = ("cost", "cost_difference", "changes", "fewest_changes", "options")
+_ONLY_WITH_WAY_OUT = (
+    "cost", "cost_difference", "holds", "changes", "fewest_changes", "ways", "options",
+)  # fmt: skip
 
 
 def _figures(group: Group) -> Iterator[tuple[Any, ...]]:
@@ -96,10 +98,6 @@ def _figures(group: Group) -> Iterator[tuple[Any, ...]]:
 _LEFT, _RIGHT, _STEP, _TOP, _BOTTOM = 170, 60, 24, 14, 24
 _LABEL = 26  # characters of a name that fit beside a chart
 _RULER = 'style="stroke:var(--soft);stroke-dasharray:4 3"'
-_LEVERS = (
-    "share of the people with a way out whose nearest option moves it; in small print: the share "
-    "for whom it alone suffices, and the share with some option that moves it"
-)
 
 
 def _page(audit: Audit, levers: int) -> str:
@@ -112,13 +110,13 @@ def _page(audit: Audit, levers: int) -> str:
     for one in words.sections(audit):
         drawn = words.charts(one.groups) if one.by else {}
         made = {}
-        for kind, (heading, frame) in words.tables(one, levers).items():
+        for kind, (heading, frame) in words.tables(audit, one, levers).items():
             heads, rows = cells(frame)
             marked = ([esc(cell) for cell in row] for row in rows)
             table = html_table(cut(heading, _LONGEST), list(map(esc, heads)), marked)
             chart = _chart(kind, drawn[kind], overall[kind]) if drawn.get(kind) else ""
             made[kind] = chart + table
-        made["levers"] = _levers(one, audit.everybody.levers[:levers])
+        made["levers"] = _levers(audit, one, audit.everybody.levers[:levers])
         parts.append(section(f"By {esc(one.name)}" if one.by else "Everybody", *made.values()))
     if audit.about.rules:
         rules = bullets(map(esc, audit.about.rules))
@@ -127,8 +125,8 @@ def _page(audit: Audit, levers: int) -> str:
     return whole_page(words.title(audit), "page.css", "\n".join(parts))
 
 
-def _levers(one: Section, levers: Sequence[LeverUse]) -> str:
-    """Return groups × levers, shaded by how often the nearest option moves it."""
+def _levers(audit: Audit, one: Section, levers: Sequence[LeverUse]) -> str:
+    """Return groups × levers, shaded by how often the nearest way moves it."""
     rows = []
     for group in one.groups:
         own = {lever.name: lever for lever in group.levers}
@@ -139,12 +137,17 @@ def _levers(one: Section, levers: Sequence[LeverUse]) -> str:
             shade = 0.45 * lever.nearest / group.with_way_out
             row.append(
                 f'<td style="padding-left:.5rem;background:rgba(26,107,60,{shade:.2f})">{nearest}'
-                f"<small>alone {alone}, some {some}</small></td>"
+                f"<small>alone {alone}, any {some}</small></td>"
             )
         rows += [row] if group.with_way_out else []
     names = [one.name, *(lever.name for lever in levers)]
     heads = [esc(cut(clean(name), _LONGEST)) for name in names]
-    return html_table(f"Levers{words.by(one)}: {_LEVERS}", heads, rows) if levers else ""
+    title = (
+        f"Levers{words.by(one)}: share of the people with a way out whose nearest {audit.nearest} "
+        "moves it; in small print: the share for whom it alone suffices, and the share with any "
+        f"{audit.nearest} that moves it"
+    )
+    return html_table(title, heads, rows) if levers else ""
 
 
 def _chart(kind: str, marks: Sequence[Mark], overall: Sequence[Mark]) -> str:

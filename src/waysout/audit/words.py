@@ -19,6 +19,7 @@ CAPTIONS = {
     "cost": "The cost of a yes: median and quartiles of the people with a way out.",
 }
 _SIMULATED = " (simulated: no language model)"
+_OF_WAYS = ("ways", "hold")  # columns of tables
 _LIMITS = {"llm_calls": "LLM call", "oracle_rows": "oracle row"}
 
 
@@ -40,7 +41,8 @@ def lead(audit: Audit) -> str:
         f"was found: {value}, 95 % interval {low} to {high}."
     )
     if all_.cost:
-        text += f" The typical cost of a yes is {number(all_.cost.median)}"
+        text += f" The typical cost of a yes, that of the nearest {audit.nearest} found, is "
+        text += number(all_.cost.median)
         text += f" ({number(all_.cost.low)} to {number(all_.cost.high)} for the middle half)."
     return text
 
@@ -49,7 +51,7 @@ def source(audit: Audit) -> str:
     """Describe the method, LLM, budget and goal, without the address of a server."""
     about, budget = audit.about, audit.about.budget
     llm = about.llm.partition("@")[0] + (_SIMULATED if about.simulated else "")
-    limits = [counted(int(budget[name]), what) for name, what in _LIMITS.items() if name in budget]
+    limits = [counted(int(n), what) for name, what in _LIMITS.items() if (n := budget.get(name))]
     parts = [
         f"method {about.method}" if about.method else "",
         f"LLM {llm}" if llm else "",
@@ -97,19 +99,16 @@ def notes(audit: Audit) -> Iterator[str]:
         "By the rules: they leave no way out. Budget: none was found before it was spent. Tried "
         "all: none was found, and the search had nothing left to try."
     )
+    yield _cost_note(audit)
     yield (
-        "The cost of a yes is the distance of the nearest option found, the present values being "
-        "0, with the quartiles in brackets. It is known only for people with a way out: a group "
-        "whose hardest cases found none can look cheap."
+        f"A lever is in the nearest {audit.nearest}, suffices alone (with what rules tie to it), "
+        f"or is in any {audit.nearest} found. What moves the model's answer is not a cause of "
+        "anything else."
     )
+    yield _found_note(audit)
     yield (
-        "A lever is in the nearest option, suffices alone (with what rules tie to it), or is in "
-        "some option. What moves the model's answer is not a cause of anything else."
-    )
-    yield (
-        "Approved: the share the model approves as they are. Medians: the chance of those "
-        "rejected; changes in the nearest option, fewest changes in any, and options, of those "
-        "with a way out. LLM calls: the mean of those rejected."
+        "Approved: the share the model approves as they are. Chance: the median of those rejected. "
+        "LLM calls: their mean."
     )
     if not audit.comparisons:
         return
@@ -129,6 +128,39 @@ def notes(audit: Audit) -> Iterator[str]:
         yield f"few: fewer than {FEW} people; such figures say little."
 
 
+def _cost_note(audit: Audit) -> str:
+    if audit.nearest == "way":
+        nearest = (
+            "The cost of a yes is that of the nearest way found: a sum over its changes, numbers "
+            "by how much people differ in them and categories as shares, the present values being "
+            "0. Nearest is the cheapest of the ways known to hold and to need all their changes; "
+            "where there is none, the cheapest of the others."
+        )
+    else:
+        nearest = (
+            "An earlier release wrote this batch, without ways: the cost of a yes is the distance "
+            "of the nearest option found, the present values being 0, and options may change more "
+            "than they need. It is no measure to compare with a batch that has ways."
+        )
+    return (
+        f"{nearest} Quartiles are in brackets. It is known only for people with a way out: a group "
+        "whose hardest cases found none can look cheap."
+    )
+
+
+def _found_note(audit: Audit) -> str:
+    ways = audit.nearest == "way"
+    holds = (
+        " Hold: the share of them whose nearest way is known to be a yes still for whoever goes "
+        "10 % and 50 % farther."
+    )
+    return (
+        f"Medians of those with a way out: changes in the nearest {audit.nearest}, fewest changes "
+        f"in any, {'ways, ' if ways else ''}and options, which are approved rows with values of "
+        f"their own.{holds if ways else ''}"
+    )
+
+
 # Tables ----------------------------------------------------------------------------------------
 
 
@@ -142,7 +174,7 @@ def by(section: Section) -> str:
     return f", by {section.name}" if section.by else ""
 
 
-def tables(section: Section, levers: int) -> dict[str, tuple[str, pd.DataFrame]]:
+def tables(audit: Audit, section: Section, levers: int) -> dict[str, tuple[str, pd.DataFrame]]:
     """Return a section's tables of text, each a title and a frame with a row for each group.
 
     Each is narrow enough for a terminal. The table of levers has at most ``levers`` of a group.
@@ -152,14 +184,18 @@ def tables(section: Section, levers: int) -> dict[str, tuple[str, pd.DataFrame]]
     names = pd.Index([group.name for group in section.groups], name=section.name)
     found = {}
     for kind, (title, columns) in _TABLES.items():
-        cells = {column: [write(g) for g in section.groups] for column, write in columns.items()}
+        cells = {
+            column: [write(g) for g in section.groups]
+            for column, write in columns.items()
+            if audit.nearest == "way" or column not in _OF_WAYS
+        }
         found[kind] = f"{title}{by(section)}", pd.DataFrame(cells, index=names)
     rows = [
         ("" if i else group.name, lever.name, *lever_shares(group, lever))
         for group in section.groups
         for i, lever in enumerate(group.levers[:levers])
     ]
-    heads = [section.name, "lever", "in the nearest", "alone", "in some option"]
+    heads = [section.name, "lever", "in the nearest", "alone", "in any"]
     title = f"Levers{by(section)}: share of the people with a way out"
     table = pd.DataFrame(rows, columns=heads).set_index(section.name)
     search = found.pop("search")
@@ -265,12 +301,16 @@ _TABLES: Mapping[str, tuple[str, Mapping[str, Callable[[Group], str]]]] = {
         "median cost": lambda g: _between(g.cost, number),
         "to the others": lambda g: _between(g.cost_difference, _signed),
     }),
+    "ways": ("What was found", {
+        "changes": lambda g: _figure(g.changes),
+        "fewest": lambda g: _figure(g.fewest_changes),
+        "ways": lambda g: _figure(g.ways),
+        "hold": lambda g: percent(g.holds),
+        "options": lambda g: _figure(g.options),
+    }),
     "search": ("The people and the search", {
         "approved": lambda g: percent(g.approval_rate),
         "chance": lambda g: percent(g.chance),
-        "changes": lambda g: _figure(g.changes),
-        "fewest": lambda g: _figure(g.fewest_changes),
-        "options": lambda g: _figure(g.options),
         "LLM calls": lambda g: _figure(g.llm_calls),
     }),
 }  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from waysout.batch.tables import Contents
 from waysout.domain.budget import Spent
 from waysout.domain.known import Known
 from waysout.domain.memory import Memory
@@ -17,6 +18,7 @@ from waysout.run.options import Options
 
 BEGUN = "begun"
 """The event that the store of an isolated part holds for each person whose search was started."""
+_FOUND = ("ways", "options", "approved_rows")
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class BatchJob:
 
     ``make`` makes the problem, with the worker's own copy of the model. ``options`` are those of
     `find_many` that decide what a search does. ``steady`` says whether the model answers the same
-    row the same way: it was probed once for all workers. ``trees`` is how many searches a worker
-    runs at once.
+    row the same way: it was probed once for the whole batch. ``trees`` is how many searches a
+    worker runs at once. ``contents`` says what has a row in the files.
     """
 
     make: Callable[[], Problem]
@@ -38,6 +40,7 @@ class BatchJob:
     memory: Memory | None = None
     steady: bool = True
     keep_stores: bool = False
+    contents: Contents = Contents.WAYS
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,16 @@ class BatchTally:
     options: int = 0
     spent: Spent = field(default_factory=Spent)
     """Without seconds: searches run side by side, so their sum means nothing."""
+    ways: int = 0
+    approved_rows: int = 0
 
     @classmethod
     def of(cls, result: ResultData) -> BatchTally:
         """Return the tally of one person."""
         spent = replace(result.ledger, seconds=0.0)
-        return cls({str(result.outcome.kind): 1}, len(result.options), spent)
+        approved = int(result.metrics.get("valid") or 0)
+        outcomes = {str(result.outcome.kind): 1}
+        return cls(outcomes, len(result.options), spent, len(result.ways), approved)
 
     @property
     def people(self) -> int:
@@ -87,17 +94,21 @@ class BatchTally:
         """Return plain values, the costs side by side with the rest."""
         spent = self.spent.as_dict()
         del spent["seconds"]
-        return {"outcomes": dict(self.outcomes), "options": self.options, **spent}
+        found = {name: getattr(self, name) for name in _FOUND}
+        return {"outcomes": dict(self.outcomes), **found, **spent}
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> BatchTally:
         """Read what `as_dict` wrote."""
-        spent = {name: n for name, n in table.items() if name not in ("outcomes", "options")}
-        return cls(table["outcomes"], table["options"], Spent.from_dict(spent))
+        # Releases before ways wrote of the options alone.
+        found = {name: table.get(name, 0) for name in _FOUND}
+        spent = {name: n for name, n in table.items() if name not in ("outcomes", *_FOUND)}
+        return cls(table["outcomes"], spent=Spent.from_dict(spent), **found)
 
     def __add__(self, other: BatchTally) -> BatchTally:
         outcomes = Counter(self.outcomes) + Counter(other.outcomes)
-        return BatchTally(outcomes, self.options + other.options, self.spent + other.spent)
+        found = {name: getattr(self, name) + getattr(other, name) for name in _FOUND}
+        return BatchTally(outcomes, spent=self.spent + other.spent, **found)
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from waysout import __version__
 from waysout.batch.driver import BatchEnd, Driver, OnBatchProgress, cut
 from waysout.batch.executor import Executor
 from waysout.batch.job import BatchJob
-from waysout.batch.shared_edits import SharedEdits, library_in, sharing
+from waysout.batch.shared_edits import LOOKED_AT, SharedEdits, library_in, sharing
 from waysout.batch.summary import BatchSummary, summarize, write_summary
-from waysout.batch.tables import sweep
+from waysout.batch.tables import Contents, sweep
 from waysout.datasets import registry
 from waysout.datasets.manifest import load_oracle_model
 from waysout.datasets.table import RowStream, Survey, open_stream, survey
@@ -33,12 +33,12 @@ from waysout.files import file_sha256, write_atomically
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect
 from waysout.llm.openai.pool import pooled
-from waysout.oracles.probe import probe
 from waysout.report.words import counted
+from waysout.run.context import probe_within
 from waysout.run.find import learn
 from waysout.run.machine import cores
 from waysout.run.options import Options, make_plan
-from waysout.run.plan import Plan, differences, manifest
+from waysout.run.plan import Plan, changed_settings, manifest
 from waysout.run.source import Source, Trust, card_of, problem_of
 from waysout.run.sync import wait_for
 from waysout.search.base import OnLearning
@@ -59,7 +59,7 @@ SAMPLE = 20_000
 COMPARED = 2_000
 """Rows with known outcomes that options are compared with: more would cost more than a search."""
 # What may differ when a batch is resumed.
-_FREE = ("version", "limit", "about")
+_FREE = ("version", "limit", "about", "probed")
 # Models that live in the memory of the process that loads them: one for all workers.
 _IN_MEMORY = ("llamacpp", "transformers")
 
@@ -70,7 +70,8 @@ class BatchRequest:
 
     ``training`` names the table that distances are measured by, if not the people's own.
     ``in_flight`` is the number of searches under way at once. With ``share``, that many pilots are
-    searched for first, and the edits that the LLM names for them are shared by everyone.
+    searched for first, and the edits that the LLM names for them are shared by everyone. Files
+    have a row for each way, with ``all_options`` for each option.
     """
 
     source: Source
@@ -85,6 +86,7 @@ class BatchRequest:
     workers: int | None = None
     in_flight: int | None = None
     part_rows: int | None = None
+    all_options: bool = False
     keep_stores: bool = False
     retry_failed: bool = False
 
@@ -104,7 +106,7 @@ class KnownSample:
 
 @dataclass(frozen=True)
 class PreparedBatch:
-    """A request whose table was surveyed and whose model was loaded and probed."""
+    """A request whose table was surveyed and whose model was loaded; it was not asked anything."""
 
     request: BatchRequest
     plan: Plan
@@ -113,7 +115,8 @@ class PreparedBatch:
     factory: Callable[[], Problem]
     problem: Problem
     known: Known | None
-    steady: bool
+    to_probe: tuple[Sequence[Row], KnownSample | None]
+    """What to try the model with: rows and, where there are any, those with known outcomes."""
 
     @property
     def rows(self) -> int:
@@ -154,21 +157,27 @@ def run_batch(
     request: BatchRequest,
     *,
     tell: OnLearning | None = None,
-    on_start: Callable[[str, Driver], None] | None = None,
+    on_cost: Callable[[str], None] | None = None,
+    on_start: Callable[[Driver], None] | None = None,
     on_progress: OnBatchProgress | None = None,
 ) -> tuple[BatchSummary, BatchEnd]:
     """Run a batch, or resume the one in its folder; see `BatchRequest`.
 
-    ``tell`` is called while the table is read and before the searches, ``on_start`` with what the
-    batch may cost and its driver, which can be stopped from then on, and ``on_progress`` while it
-    runs. Return the summary of the whole batch, and how this run of it ended.
+    ``tell`` is called while the table is read and before the searches, ``on_cost`` with what the
+    batch may cost, before any of that is spent, ``on_start`` with its driver, which can be stopped
+    from then on, and ``on_progress`` while it runs. Return the summary of the whole batch, and how
+    this run of it ended.
     """
     tell = tell or (lambda what, share: None)
     batch = prepare(request, tell)
+    if on_cost is not None:
+        on_cost(most_cost(batch))
     out, library, memory = request.out, None, None
     with ExitStack() as stack:
         stack.enter_context(WriterLock.take(out / "_batch"))
-        part_rows = int(write_manifest(out, describe(batch))["part_rows"])
+        probed = probed_before(out) or try_model(batch)
+        held = write_manifest(out, {**describe(batch), "probed": probed})
+        part_rows = int(held["part_rows"])
         sweep(out)
         # The LLM that this process holds for all workers, if any.
         backend = batch.llm if isinstance(batch.llm, Backend) else None
@@ -182,7 +191,8 @@ def run_batch(
             if backend is not None:
                 given["llm"] = backend
             people = [record for _, record in batch.survey.sample]
-            library = library_in(out, batch.problem, people, given, request.share)
+            steady = probed["stable"]
+            library = library_in(out, batch.problem, people, given, request.share, steady=steady)
         if backend is not None:
             options = {**options, "llm": backend.name}  # the backend itself stays here
         if library is not None:
@@ -195,18 +205,19 @@ def run_batch(
             trees=-(-batch.trees // batch.workers),
             known=batch.known,
             memory=memory,
-            steady=batch.steady,
+            steady=probed["stable"],
             keep_stores=request.keep_stores,
+            contents=contents_of(held),
         )
         tasks = cut(batch.stream, part_rows, limit=request.limit, total=batch.survey.rows)
         driver = Driver(out, tasks, batch.rows, on_progress, retry_failed=request.retry_failed)
         if on_start is not None:
-            on_start(most_cost(batch), driver)
+            on_start(driver)
         try:
             ended = driver.run(lambda: start_executor(batch, job, part_rows, backend))
         finally:
             summary = summarize(out, batch.rows, library.tally if library else None)
-            summary.llm = batch.llm_name
+            summary.llm, summary.probe_rows = batch.llm_name, probed["rows"]
             write_summary(out, summary)
     return summary, ended
 
@@ -232,7 +243,7 @@ def start_executor(
 
 
 def prepare(request: BatchRequest, tell: OnLearning) -> PreparedBatch:
-    """Read the table once, load the model and probe it, before anything is spent."""
+    """Read the table once and load the model, before anything is spent."""
     if request.out.exists() and not request.out.is_dir():
         raise InputError(f"{request.out} is a file: name a folder for the results")
     plan = make_plan(request.options)
@@ -253,17 +264,14 @@ def prepare(request: BatchRequest, tell: OnLearning) -> PreparedBatch:
     # With whole paths: a worker may be in another folder.
     source = Source(**request.source.as_dict())
     factory = partial(make_problem, source, request.trust, rows)
-    problem = factory()
-    probed = probe(
-        problem.oracle, known.rows if known else rows, labels=known.labels if known else None
-    )
+    problem, to_probe = factory(), (rows, known)
     if plan.method.needs_known:
         need_known(known, f"the method {plan.name!r}")
     elif known is not None:
         step = max(1, -(-len(known.rows) // COMPARED))
         known = KnownSample(known.rows[::step], known.labels[::step])
     wait_for(learn(plan.method, problem, known, tell=tell))
-    return PreparedBatch(request, plan, stream, seen, factory, problem, known, probed.stable)
+    return PreparedBatch(request, plan, stream, seen, factory, problem, known, to_probe)
 
 
 def _typed(
@@ -296,7 +304,11 @@ def most_cost(batch: PreparedBatch) -> str:
     def limit(most: int | None, what: str) -> str:
         return f"any number of {what}" if most is None else f"{most * people:,} {what}"
 
-    limits = [limit(budget.oracle_rows, "oracle rows")]
+    own, once = budget.own_setup_rows, budget.probe_rows
+    chosen = min(LOOKED_AT, len(batch.survey.sample)) if pilots else 0
+    setup = f"{own * people + once + chosen:,} for set-up ({own} a person, {once} once"
+    setup += f", {chosen:,} to choose the pilots)" if pilots else ")"
+    limits = [f"{limit(budget.oracle_rows, 'oracle rows')} for the search and {setup}"]
     if batch.plan.asks_llm:
         limits.insert(0, limit(budget.llm_calls, "LLM calls"))
     shared = f" and {counted(pilots, 'pilot')}" if pilots else ""
@@ -322,8 +334,32 @@ def describe(batch: PreparedBatch) -> dict[str, Any]:
         "limit": request.limit,
         "share": request.share,
         "part_rows": request.part_rows or max(least, min(most, each)),
+        "all_options": request.all_options,
         "about": source.as_dict(),
     }
+
+
+class Probed(TypedDict):
+    """What a batch keeps of trying its model: how many rows that took, and whether it is steady."""
+
+    rows: int
+    stable: bool
+
+
+def try_model(batch: PreparedBatch) -> Probed:
+    """Try the model, once for all people, workers and later runs of a batch."""
+    rows, known = batch.to_probe
+    report = probe_within(batch.plan.budget, batch.problem.oracle, known, rows)
+    return {"rows": report.rows_asked, "stable": report.stable}
+
+
+def probed_before(out: Path) -> Probed | None:
+    """Return what trying the model has shown in an earlier run of this batch, if it is on file."""
+    try:
+        found = json.loads((out / MANIFEST).read_text("utf-8"))["probed"]
+        return {"rows": int(found["rows"]), "stable": bool(found["stable"])}
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # of an earlier release; or not to be read, which `write_manifest` says
 
 
 def write_manifest(out: Path, described: Mapping[str, Any]) -> dict[str, Any]:
@@ -347,8 +383,11 @@ def write_manifest(out: Path, described: Mapping[str, Any]) -> dict[str, Any]:
         raise IntegrityError(f"{path} cannot be read ({error}): is the folder a batch's?") from None
     if not isinstance(found, dict) or found.get("waysout_batch") != VERSION:
         raise InputError(f"{path} is not of a batch that this release can read")
+    if "all_options" not in found:
+        # It is of a release that wrote options alone, and stays as it is whatever is asked.
+        wanted.pop("all_options", None)
     now = {**found, **{name: wanted.get(name) for name in _FREE}}
-    changed = differences(now, {**wanted, "part_rows": found["part_rows"]})
+    changed = changed_settings(now, {**wanted, "part_rows": found["part_rows"]})
     if changed:
         raise InputError(
             f"{out} holds another batch ({'; '.join(changed[:5])}): give the same settings to "
@@ -356,3 +395,10 @@ def write_manifest(out: Path, described: Mapping[str, Any]) -> dict[str, Any]:
         )
     write_atomically(path, json.dumps(now, ensure_ascii=False, indent=2).encode())
     return now
+
+
+def contents_of(held: Mapping[str, Any]) -> Contents:
+    """Return what has a row in the files of a batch, given the manifest in its folder."""
+    if "all_options" not in held:
+        return Contents.BEFORE_WAYS
+    return Contents.OPTIONS if held["all_options"] else Contents.WAYS

@@ -58,10 +58,10 @@ from waysout.store.tables import remove
 LIBRARY, PILOTS = "_library.json", "_pilots.db"
 VERSION = 1
 COUNT = 64
+LOOKED_AT = 1000
+"""Pilots are chosen among at most this many people: all pairs of them are compared."""
 NEAREST, MOST_EDITS = 8, 30
 
-# Pilots are chosen among at most this many people: all pairs of them are compared.
-_LOOKED_AT = 1000
 _ROWS_AT_ONCE = 100
 # An edit that is part of an option counts as much as two that were only named.
 _WORKED = 2.0
@@ -254,7 +254,7 @@ def _rejected(problem: Problem, raws: Sequence[Any]) -> tuple[list[Row], int]:
     Rows that cannot be read or asked about fail in the batch itself.
     """
     readable: list[Row] = []
-    for raw in raws[:: -(-len(raws) // _LOOKED_AT) or 1]:
+    for raw in raws[:: -(-len(raws) // LOOKED_AT) or 1]:
         with suppress(RowError):
             readable.append(read_row(problem, raw))
     found: list[Row] = []
@@ -276,12 +276,19 @@ def sharing(options: Options) -> Options:
 
 
 def build_library(
-    problem: Problem, rows: Sequence[Any], options: Options, count: int = COUNT, *, run: Path
+    problem: Problem,
+    rows: Sequence[Any],
+    options: Options,
+    count: int = COUNT,
+    *,
+    run: Path,
+    steady: bool | None = None,
 ) -> SharedLibrary | None:
     """Choose pilots among some rows of a batch, search for them and keep the edits named.
 
     ``options`` are the batch's own, without `sharing`. The searches are recorded in ``run``, and
-    resumed if it exists. Return None if they were stopped.
+    resumed if it exists. ``steady`` is what a probe of the model has shown. Return None if they
+    were stopped.
     """
     plan = make_plan(options)
     if not isinstance(plan.method, (Wayfinder, Recombine)):
@@ -289,10 +296,12 @@ def build_library(
             f"edits can be shared by the methods 'wayfinder' and 'recombine', not by {plan.name!r}"
         )
     if not plan.asks_llm:
-        raise InputError("with 0 calls no LLM names anything to be shared: allow some calls")
+        raise InputError("no LLM names anything to be shared: give one, and allow some calls")
     candidates, asked = _rejected(problem, rows)
     pilots = choose_pilots(problem, candidates, count)
-    recorded: Options = {**options, "run": run, "memory": None}
+    probed = Memory()
+    probed.steady = steady
+    recorded: Options = {**options, "run": run, "memory": probed}
     results = [*find_many(problem, pilots, **recorded)] if pilots else []
     cut = [r.outcome.reason for r in results if r.outcome.kind is OutcomeKind.INTERRUPTED]
     stop = options.get("stop")
@@ -309,12 +318,18 @@ def build_library(
 
 
 def library_in(
-    out: Path, problem: Problem, rows: Sequence[Any], options: Options, count: int = COUNT
+    out: Path,
+    problem: Problem,
+    rows: Sequence[Any],
+    options: Options,
+    count: int = COUNT,
+    *,
+    steady: bool | None = None,
 ) -> SharedLibrary | None:
     """Return the library in a batch's folder; build it there if it does not exist yet."""
     path = out / LIBRARY
     if not path.exists():
-        built = build_library(problem, rows, options, count, run=out / PILOTS)
+        built = build_library(problem, rows, options, count, run=out / PILOTS, steady=steady)
         if built is None:
             return None
         built.save(path, problem)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from waysout.batch.job import BatchTally
-from waysout.batch.tables import people
+from waysout.batch.tables import has_ways, people
 from waysout.domain.budget import Spent
 from waysout.domain.result import OutcomeKind, plain
 from waysout.files import write_atomically
@@ -25,6 +25,7 @@ from waysout.report.tables import defused
 SUMMARY = "_summary.json"
 FAILED = "_failed.csv"
 _SPENT = [field.name for field in fields(Spent) if field.name != "seconds"]
+_OF_WAYS = ("ways", "approved_rows")
 _REASONS = 10
 _DIFFERENT = 1_000
 
@@ -33,7 +34,9 @@ _DIFFERENT = 1_000
 class BatchSummary:
     """A batch in figures. ``empty`` and ``failed`` count reasons; ``rows`` are those to be done.
 
-    ``pilots`` is what a shared library cost on top of the people themselves.
+    ``probe_rows`` is what trying the model took, and ``pilots`` what a shared library cost, on top
+    of the people themselves. ``before_ways`` says that a release which wrote no ways began the
+    folder: how many there are is unknown.
     """
 
     rows: int = 0
@@ -42,6 +45,8 @@ class BatchSummary:
     failed: Counter[str] = field(default_factory=Counter)
     pilots: BatchTally = field(default_factory=BatchTally)
     llm: str | None = None
+    probe_rows: int = 0
+    before_ways: bool = False
 
     @property
     def approved(self) -> int:
@@ -63,6 +68,8 @@ class BatchSummary:
         """Return plain values."""
         cost = self.tally.as_dict()
         outcomes = cost.pop("outcomes")
+        if self.before_ways:
+            cost |= dict.fromkeys(_OF_WAYS)
         return {
             "rows": self.rows,
             "done": self.tally.people,
@@ -75,6 +82,7 @@ class BatchSummary:
             "why_empty": dict(self.empty.most_common(_REASONS)),
             "why_failed": dict(self.failed.most_common(_REASONS)),
             **cost,
+            "probe_rows": self.probe_rows,
             "pilots": self.pilots.as_dict(),
             "llm": self.llm,
         }
@@ -85,14 +93,16 @@ def summarize(out: Path, rows: int, pilots: BatchTally | None = None) -> BatchSu
 
     Where an earlier run went further than ``rows``, its rows count.
     """
-    summary = BatchSummary(rows, pilots=pilots or BatchTally())
+    summary = BatchSummary(rows, pilots=pilots or BatchTally(), before_ways=not has_ways(out))
+    counted = ("options",) if summary.before_ways else ("options", *_OF_WAYS)
     with io.StringIO(newline="") as failed:
         lines = csv.writer(failed)
         lines.writerow(["row_id", "reason"])
-        for table in people(out, ["row_id", "outcome", "reason", "options", *_SPENT]):
+        for table in people(out, ["row_id", "outcome", "reason", *counted, *_SPENT]):
             cells = table.to_pydict()
             spent = Spent(**{name: sum(cells[name]) for name in _SPENT})
-            summary.tally += BatchTally(Counter(cells["outcome"]), sum(cells["options"]), spent)
+            found = {name: sum(cells[name]) for name in counted}
+            summary.tally += BatchTally(Counter(cells["outcome"]), spent=spent, **found)
             columns = (cells[name] for name in ("row_id", "outcome", "reason"))
             for row, kind, reason in zip(*columns, strict=True):
                 if kind == OutcomeKind.FAILED:

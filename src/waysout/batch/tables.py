@@ -1,4 +1,4 @@
-"""The files of a batch: for each part a row per option, and beside it a row per person.
+"""The files of a batch: for each part a row per way, and beside it a row per person.
 
 A folder of parts reads as one Parquet data set: all have the same columns, and everything else in
 it has a name that starts with an underscore, which readers of such folders ignore.
@@ -14,11 +14,13 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waysout.datasets.table import parquet_packages
-from waysout.domain.result import Option, OutcomeKind, ResultData, plain
+from waysout.domain.pick import pick
+from waysout.domain.result import Option, OutcomeKind, ResultData, Safer, Way, plain
 from waysout.domain.schema import Schema
 from waysout.errors import InputError, IntegrityError, UnavailableError, shown, unknown
 from waysout.store.tables import faults
@@ -33,11 +35,27 @@ _MARK = "waysout_batch"
 _PART = re.compile(r"part-(\d{6}|[1-9]\d{6,})\.parquet", re.ASCII)
 _TYPES = {"integer": "int64", "number": "float64", "boolean": "bool", "category": "string"}
 
+
+class Contents(StrEnum):
+    """What has a row in the parts of a batch."""
+
+    WAYS = "ways"
+    OPTIONS = "options"
+    """Every option, and every way whose row is no option's."""
+    BEFORE_WAYS = "options alone"
+    """Every option, in the columns of releases that wrote no ways: their folders stay as they are.
+    """
+
+
 # The columns and their Arrow types; ``strings`` is a list of strings.
 _OPTION = {
     "row_id": "int64", "option": "int32", "key": "string", "changes": "string",
     "changed": "strings", "probability": "float64", "proximity": "float64", "distance": "float64",
     "sparsity": "int32", "stable": "bool", "reasons": "strings",
+}  # fmt: skip
+_WAY = {
+    "way": "int32", "levers": "strings", "cost": "float64", "irreducible": "bool", "tight": "bool",
+    "holds": "bool", "variants": "int32", "at_least": "float64",
 }  # fmt: skip
 _SPENT = {
     "llm_calls": "int32", "attempts": "int32", "tokens_in": "int64", "tokens_out": "int64",
@@ -50,6 +68,12 @@ _PERSON = {
     "nearest_changes": "int32", "fewest_changes": "int32", "nearest": "strings",
     "alone": "strings", "levers": "strings", "binding": "strings", **_SPENT,
     "calls_saved": "int32",
+}  # fmt: skip
+_WAY_PERSON = {
+    "ways": "int32", "approved_rows": "int32", "nearest_way": "strings",
+    "nearest_way_cost": "float64", "nearest_way_distance": "float64",
+    "nearest_way_changes": "int32", "nearest_way_holds": "bool", "ways_fewest_changes": "int32",
+    "ways_alone": "strings", "ways_levers": "strings",
 }  # fmt: skip
 
 
@@ -76,30 +100,38 @@ class PartRows:
     ``columns`` are those of the input, kept as text.
     """
 
-    def __init__(self, schema: Schema, columns: Sequence[str]) -> None:
+    def __init__(
+        self, schema: Schema, columns: Sequence[str], contents: Contents = Contents.WAYS
+    ) -> None:
+        with_ways = contents is not Contents.BEFORE_WAYS
+        ours = _OPTION | (_WAY if with_ways else {})
+        self._contents = contents
         self._inputs = {name: f"input.{_storable(name)}" for name in columns}
-        self._person_types = _PERSON | dict.fromkeys(self._inputs.values(), "string")
+        inputs = dict.fromkeys(self._inputs.values(), "string")
+        self._person = _schema(_PERSON | (_WAY_PERSON if with_ways else {}) | inputs)
         # A feature whose name is one of ours is called feature_NAME.
         self._features: dict[str, str] = {}
         for feature in schema:
             name = feature.name
-            while name in _OPTION or (name != feature.name and name in schema.names):
+            while name in ours or (name != feature.name and name in schema.names):
                 name = f"feature_{name}"
             self._features[feature.name] = name
         kinds = {self._features[feature.name]: _TYPES[feature.kind] for feature in schema}
-        self._option_types = _OPTION | kinds
+        self._option = _schema(ours | kinds)
         self._tables: dict[int, tuple[pyarrow.Table, pyarrow.Table]] = {}
 
     def add(self, raw: Mapping[str, Any], result: ResultData) -> None:
         """Add the result of a row, whose number is its index."""
         inputs = {column: _text(raw.get(name)) for name, column in self._inputs.items()}
-        person = _table(self._person_types, [_person_cells(result) | inputs])
+        person = _table(self._person, [_person_cells(result) | inputs])
+        numbers = {option.key: number for number, option in enumerate(result.options)}
         options = [
-            _option_cells(result.index, i, option)
+            _option_cells(result.index, numbers.get(option.key), option)
+            | _way_cells(rank, option)
             | {column: option.row.get(name) for name, column in self._features.items()}
-            for i, option in enumerate(result.options)
+            for rank, option in _written(result, self._contents)
         ]
-        self._tables[result.index] = person, _table(self._option_types, options)
+        self._tables[result.index] = person, _table(self._option, options)
 
     def write(self, out: Path, part: int) -> None:
         """Write both files, in the order of the rows.
@@ -109,8 +141,8 @@ class PartRows:
         """
         arrow, _ = parquet_packages()
         ordered = [self._tables[index] for index in sorted(self._tables)]
-        people = [_table(self._person_types, []), *(person for person, _ in ordered)]
-        options = [_table(self._option_types, []), *(options for _, options in ordered)]
+        people = [_table(self._person, []), *(person for person, _ in ordered)]
+        options = [_table(self._option, []), *(options for _, options in ordered)]
         with faults(out):
             (out / part_name(part)).unlink(missing_ok=True)
         _write(out / PEOPLE / part_name(part), arrow.concat_tables(people))
@@ -142,17 +174,21 @@ def _write(path: Path, table: pyarrow.Table) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _table(types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
+def _schema(types: Mapping[str, str]) -> pyarrow.Schema:
     arrow, _ = parquet_packages()
     strings = arrow.list_(arrow.string())
     kinds = [
         strings if kind == "strings" else arrow.type_for_alias(kind) for kind in types.values()
     ]
+    return arrow.schema(zip(types, kinds, strict=True), metadata={_MARK: VERSION})
+
+
+def _table(schema: pyarrow.Schema, rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
+    arrow, _ = parquet_packages()
     arrays = [
         arrow.array([_storable(row[name]) for row in rows], kind)
-        for name, kind in zip(types, kinds, strict=True)
+        for name, kind in zip(schema.names, schema.types, strict=True)
     ]
-    schema = arrow.schema(zip(types, kinds, strict=True), metadata={_MARK: VERSION})
     return arrow.Table.from_arrays(arrays, schema=schema)
 
 
@@ -169,7 +205,7 @@ def _storable(cell: Any) -> Any:
 # Cells -----------------------------------------------------------------------------------------
 
 
-def _option_cells(row_id: int, number: int, option: Option) -> dict[str, Any]:
+def _option_cells(row_id: int, number: int | None, option: Option) -> dict[str, Any]:
     return {
         "row_id": row_id,
         "option": number,
@@ -182,6 +218,42 @@ def _option_cells(row_id: int, number: int, option: Option) -> dict[str, Any]:
         "sparsity": option.sparsity,
         "stable": option.stable,
         "reasons": option.reasons,
+    }
+
+
+def _written(result: ResultData, contents: Contents) -> list[tuple[int | None, Option]]:
+    """Return what has a row, each with its rank if it is a way, or a safer variant of one.
+
+    Ways go best first, options in the order they were found. A way that has walked its numbers back
+    from the row of its option follows after the options, and safer variants after their ways.
+    """
+    left = {} if contents is Contents.BEFORE_WAYS else dict(enumerate(result.ways))
+    safer = {rank: way.safer for rank, way in left.items()}
+    found: list[tuple[int | None, Option]] = []
+    if contents is not Contents.WAYS or not left:
+        for option in result.options:
+            rank = next((rank for rank, way in left.items() if way.row == option.row), None)
+            found.append((rank, option if rank is None else left.pop(rank)))
+    for rank, variants in safer.items():
+        found += [(rank, left[rank])] if rank in left else []
+        found += [(rank, variant) for variant in variants]
+    return found
+
+
+def _way_cells(rank: int | None, option: Option) -> dict[str, Any]:
+    if isinstance(option, Safer):
+        return {**dict.fromkeys(_WAY), "way": rank, "at_least": option.at_least}
+    if not isinstance(option, Way):
+        return dict.fromkeys(_WAY)
+    return {
+        "at_least": None,
+        "way": rank,
+        "levers": option.levers,
+        "cost": option.cost,
+        "irreducible": option.irreducible,
+        "tight": option.tight,
+        "holds": option.holds,
+        "variants": len(option.variants),
     }
 
 
@@ -206,6 +278,25 @@ def _person_cells(result: ResultData) -> dict[str, Any]:
         "binding": list(dict.fromkeys(violation.rule for violation in outcome.binding)),
         **result.ledger.as_dict(),
         "calls_saved": result.metrics.get("calls_saved", 0),
+        **_ways_cells(result),
+    }
+
+
+def _ways_cells(result: ResultData) -> dict[str, Any]:
+    """Return what a person's ways are; the nearest is the one that a person is shown first."""
+    ways = result.ways
+    nearest = next((way for way in pick(result, 1) if isinstance(way, Way)), None) if ways else None
+    return {
+        "ways": len(ways),
+        "approved_rows": result.metrics.get("valid") or 0,
+        "nearest_way": nearest.levers if nearest else (),
+        "nearest_way_cost": nearest.cost if nearest else None,
+        "nearest_way_distance": _distance(nearest),
+        "nearest_way_changes": nearest.sparsity if nearest else None,
+        "nearest_way_holds": nearest.holds if nearest else None,
+        "ways_fewest_changes": min((way.sparsity for way in ways), default=None),
+        "ways_alone": _in_order(way.levers for way in ways if len(way.levers) == 1),
+        "ways_levers": _in_order(way.levers for way in ways),
     }
 
 
@@ -217,7 +308,11 @@ def _distance(option: Option | None) -> float | None:
 
 def _levers(options: Iterable[Option]) -> list[str]:
     """Return the features that the options change, in the order they were found."""
-    return list(dict.fromkeys(name for option in options for name in option.changes))
+    return _in_order(option.changes for option in options)
+
+
+def _in_order(several: Iterable[Iterable[str]]) -> list[str]:
+    return list(dict.fromkeys(name for names in several for name in names))
 
 
 def _text(cell: object) -> str | None:
@@ -256,6 +351,14 @@ def has_failed(out: Path, part: int) -> bool:
     return OutcomeKind.FAILED in found["outcome"].to_pylist()
 
 
+def has_ways(out: Path) -> bool:
+    """Whether the people of a batch tell of ways: all do but those of earlier releases."""
+    for path in _parts(out):
+        with _opened(out, out / PEOPLE / path.name) as file:
+            return "ways" in file.schema_arrow.names
+    return True
+
+
 def people(out: Path, columns: Sequence[str] | None = None) -> Iterator[pyarrow.Table]:
     """Yield the people of the parts that are done, a table for each part, in their order."""
     for path in _parts(out):
@@ -263,7 +366,7 @@ def people(out: Path, columns: Sequence[str] | None = None) -> Iterator[pyarrow.
 
 
 def options(out: Path, columns: Sequence[str] | None = None) -> Iterator[pyarrow.Table]:
-    """Yield the options of the parts that are done, a table for each part, in their order."""
+    """Yield the ways or options of the parts that are done, a table for each, in their order."""
     for path in _parts(out):
         yield _read(out, path, columns)
 

@@ -121,7 +121,7 @@ class Worker:
             with Store.open(path) if path.exists() else Store.create(path, new) as store:
                 check_same_run(store, described)
                 store.expect(len(task))
-                rows = PartRows(self.problem.schema, self.job.columns)
+                rows = PartRows(self.problem.schema, self.job.columns, self.job.contents)
                 part = _Part(task, store, rows, on_file=store.summary().finished)
                 self._parts[task.part] = part
                 try:
@@ -147,15 +147,17 @@ class Worker:
             for index, raw in part.people:
                 await self._person(part, index, raw)
             return
-        approved = await self._approved(part)
+        approved, scored = await self._score(part)
         async with asyncio.TaskGroup() as group:
             for index, raw in part.people:
                 if index in approved:
                     part.add(raw, approved[index])
                 else:
-                    group.create_task(self._person(part, index, raw))
+                    group.create_task(self._person(part, index, raw, fresh=index in scored))
 
-    async def _person(self, part: _Part, index: int, raw: Mapping[str, Any]) -> None:
+    async def _person(
+        self, part: _Part, index: int, raw: Mapping[str, Any], *, fresh: bool = False
+    ) -> None:
         if index in part.task.skip:
             outcome = Outcome(OutcomeKind.FAILED, DIED)
             part.add(raw, Result(query={}, outcome=outcome, index=index))
@@ -166,40 +168,49 @@ class Worker:
                 if part.task.isolated:
                     part.store.event(BEGUN, {}, index)
                 if not self.context.stopped:
-                    result = await search_one(self.context, index, raw, part.store)
+                    result = await search_one(self.context, index, raw, part.store, fresh=fresh)
             except Exception as error:  # the store cannot be written, or is of another run
                 self.context.fail(error)
         part.add(raw, result)
 
-    async def _approved(self, part: _Part) -> dict[int, Result]:
-        """Return the results of those who are approved already, asked about in one batch.
+    async def _score(self, part: _Part) -> tuple[dict[int, Result], set[int]]:
+        """Ask about everyone of a part whose answer is not on file, in one batch.
 
-        In most tables they are the majority; they need neither a search nor the store.
+        Return the results of those who are approved already, and who else was asked about. In most
+        tables the approved are the majority; they need neither a search nor the store. The answers
+        of the others are recorded at once, so that each is asked, and paid for, once.
         """
+        store, schema = part.store, self.problem.schema
+        on_file = {i for i, _ in store.queries() if next(store.setup(i), None) is not None}
         rows: dict[int, Row] = {}
         for index, raw in part.people:
-            with suppress(RowError):
-                rows[index] = read_row(self.problem, raw)
+            if index not in on_file:
+                with suppress(RowError):
+                    rows[index] = read_row(self.problem, raw)
         if not rows:
-            return {}
+            return {}, set()
         try:
             answers = await self.context.batcher.ask([*rows.values()])
         except OracleError:
-            return {}  # each is asked alone, to find the rows at fault
+            return {}, set()  # each is asked alone, to find the rows at fault
         found: dict[int, Result] = {}
+        paid = Spent(setup_rows=1)
         for i, (index, row) in enumerate(rows.items()):
             alone = Answers(answers.probability[i : i + 1], answers.decision[i : i + 1])
             with suppress(RuleError):  # the search for this person meets it, too, and fails alone
                 outcome = self.problem.settled(row, alone)
                 if outcome is not None and outcome.kind is OutcomeKind.ALREADY_APPROVED:
                     found[index] = Result(
-                        query=self.problem.schema.as_dict(row),
+                        query=schema.as_dict(row),
                         outcome=outcome,
-                        ledger=Spent(setup_rows=1),
+                        ledger=paid,
                         settings={"query_probability": outcome.best_probability},
                         index=index,
                     )
-        return found
+            if index not in found:
+                store.add_query(index, schema.as_dict(row))
+                store.record_setup(index, "query", [row], alone, paid)
+        return found, rows.keys() - found.keys()
 
 
 async def _wait_for_writer(path: Path) -> bool:

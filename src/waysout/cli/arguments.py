@@ -54,16 +54,17 @@ MethodName = Annotated[str, typer.Option(help="See `waysout methods`.", rich_hel
 Settings = Annotated[list[str] | None, typer.Option(
     "--set", help="A setting of the method, NAME=VALUE; may be repeated.", rich_help_panel=SEARCH)]
 LlmName = Annotated[str, typer.Option(
-    help="The LLM that proposes: llamacpp:NAME, llamacpp:FILE.gguf, transformers:NAME, "
-    "openai:MODEL@URL[,URL…], replay:FILE or simulated:SEED.", rich_help_panel=SEARCH)]
-Calls = Annotated[int, typer.Option(
-    help="Maximum number of LLM calls.", min=0, rich_help_panel=SEARCH)]
+    help="An LLM that names values, with reasons: llamacpp:NAME, llamacpp:FILE.gguf, "
+    "transformers:NAME, openai:MODEL@URL[,URL…], replay:FILE or simulated:SEED. Without one, none "
+    "is asked.", rich_help_panel=SEARCH)]
+Calls = Annotated[int | None, typer.Option(
+    help="Maximum number of LLM calls (needs --llm); default: 30.", min=0, rich_help_panel=SEARCH)]
 EditsPerCall = Annotated[int, typer.Option(
     "--k", "-k", help="Edits requested per LLM call (tree searches).", min=1, max=50,
     rich_help_panel=SEARCH)]
 OracleRows = Annotated[int | None, typer.Option(
     help="Maximum number of rows put to the model; default: K × calls; at least K × 30 "
-    "for methods that go on without the LLM.", min=0, rich_help_panel=SEARCH)]
+    "for methods that go on without the LLM; K × 30 without one.", min=0, rich_help_panel=SEARCH)]
 Polish = Annotated[int, typer.Option(
     help="Reserve this many of those rows to finish what a method found: needless changes are "
     "dropped, numbers walked back, ways checked to hold. Try a third of --oracle-rows; wayfinder "
@@ -84,6 +85,9 @@ PaperPrompt = Annotated[bool, typer.Option(
 FreeForm = Annotated[bool, typer.Option(
     "--free", help="Do not constrain the LLM's output format.", rich_help_panel=SEARCH)]
 
+AllOptions = Annotated[bool, typer.Option(
+    "--all-options", help="In the CSV table, write everything that was approved, needed or not.",
+    rich_help_panel=OUTPUT)]
 Record = Annotated[Path | None, typer.Option(
     help="Also write the LLM's replies to this recording (see replay:FILE).",
     rich_help_panel=OUTPUT)]

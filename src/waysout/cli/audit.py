@@ -106,7 +106,7 @@ def _print(made: Audit, levers: int) -> None:
         if line:
             tell(clean(line))
     for section in words.sections(made):
-        for title, frame in words.tables(section, levers).values():
+        for title, frame in words.tables(made, section, levers).values():
             heads, rows = cells(frame)
             short = [[cut(row[0], _LONGEST), *row[1:]] for row in (heads, *rows)]
             print_table(clean(title), short[0], short[1:])

@@ -25,7 +25,6 @@ from waysout.cli.output import (
     tell,
 )
 from waysout.cli.search import FAILED, INTERRUPTED, Signals
-from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 
 if TYPE_CHECKING:
     from waysout.batch.driver import BatchEnd, BatchProgress, Driver
@@ -35,6 +34,8 @@ WORKERS = "Workers"
 # Seconds between two lines of progress where there is no terminal for a bar.
 LINE_SECONDS = 30.0
 _SHOWN = 5
+# Fewer than for one person: a batch pays them for everyone.
+CALLS = 6
 
 
 def batch(
@@ -61,9 +62,10 @@ def batch(
     rise: arg.Rise = None,
     method: arg.MethodName = arg.DEFAULT_METHOD,
     setting: arg.Settings = None,
-    llm: arg.LlmName = DEFAULT_LLM,
-    calls: Annotated[int, typer.Option(
-        help="Maximum number of LLM calls per person.", min=0, rich_help_panel=SEARCH)] = 6,
+    llm: arg.LlmName = "",
+    calls: Annotated[int | None, typer.Option(
+        help="Maximum number of LLM calls per person (needs --llm); default: 6.", min=0,
+        rich_help_panel=SEARCH)] = None,
     k: arg.EditsPerCall = 5,
     oracle_rows: arg.OracleRows = None,
     polish: arg.Polish = 0,
@@ -76,7 +78,8 @@ def batch(
     free: arg.FreeForm = False,
     share: Annotated[int, typer.Option(
         help="Search for this many pilots first, and share what the LLM names for them with "
-        "everybody like them: fewer calls each. Try 64.", min=0, rich_help_panel=SEARCH)] = 0,
+        "everybody like them: fewer calls each (needs --llm). Try 64.", min=0,
+        rich_help_panel=SEARCH)] = 0,
     cluster: Annotated[Literal["local", "ray"], typer.Option(
         help="Where the workers are: processes of this machine, or actors of Ray.",
         rich_help_panel=WORKERS)] = "local",
@@ -92,6 +95,10 @@ def batch(
     part_rows: Annotated[int | None, typer.Option(
         help="Rows of the table in one part; default depends on the table size.", min=1,
         rich_help_panel=OUTPUT)] = None,
+    all_options: Annotated[bool, typer.Option(
+        "--all-options", help="Write a row for each option, that is for each approved row with a "
+        "key of its own, and not only for each way; ways are marked.",
+        rich_help_panel=OUTPUT)] = False,
     keep_stores: Annotated[bool, typer.Option(
         "--keep-stores", help="Keep every answer of the LLM and of the model, about 400 kB a "
         "person.", rich_help_panel=OUTPUT)] = False,
@@ -101,29 +108,37 @@ def batch(
 ) -> None:  # fmt: skip
     """Find ways out for everyone in a table whom the model rejects.
 
-    The folder then holds one Parquet data set, part-*.parquet: a row for each option, with the
+    The folder then holds one Parquet data set, part-*.parquet: a row for each way, with the
     number of the person's row, what changes, and how good it is. Whatever stops it, the same
     command resumes it: no row is done twice, and no answer on file is asked again. Limits such as
     --calls, --tokens and --money are for each person, not for the batch.
 
-    Try: waysout batch --data synthetic --llm simulated:1 --limit 100 --out ways
+    Try: waysout batch --data synthetic --limit 100 --out ways
 
     Then: waysout audit ways --by education
     """
     from waysout.batch.run import BatchRequest, run_batch
     from waysout.cli.search import check_llm
     from waysout.cli.sources import check_source, goal_of
+    from waysout.errors import InputError
     from waysout.llm.connect import is_simulated
+    from waysout.methods import method_class
     from waysout.report.words import counted
     from waysout.run.find import prepare
     from waysout.run.source import Source, Trust
 
+    # A method that asks no LLM gets its rows by the calls.
+    if calls is None and (llm or not method_class(method).needs_llm):
+        calls = CALLS
     options = search_options(
         method=method, setting=setting or [], llm=llm, calls=calls, k=k, oracle_rows=oracle_rows,
         polish=polish, seconds=seconds, tokens=tokens, money=money, price=price, seed=seed,
         paper=paper, free=free,
     )  # fmt: skip
-    check_llm(prepare(options))
+    prepared = prepare(options)
+    if share and not prepared.plan.asks_llm:
+        raise InputError(f"--share {share} shares what an LLM names: give one with --llm")
+    check_llm(prepared)
     goal = goal_of(at_least, rise)
     source = Source(data, card, model, rules, positive_class, inputs, **goal)
     check_source(source)
@@ -131,14 +146,15 @@ def batch(
         source=source, out=out, options=options,
         trust=Trust(trust_pickle, tuple(trust_types or ()), trust_code),
         training=training, limit=limit, share=share, cluster=cluster, address=address,
-        workers=workers, in_flight=in_flight, part_rows=part_rows, keep_stores=keep_stores,
-        retry_failed=retry_failed,
+        workers=workers, in_flight=in_flight, part_rows=part_rows, all_options=all_options,
+        keep_stores=keep_stores, retry_failed=retry_failed,
     )  # fmt: skip
     with BatchSignals(json) as signals, progress_bar(json) as bars, redirect_stdout(sys.stderr):
         screen = BatchScreen(bars, signals)
         summary, ended = run_batch(
-            request, tell=screen.reading, on_start=screen.started, on_progress=screen.progress
-        )
+            request, tell=screen.reading, on_cost=say, on_start=screen.started,
+            on_progress=screen.progress,
+        )  # fmt: skip
     code, kind, message = _exit(summary, ended, signals)
     if json:
         rate = round(ended.rows / ended.seconds, 3) if ended.seconds else None
@@ -193,9 +209,8 @@ class BatchScreen:
         """Show what is being read or learned before the searches, and how much of it is done."""
         self.bars.update(self.bar, description=what, total=1.0, completed=share)
 
-    def started(self, cost: str, driver: Driver) -> None:
-        """Show what the batch may cost at most; the driver can be stopped from now on."""
-        say(cost)
+    def started(self, driver: Driver) -> None:
+        """Show that the searches begin; the driver can be stopped from now on."""
         self.signals.stop = driver.stop
         self.bars.reset(self.bar, total=driver.progress.rows, description="starting the workers")
 
@@ -209,8 +224,9 @@ class BatchScreen:
         rate = tally.people / now.seconds if now.seconds else 0.0
         failed = tally.outcomes.get("failed", 0)
         words = (
-            f"{now.done:,} of {now.rows:,} rows ({rate:.1f}/s), {tally.options:,} ways out, "
-            f"{tally.spent.llm_calls:,} calls" + (f", {failed:,} failed" if failed else "")
+            f"{now.done:,} of {now.rows:,} rows ({rate:.1f}/s), {tally.ways:,} ways"
+            + (f", {calls:,} calls" if (calls := tally.spent.llm_calls) else "")
+            + (f", {failed:,} failed" if failed else "")
         )
         self.bars.update(self.bar, completed=now.done, description=words)
         if self.bars.disable and time.monotonic() - self.printed >= LINE_SECONDS:
@@ -244,19 +260,36 @@ def _print(summary: BatchSummary, ended: BatchEnd) -> None:
     skipped = counted(summary.approved, "row was", "rows were")
     tell(
         f"{summary.found:,} of {summary.searched:,} rejected people have a way out, "
-        f"{counted(tally.options, 'way', 'ways')} in all ({tally.options / people:.1f} each); "
-        f"{skipped} approved already."
+        f"{_found(summary)}; {skipped} approved already."
     )
+    if summary.before_ways:
+        tell("An earlier release began this folder: it has a row for each option, and no ways.")
     if summary.empty:
         rows = [(f"{count:,}", why) for why, count in summary.empty.most_common(_SHOWN)]
         print_table(f"Without: {summary.empty.total():,}", ["people", "why"], rows)
     spent, llm = tally.spent + summary.pilots.spent, summary.llm
     calls, money = spent.llm_calls, f", {spent.money:.2f} in money" if spent.money else ""
     by = f" of {llm}, a simulated LLM" if is_simulated(llm) and calls else ""
-    tell(
-        f"Spent: {counted(calls, 'LLM call')}{by} ({calls / people:.1f} a person; "
+    asked = (
+        f"{counted(calls, 'LLM call')}{by} ({calls / people:.1f} a person; "
         f"{spent.tokens_in:,} tokens in, {spent.tokens_out:,} out), "
+    )
+    tell(
+        f"Spent: {asked if llm else ''}"
         f"{counted(spent.oracle_rows, 'oracle row')}{money}. This time: "
         f"{counted(ended.rows, 'row')} in {duration(ended.seconds)} "
         f"({ended.rows / max(ended.seconds, 1e-9):.1f}/s)."
+    )
+
+
+def _found(summary: BatchSummary) -> str:
+    """Say how many ways there are, and how many of the rows asked were approved."""
+    from waysout.report.words import counted
+
+    tally, people = summary.tally, max(1, summary.searched)
+    if summary.before_ways:
+        return f"{counted(tally.options, 'option')} in all ({tally.options / people:.1f} each)"
+    return (
+        f"{counted(tally.ways, 'way')} in all ({tally.ways / people:.1f} each; "
+        f"{tally.approved_rows:,} of {counted(tally.spent.oracle_rows, 'row')} approved)"
     )

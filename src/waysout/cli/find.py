@@ -10,7 +10,6 @@ import typer
 from waysout.cli import arguments as arg
 from waysout.cli.arguments import OUTPUT
 from waysout.cli.output import JsonFlag, print_json, print_table, say
-from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 
 if TYPE_CHECKING:
     from waysout.prompts.render import Template
@@ -34,8 +33,8 @@ def find(
     rise: arg.Rise = None,
     method: arg.MethodName = arg.DEFAULT_METHOD,
     setting: arg.Settings = None,
-    llm: arg.LlmName = DEFAULT_LLM,
-    calls: arg.Calls = 30,
+    llm: arg.LlmName = "",
+    calls: arg.Calls = None,
     k: arg.EditsPerCall = 5,
     oracle_rows: arg.OracleRows = None,
     polish: arg.Polish = 0,
@@ -47,11 +46,12 @@ def find(
     paper: arg.PaperPrompt = False,
     free: arg.FreeForm = False,
     show: Annotated[int, typer.Option(
-        help="How many options to print.", min=1, rich_help_panel=OUTPUT)] = 5,
+        help="How many ways to print.", min=1, rich_help_panel=OUTPUT)] = 5,
     html: Annotated[Path | None, typer.Option(
         help="Write a page to this file.", rich_help_panel=OUTPUT)] = None,
     csv: Annotated[Path | None, typer.Option(
-        help="Write the options to this file.", rich_help_panel=OUTPUT)] = None,
+        help="Write the ways to this file, as a table.", rich_help_panel=OUTPUT)] = None,
+    all_options: arg.AllOptions = False,
     letter: Annotated[Path | None, typer.Option(
         help="Write a letter to the person to this file: a page to print where it ends in .html, "
         "else plain text.", rich_help_panel=OUTPUT)] = None,
@@ -68,7 +68,7 @@ def find(
     Every option was put to the model and breaks no rule of the card. The run is stored, so that
     nothing is paid for twice: `waysout runs resume last` resumes it.
 
-    Try: waysout find --data synthetic --row 828 --llm simulated:1
+    Try: waysout find --data synthetic --row 828
     """
     from waysout.cli import search
     from waysout.cli.places import check_places
@@ -80,6 +80,8 @@ def find(
 
     if no_run and run is not None:
         raise InputError("--run and --no-run contradict each other")
+    if all_options and csv is None:
+        raise InputError("--all-options is about the table: name its file with --csv")
     check_chosen(row, where, json_row)
     read = {"--data": data, "--card": card, "--model": model, "--json-row": json_row,
             "--llm": llm.partition(":")[2], "--run": run}  # fmt: skip
@@ -105,8 +107,9 @@ def find(
             prepared, source, trust, lambda table: find_row(table, row, where, json_row), signals
         )
     search.hand_over(
-        ended, json=json, most=show, html=html, csv=csv, letter=letter, run=place, llm=asked
-    )
+        ended, json=json, most=show, html=html, csv=csv, all_options=all_options, letter=letter,
+        run=place, llm=asked,
+    )  # fmt: skip
 
 
 def search_options(*, setting: list[str], price: str, **given: Any) -> Options:
@@ -123,8 +126,10 @@ def search_options(*, setting: list[str], price: str, **given: Any) -> Options:
     template: Template = "paper" if given.pop("paper") else "waysout"
     style = Style(template, constrain=not given.pop("free"))
     settings = {name.strip(): value.strip() for name, _, value in pairs}
-    if given["oracle_rows"] is None:  # the default goes by the calls; None would be no limit
-        del given["oracle_rows"]
+    for name in ("calls", "oracle_rows"):  # None would be no limit
+        if given[name] is None:
+            del given[name]
+    given["llm"] = given["llm"] or None
     return cast("Options", {**given, "settings": settings, "price": price or None, "style": style})
 
 

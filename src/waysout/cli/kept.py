@@ -48,7 +48,7 @@ def read_kept(store: Store) -> Kept:
     options: dict[str, Any] = {
         "method": plan.get("method", _TEXT),
         "settings": as_now(plan.get("method", _TEXT), plan.get("method_settings", (dict,))),
-        "llm": about.get("llm", _TEXT),
+        "llm": about.get("llm", _TEXT) or None,
         "price": about.get("price", _TEXT) or None,
         "k": plan.get("k", _WHOLE),
         "seed": plan.get("seed", _WHOLE),

@@ -20,7 +20,7 @@ Name = Annotated[
     str | None,
     typer.Argument(
         help="A model (see `waysout models list`), or hub:OWNER/REPO/FILE.gguf for any other file "
-        "of the hub. Without a name: the default, the smallest.",
+        "of the hub. Without a name: the smallest.",
         show_default=False,
     ),
 ]
@@ -46,8 +46,10 @@ def list_(json: JsonFlag = False) -> None:
     for m in found:
         if m["problem"] or (m["gated"] and not m["here"]):
             say(f"{m['name']}: {m['problem'] or m['how_to_get']}")
-    say("To have one: waysout models pull NAME (without a name: the default, "
-        f"{models.DEFAULT})")  # fmt: skip
+    for m in found:
+        if not m["reasons"]:
+            say(f"{m['name']}: names values, but writes nonsense as reasons, which are not shown")
+    say(f"To have one: waysout models pull NAME (without a name: the smallest, {models.DEFAULT})")
 
 
 @app.command()

@@ -43,6 +43,7 @@ def say(text: str = "") -> None:
 FLAGS = {
     "trust_pickle=True": "--trust-pickle", "trusted_types=[…]": "--trust-types",
     "trust_code=True": "--trust-code", "positive_class=…": "--positive-class", "data=…": "--data",
+    "llm=…": "--llm", "calls=…": "--calls", "record=…": "--record",
 }  # fmt: skip
 
 

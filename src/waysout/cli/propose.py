@@ -10,6 +10,7 @@ import typer
 
 from waysout.cli import arguments as arg
 from waysout.cli.output import JsonFlag, print_json, print_table, printable, progress_bar, say
+from waysout.cli.search import note_reasons
 from waysout.cli.sources import find_table
 from waysout.llm.connect import DEFAULT
 
@@ -80,6 +81,7 @@ def propose(
         bars.add_task(f"{backend.name}: thinking", total=None)
         reply, spent = asyncio.run(ask())
     proposal = proposer.read(reply, query, query, k=k)
+    note_reasons(reply.model)
     document = {
         "llm": reply.model,
         "edits": [

@@ -47,7 +47,7 @@ def list_(json: JsonFlag = False) -> None:
         llm = str(run.get("llm") or "").partition("@")[0].rpartition("/")[2]
         counts = run.get("options", ""), run.get("llm_calls", "")
         rows.append((run["run"], _status(run), llm, *counts))
-    print_table(f"Runs in {runs_dir()}", ["run", "status", "LLM", "ways out", "calls"], rows)
+    print_table(f"Runs in {runs_dir()}", ["run", "status", "LLM", "options", "calls"], rows)
     for run in found:
         if "problem" in run:
             say(f"note: {run['problem']}")
@@ -95,8 +95,8 @@ def show(run: RunName = "last", json: JsonFlag = False) -> None:
             show_result(result)
         for index, _ in store.queries():
             if index not in results:
-                ways = counted(sum(1 for _ in store.options(index)), "way out", "ways out")
-                typer.echo(f"Query {index}: running or interrupted, {ways} so far")
+                found = counted(sum(1 for _ in store.options(index)), "option")
+                typer.echo(f"Query {index}: running or interrupted, {found} so far")
         if summary["status"] == "interrupted" and named:
             say(resume_hint(store.path, named.get("llm", "")))
 
@@ -151,10 +151,10 @@ def resume(
         say(f"note: --trust-pickle runs the code in {clean(source.model)}, which this run names")
     if trust.code and source.card:
         say(f"note: --trust-code runs the code that {clean(source.card)} names")
-    if llm and asked and llm != asked:
+    if llm and llm != asked:
         raise InputError(
-            f"{path} was started with {shown(asked, 200)}, not {shown(llm, 200)}: a run is resumed "
-            "with its own LLM; start a new run for another"
+            f"{path} was started with {shown(asked, 200) if asked else 'no LLM'}, not "
+            f"{shown(llm, 200)}: a run is resumed with its own LLM; start a new run for another"
         )
     if not llm:
         check_confirmed(path, asked)
@@ -173,8 +173,9 @@ def export(
         help="What to write.")] = "json",
     out: Annotated[Path | None, typer.Option(
         help="The file (or, for html and letter, the folder).")] = None,
+    all_options: arg.AllOptions = False,
 ) -> None:  # fmt: skip
-    """Write the results of a run: JSON lines, one table of all options, or a page or letter each.
+    """Write the results of a run: JSON lines, one table of all ways, or a page or letter each.
 
     Letters are to the person concerned, as text and as a page to print.
     """
@@ -185,6 +186,8 @@ def export(
     each = format in ("html", "letter")
     if each and out is None:
         raise InputError("pages and letters go to a folder: --out FOLDER")
+    if all_options and format != "csv":
+        raise InputError("--all-options is about the table: --format csv")
     path = find_run(run)
     if out is not None and not each:
         check_places({"--out": out}, {"the run": path})
@@ -206,7 +209,11 @@ def export(
                     result.to_letter(Path(name), when=day)
                     say(f"letter: {name}")
             return
-        text = to_csv(found) if format == "csv" else "".join(f"{r.to_json()}\n" for r in found)
+        text = (
+            to_csv(found, all_options=all_options)
+            if format == "csv"
+            else "".join(f"{result.to_json()}\n" for result in found)
+        )
         if out is None:
             echo_json(text) if format == "json" else typer.echo(text, nl=False)
         else:

@@ -139,15 +139,23 @@ class SearchEnd:
 def check_llm(prepared: PreparedRun) -> str:
     """Refuse an unusable LLM before a large model is loaded.
 
-    Returns the LLM's name, or an empty one where the method asks none.
+    Returns the LLM's name, or an empty one where none is asked.
     """
     from waysout.llm.connect import connect
 
     if not prepared.plan.asks_llm:
         return ""
     llm = str(prepared.options["llm"])
-    connect(llm)
+    note_reasons(connect(llm).name)
     return llm
+
+
+def note_reasons(llm: str) -> None:
+    """Say that the reasons of an LLM are left out, where they are."""
+    from waysout.llm.models import writes_reasons
+
+    if not writes_reasons(llm):
+        say(f"note: {llm} names values, but writes nonsense as reasons: they are left out")
 
 
 def search_source(
@@ -167,7 +175,7 @@ def search_source(
         query, given = opened.query(row(opened.table)), prepared.options
         # A run stores its row and the digests of its files, to refuse others on resume.
         about = {
-            **source.as_dict(), "digests": source.digests(), "llm": given["llm"],
+            **source.as_dict(), "digests": source.digests(), "llm": given.get("llm") or "",
             "price": given.get("price", ""), "row": query,
         }  # fmt: skip
         more: Options = {**given, "about": about}
@@ -205,8 +213,8 @@ def search(prepared: PreparedRun, problem: Problem, row: Any, signals: Signals) 
 
         def advance(now: Progress) -> None:
             done = now.llm_calls if asks else now.oracle_rows
-            ways = counted(now.options, "way out", "ways out")
-            bars.update(bar, completed=done, description=f"{done}{of} {unit}, {ways}")
+            found = counted(now.options, "option")
+            bars.update(bar, completed=done, description=f"{done}{of} {unit}, {found}")
 
         watched: Options = {
             **prepared.options, "learning": learn, "progress": advance, "stop": signals.stop
@@ -227,7 +235,8 @@ def most_cost(prepared: PreparedRun, problem: Problem, row: Any) -> str:
         return f"any number of {one}s" if most is None else counted(most, one)
 
     plan, budget = prepared.plan, prepared.plan.budget
-    parts = [limit(budget.oracle_rows, "oracle row")]
+    rows = limit(budget.oracle_rows, "oracle row")
+    parts = [f"{rows} for the search and {budget.setup_rows} for set-up"]
     if plan.asks_llm:
         parts.insert(0, limit(budget.llm_calls, "LLM call"))
         parts += [counted(budget.tokens, "token")] if budget.tokens is not None else []
@@ -253,6 +262,7 @@ def hand_over(
     most: int = SHOWN,
     html: Path | None = None,
     csv: Path | None = None,
+    all_options: bool = False,
     letter: Path | None = None,
     run: Path | None = None,
     llm: str = "",
@@ -268,7 +278,7 @@ def hand_over(
             result.to_html(html, when=today)
             notes.append(f"page: {html}")
         if csv is not None:
-            result.to_csv(csv)
+            result.to_csv(csv, all_options=all_options)
             notes.append(f"table: {csv}")
         if letter is not None:
             result.to_letter(letter, when=today)
@@ -297,6 +307,7 @@ def show(result: Result, *, most: int = SHOWN) -> None:
     """Print a result for people."""
     from waysout.domain.pick import pickable
     from waysout.report import text
+    from waysout.report.tipping import TITLE
 
     tell(text.sentence(result))
     simulated = text.simulated_note(result)
@@ -309,8 +320,12 @@ def show(result: Result, *, most: int = SHOWN) -> None:
         title = (shown if total > len(options) else "Ways out") if total else text.NOT_APPROVED
         typer.echo()
         chances = not result.settings.get("labels_only")
-        table = text.option_rows(options, reasons=not simulated, chances=chances)
+        settings = result.settings if total else {}
+        table = text.option_rows(options, settings, reasons=not simulated, chances=chances)
         print_table(title, *table)
+    columns, tips = text.tip_rows(result)
+    if tips:
+        print_table(TITLE, columns, tips)
     if ending := text.ending(result):
         tell(ending)
     tell(text.spent(result))

@@ -16,8 +16,9 @@ from waysout.cli.arguments import MODEL, SEARCH
 from waysout.cli.output import say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from waysout.run.options import Options
     from waysout.run.source import Source, Trust
     from waysout.serve.problems import ServedProblem
     from waysout.serve.service import SavedRun
@@ -42,11 +43,12 @@ def serve(
     at_least: arg.SaferLevels = None,
     rise: arg.Rise = None,
     llm: Annotated[str, typer.Option(
-        help="The LLM that proposes, as for `waysout find`; default: a small one, which the "
-        "demo downloads once (98 MB).", rich_help_panel=SEARCH)] = "",
+        help="An LLM that names values, with reasons, as for `waysout find`. Without one, none is "
+        "asked.", rich_help_panel=SEARCH)] = "",
     method: arg.MethodName = arg.DEFAULT_METHOD,
-    calls: Annotated[int, typer.Option(
-        help="Maximum number of LLM calls per search.", min=0, rich_help_panel=SEARCH)] = 30,
+    calls: Annotated[int | None, typer.Option(
+        help="Maximum number of LLM calls per search (needs --llm); default: 30.", min=0,
+        rich_help_panel=SEARCH)] = None,
     oracle_rows: Annotated[int, typer.Option(
         help="Maximum number of model rows per search.", min=1, rich_help_panel=SEARCH)] = 1000,
     searches: Annotated[int, typer.Option(
@@ -70,8 +72,8 @@ def serve(
     """Show ways out in a browser, and over HTTP for programs.
 
     Choose a case, lock what cannot change, and watch the ways out appear. Without arguments it
-    serves the demo: a synthetic table, a model trained on it and a small LLM, all on this machine;
-    the demo sends nothing anywhere. With --llm openai:… prompts about a case go to that server.
+    serves the demo: a synthetic table and a model trained on it, all on this machine; the demo
+    sends nothing anywhere. With --llm openai:… prompts about a case go to that server.
     Programs use the same searches: see /api/openapi.json.
     """
     from waysout.errors import MissingExtra
@@ -95,7 +97,9 @@ def serve(
 
     token = read_token(os.environ, token_file)
     kept = max(ServiceLimits().kept, searches)
-    limits = ServiceLimits(calls=calls, oracle_rows=oracle_rows, searches=searches, kept=kept)
+    limits = ServiceLimits(oracle_rows=oracle_rows, searches=searches, kept=kept)
+    if calls is not None:
+        limits = replace(limits, calls=calls)
     goal = goal_of(at_least, rise)
     source = Source(data, card, model, rules, positive_class, inputs, **goal)
     trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
@@ -132,7 +136,7 @@ class _Wish:
 
     llm: str
     method: str
-    calls: int
+    calls: int | None
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,7 @@ class _Subject:
 
 def _subject(run: str, source: Source, trust: Trust, wish: _Wish) -> _Subject:
     """Return what is served: a stored run, a table with a model, or the demo."""
-    from waysout.cli.demo import USUAL_APPLICANT, demo_problem, small_llm
+    from waysout.cli.demo import USUAL_APPLICANT, demo_problem
     from waysout.cli.sources import check_source
     from waysout.datasets.queries import queries
     from waysout.errors import InputError
@@ -164,7 +168,7 @@ def _subject(run: str, source: Source, trust: Trust, wish: _Wish) -> _Subject:
         return _of_source(source, trust, wish)
     if not bare:
         raise InputError("name the table: --data FILE (without any of these, the demo is served)")
-    llm = _proposer(wish, lambda: small_llm(wish.calls, quiet=False))
+    llm = _proposer(wish)
     problem, dataset = demo_problem(quiet=False)
     people = queries("synthetic")
     first = people[USUAL_APPLICANT]
@@ -174,10 +178,9 @@ def _subject(run: str, source: Source, trust: Trust, wish: _Wish) -> _Subject:
 
 def _of_source(source: Source, trust: Trust, wish: _Wish) -> _Subject:
     from waysout.cli.sources import open_source
-    from waysout.llm.connect import DEFAULT
     from waysout.serve.problems import ServedProblem
 
-    llm = _proposer(wish, lambda: DEFAULT)
+    llm = _proposer(wish)
     opened = open_source(source, trust)
     return _Subject(ServedProblem.of(opened.problem, opened.known), llm, source)
 
@@ -211,16 +214,16 @@ def _of_run(name: str, trust: Trust, wish: _Wish) -> _Subject:
         return replace(subject, run=SavedRun.read(store, subject.served.problem))
 
 
-def _proposer(wish: _Wish, usual: Callable[[], str]) -> str | None:
-    """Return the LLM, or none where the method asks none and none was named."""
-    from waysout.llm.connect import connect
-    from waysout.run.options import make_plan
+def _proposer(wish: _Wish) -> str | None:
+    """Return the LLM, if one was named; refuse what cannot be before a large model is loaded."""
+    from waysout.cli.search import check_llm
+    from waysout.run.find import prepare
 
-    asks = make_plan({"method": wish.method, "calls": wish.calls}).asks_llm
-    llm = wish.llm or (usual() if asks else "")
-    if asks:
-        connect(llm)  # an unusable one is refused before a large model is loaded
-    return llm or None
+    options: Options = {"method": wish.method, "llm": wish.llm or None}
+    if wish.calls is not None:
+        options["calls"] = wish.calls
+    check_llm(prepare(options))
+    return wish.llm or None
 
 
 def _announce(subject: _Subject, host: str, names: Sequence[str], url: str, *, token: bool) -> None:

@@ -15,13 +15,17 @@ from typing import Any
 
 from waysout.errors import BudgetSpent, InputError, unknown
 
-# Probing the oracle, scoring the query and asking again for stability are not the method's work.
-SETUP_ROWS = 1000
+# Trying the model, scoring the query and asking again are not the method's work.
+SETUP_ROWS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a search may spend. ``None`` means no limit."""
+    """What a search may spend. ``None`` means no limit.
+
+    ``setup_rows`` are on top of ``oracle_rows``. Most of them (`probe_rows`) try the model, once
+    for all people of a run; the others (`own_setup_rows`) are each person's own.
+    """
 
     llm_calls: int | None = 30
     oracle_rows: int | None = 150
@@ -36,6 +40,24 @@ class Budget:
             whole = "" if name in ("money", "seconds") else "whole "
             if value is not None and not (_is_count(value) if whole else number):
                 raise InputError(f"budget: {name} is a {whole}number of 0 or more, not {value!r}")
+
+    @property
+    def probe_rows(self) -> int:
+        """How many of the set-up rows may try the model, once for all people of a run."""
+        return self.setup_rows * 4 // 5
+
+    @property
+    def own_setup_rows(self) -> int:
+        """How many of the set-up rows each person has: to be scored, and for asking again."""
+        return self.setup_rows - self.probe_rows
+
+    @property
+    def again_rows(self) -> int:
+        """How many of their own may go into asking again what was found.
+
+        The others are for the row itself, and for checks that a resumed run has the same model.
+        """
+        return self.own_setup_rows * 2 // 3
 
 
 def _is_count(value: object) -> bool:

@@ -23,9 +23,10 @@ def pick(result: ResultData, n: int = 5) -> tuple[Option, ...]:
     """Return n ways that are good and different, best first; all of them where there are fewer.
 
     Stable ones come first; then those known to hold and to be irreducible before those of which
-    not everything was asked, and these before what is known not to hold. Among equals, each next
-    way is the one of least cost × (1 + the largest overlap of its levers with a way picked); one
-    that was named, by an LLM or a user, is preferred at equal cost.
+    not everything was asked, and these before what is known not to hold; then those known to be
+    tight, so that what leaves nothing in doubt is read first. Among equals, each next way is the
+    one of least cost × (1 + the largest overlap of its levers with a way picked); one that was
+    named, by an LLM or a user, is preferred at equal cost.
 
     Results of earlier releases have no ways: the most different good options are picked.
     """
@@ -46,10 +47,10 @@ def pickable(result: ResultData) -> Sequence[Option]:
     return result.ways or result.options
 
 
-def _order(way: Way, picked: Sequence[Way]) -> tuple[bool, int, float, bool]:
+def _order(way: Way, picked: Sequence[Way]) -> tuple[bool, int, bool, float, bool]:
     shared = overlap(way.levers, (other.levers for other in picked))
     cost = round(way.cost * (1.0 + shared), _COST_DIGITS)
-    return way.stable is False, way.standing, cost, not way.reasons
+    return way.stable is False, way.standing, way.tight is not True, cost, not way.reasons
 
 
 def _pick_options(

@@ -52,6 +52,7 @@ PROVIDERS: Mapping[str, Provider] = {
         ("device",),
     ),
 }
+# For commands that are about an LLM, and are given none; no search asks it unless told to.
 DEFAULT = "llamacpp:smollm2-135m"
 
 

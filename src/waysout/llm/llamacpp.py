@@ -1,4 +1,4 @@
-"""A GGUF model in this process, through llama.cpp: the embedded default.
+"""A GGUF model in this process, through llama.cpp.
 
 Several requests run side by side in slots, each of which remembers its last prompt: a request that
 begins alike computes only the rest. The library's own HTTP listener cannot be turned off; it is put

@@ -67,6 +67,8 @@ class ModelInfo:
     size: int | None
     licence: str
     source: Wheel | HubFile
+    reasons: bool = True
+    """Whether what it writes as a reason may be shown."""
 
     @property
     def sha256(self) -> str | None:
@@ -113,6 +115,18 @@ def info(name: str) -> ModelInfo:
         also = "or hub:OWNER/REPO/FILE.gguf, or the path of a GGUF file"
         raise InputError(f"{unknown('model', name, MODELS)}, {also}")
     return MODELS[name]
+
+
+def writes_reasons(llm: str) -> bool:
+    """Whether the reasons of an LLM, named as its replies name it, may be shown.
+
+    Files, the hub and servers have longer names for the same model.
+
+    >>> writes_reasons("transformers:HuggingFaceTB/SmolLM2-135M-Instruct"), writes_reasons("gemma")
+    (False, True)
+    """
+    name = llm.lower().replace(":", "-")  # smollm2:135m, as Ollama has it
+    return not any(known.name in name for known in MODELS.values() if not known.reasons)
 
 
 def path(name_or_path: str | Path = DEFAULT) -> Path:
@@ -199,6 +213,7 @@ def _status(known: ModelInfo) -> dict[str, Any]:
         "where": None if found is None else str(found),
         "problem": problem,
         "licence": known.licence,
+        "reasons": known.reasons,
         "origin": known.origin,
         "sha256": known.sha256 if found is None else _read_note(found).get("sha256"),
         "how_to_get": known.how_to_get,

@@ -27,8 +27,8 @@ BELOW_CHANCE = 0.4
 class ProbeReport:
     """What a probe found.
 
-    ``rows_asked`` counts every row sent, the second time included. ``approved_share`` is that of
-    all the rows, as far as the sample tells. ``agreement`` is the balanced accuracy of the
+    ``rows_asked`` counts every row sent, those sent a second time included. ``approved_share`` is
+    that of all the rows, as far as the sample tells. ``agreement`` is the balanced accuracy of the
     decisions against the labels, where there were labels of both kinds.
     """
 
@@ -41,9 +41,18 @@ class ProbeReport:
 
 
 def probe(
-    oracle: Oracle, rows: Sequence[Row], *, labels: Sequence[bool] | None = None, max_rows: int = 64
+    oracle: Oracle,
+    rows: Sequence[Row],
+    *,
+    labels: Sequence[bool] | None = None,
+    max_rows: int = 64,
+    again: int | None = None,
 ) -> ProbeReport:
-    """Ask some rows twice, the second time shuffled and in two batches, and report what is odd.
+    """Ask some rows, and some of them again, shuffled and in two batches; report what is odd.
+
+    At most ``max_rows`` are asked, and ``again`` of them a second time (all of them where it is not
+    given): half of these are the rows that the model is least sure of, since a yes turns into a no
+    there first.
 
     ``labels`` tell which rows are labelled positive: as many of either kind are asked as there are,
     and probabilities clearly worse than chance against them mean that the classes are swapped,
@@ -65,7 +74,9 @@ def probe(
     sample = [rows[i] for i in chosen]
     model = oracle.oracle if isinstance(oracle, CachedOracle) else oracle
     first = ask_checked(model, sample)
-    stable = _alike(first, _ask_shuffled(model, sample))
+    twice = _to_ask_again(first, len(sample) if again is None else again)
+    second = _ask_shuffled(model, [sample[i] for i in twice])
+    stable = _alike(Answers(first.probability[twice], first.decision[twice]), second)
     share, agreement = float(first.decision.mean()), None
     if truth is not None and 0 < truth[chosen].sum() < len(chosen):
         _refuse_swapped(first.probability, truth[chosen], model)
@@ -87,7 +98,16 @@ def probe(
             "positive class and the card's columns right?"
         )
     only_labels = model.labels_only or zero_one
-    return ProbeReport(2 * len(sample), stable, only_labels, share, agreement, tuple(notes))
+    asked = len(sample) + len(twice)
+    return ProbeReport(asked, stable, only_labels, share, agreement, tuple(notes))
+
+
+def _to_ask_again(first: Answers, most: int) -> NDArray[np.intp]:
+    """Return which rows to ask again: half of them the least sure, the others from all over."""
+    every = np.arange(len(first.probability))
+    unsure = np.argsort(np.abs(first.probability - 0.5), kind="stable")[: most // 2]
+    others = _spread(np.setdiff1d(every, unsure), most - len(unsure))
+    return np.union1d(unsure, others)
 
 
 def _spread(of: NDArray[np.intp], most: int) -> NDArray[np.intp]:

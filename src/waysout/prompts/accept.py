@@ -21,6 +21,7 @@ from waysout.domain.schema import Edit, Feature, Row, Value, text_of
 from waysout.errors import RowError
 from waysout.prompts.numerals import NumeralMeasure, before_comment, last_of_a_move, read_number
 from waysout.prompts.parse import Raw, candidates, unwrap
+from waysout.prompts.reasons import is_reason
 from waysout.prompts.spelling import LONGEST_SENTENCE, Spelling, folded, neutral
 
 T = TypeVar("T")
@@ -78,16 +79,17 @@ def read_reply(
     k: int,
     cut: bool = False,
     strict: bool = False,
+    reasons: bool = True,
 ) -> Proposal:
     """Return the edits of ``row`` that a reply proposes, and why the rest were rejected.
 
     ``query`` is the row the search started from, which rules compare with. ``cut`` says that the
     reply was stopped at a limit; ``strict`` takes the paper's format, names and categories to the
-    letter. The first ``k`` candidates count, flawed ones included. No text makes this raise; a
-    custom rule that fails does (`RuleError`), for it is the user's own code and would fail on every
-    reply.
+    letter. What is no reason is left out, as all of them are without ``reasons``. The first ``k``
+    candidates count, flawed ones included. No text makes this raise; a custom rule that fails does
+    (`RuleError`), for it is the user's own code and would fail on every reply.
     """
-    judge = _Judge(rules, spelling, query, row, strict)
+    judge = _Judge(rules, spelling, query, row, strict, reasons)
     edits: list[Edit] = []
     rejections: list[Rejection] = []
     found = candidates(text, cut=cut, strict=strict, knows=partial(knows, spelling))
@@ -121,13 +123,14 @@ class _Judge:
     """Judges the candidates of one reply."""
 
     def __init__(
-        self, rules: RuleSet, spelling: Spelling, query: Row, row: Row, strict: bool
+        self, rules: RuleSet, spelling: Spelling, query: Row, row: Row, strict: bool, reasons: bool
     ) -> None:
         self.rules = rules
         self.spelling = spelling
         self.query = query
         self.row = row
         self.strict = strict
+        self.reasons = reasons
         self._levers = rules.levers(query)
         self._levels: dict[str, dict[str, str | None]] = {}
 
@@ -160,7 +163,12 @@ class _Judge:
                 domain = violation.rule == DOMAIN
                 cause = Cause.OUTSIDE_DOMAIN if domain else Cause.BREAKS_RULE
                 raise _Refused(cause, violation.reason, "" if domain else violation.rule)
-        return Edit(feature.name, value, neutral(unwrap(raw.reason), LONGEST_SENTENCE))
+        return Edit(feature.name, value, self._reason(feature, raw))
+
+    def _reason(self, feature: Feature, raw: Raw) -> str:
+        reason = neutral(unwrap(raw.reason), LONGEST_SENTENCE)
+        says_why = is_reason(reason, feature.name, raw.value, self.rules.schema.names)
+        return reason if self.reasons and says_why else ""
 
     def _value(self, feature: Feature, raw: Raw) -> Value:
         value = self._understood(feature, raw.value)

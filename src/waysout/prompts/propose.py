@@ -88,10 +88,16 @@ class Proposer:
         )
 
     def read(self, reply: Reply, query: Row, row: Row, *, k: int = 5) -> Proposal:
-        """Return the edits of a reply, and why its other candidates were rejected."""
+        """Return the edits of a reply, and why its other candidates were rejected.
+
+        Their reasons are left out where the LLM that replied is known to write nonsense.
+        """
+        from waysout.llm.models import writes_reasons
+
         return read_reply(
             reply.text, rules=self.topic.rules, spelling=self.spelling, query=query, row=row, k=k,
             cut=reply.finish != "stop", strict=self.style.strict,
+            reasons=writes_reasons(reply.model),
         )  # fmt: skip
 
 

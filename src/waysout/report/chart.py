@@ -11,8 +11,8 @@ _LEFT, _RIGHT, _STEP, _TOP = 34, 20, 30, 16
 _FEWEST = 8  # options; fewer are read faster than a map of them
 _MOST_CHANGES = 20  # beyond, the drawing would be larger than the list
 _CAPTION = (
-    "All options. To the right: nearer to the present values. Upwards: more changes. The numbered "
-    "ones are those to read first."
+    "Each dot is an option that the model approved. To the right: nearer to the present values. "
+    "Upwards: more changes. The numbered ones are those to read first."
 )
 
 

@@ -7,7 +7,7 @@ escapes them, and a policy in the page forbids everything but its own style.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import date
 from html import escape
 from importlib import resources
@@ -21,27 +21,34 @@ from waysout.report.chart import chart
 from waysout.report.tables import esc as esc
 from waysout.report.tables import html_table
 from waysout.report.text import (
+    MOST_TIPS,
     NOT_APPROVED,
     ending,
     has_own_edits,
-    is_pocket,
+    safer_lines,
     sentence,
     simulated_note,
     spent,
 )
+from waysout.report.tipping import TITLE, alone
 from waysout.report.words import (
     Wording,
     change_count,
     clean,
     counted,
     date_text,
+    doubts,
     goal_text,
     reason_text,
     value_text,
 )
 
 MOST_LISTED = 500
-_WAVERS, _POCKET = "not approved each time", "does not hold: a no again if you go farther"
+_CAPTION_ALONE = "What the model says if one of these changes and all else stays as it is"
+_ABOUT_ALONE = (
+    '<p class="soft">Only values that were asked are named: between them, and beyond, the model '
+    "may answer otherwise.</p>"
+)
 # Notebooks may drop a style sheet, so each element of an excerpt brings its own style, in colours
 # that work on light and dark themes.
 _CELL = (
@@ -75,21 +82,25 @@ def page(result: ResultData, n: int = 5, *, when: date | None = None) -> str:
         many = len(pickable(result)) > len(first)
         heading = f"{len(first)} ways out to read first" if many else "The ways out"
         about = '<p class="soft">Good ones that differ; the others are listed below.</p>'
-        cards, drawn = _cards(first, wording), chart(options[:MOST_LISTED], first)
-        rest = _table("The other ways out, the best first", others, wording) if others else ""
-        parts += [section(heading, about if many else "", cards, drawn, rest)]
-        parts.append(_promises(result, when))
+        cards, drawn = _cards(first, result, wording), chart(options[:MOST_LISTED], first)
+        if others:
+            title = "The other ways out, the best first"
+            cards += _table(title, others, result, wording, start=len(first) + 1)
+        parts += [section(heading, about if many else "", cards, drawn)]
     elif result.near_misses:
         about = '<p class="note"><strong>None of these was approved.</strong> They show how near '
         about += "the search came, and are not ways out.</p>"
-        cards = _cards(result.near_misses, wording, missed=True)
+        cards = _cards(result.near_misses, result, wording, missed=True)
         parts.append(section(NOT_APPROVED, about, cards, kind="missed"))
+    if tips := _alone(result, wording, _CAPTION_ALONE):
+        parts.append(section("One change alone", _ABOUT_ALONE, tips))
+    parts += [_promises(result, when)] if options else []
     rules = result.settings.get("rules")
     if isinstance(rules, (list, tuple)) and rules:
         about = "<p>Each way out had to keep these rules, including those that the person set:</p>"
         parts.append(section("The limits", about, bullets(map(esc, rules))))
     if options:
-        parts.append(_all_options(options, wording))
+        parts.append(_other_rows(result) if result.ways else _all_options(result, wording))
     parts.append(_spent(result))
     return whole_page(title, "page.css", "\n".join(parts))
 
@@ -98,19 +109,20 @@ def excerpt(result: ResultData, n: int = 5) -> str:
     """Return a few lines and a short table for a notebook's cell."""
     wording = Wording.of(result)
     shown = pick(result, n) if result.options else ()
-    lines, note = [esc(sentence(result, wording.lines))], simulated_note(result)
+    lines, note = [esc(sentence(result, wording))], simulated_note(result)
     lines += [f"<strong>{esc(note)}</strong>"] if note else []
-    table = _table("Ways out to read first", shown, wording) if shown else ""
+    first = _table("Ways out to read first", shown, result, wording) if shown else ""
+    more = len(pickable(result)) - len(shown)
+    rest = f"<p>… and {more:,} more: <code>to_frame()</code></p>" if more > 0 else ""
+    table = first + rest + _alone(result, wording, TITLE, MOST_TIPS)
     # A notebook has its own style sheet, so each cell carries its own look. The tags are ours: text
     # from outside is escaped.
-    for tag, look in (("<td", _CELL), ("<th ", _CELL), ("<ul", "margin:0;padding-left:1.2em")):
+    looks = {"<td": _CELL, "<th ": _CELL, "<ul": "margin:0;padding-left:1.2em", "<p ": "margin:0"}
+    for tag, look in looks.items():
         space = " " * tag.endswith(" ")
         table = table.replace(tag, f'{tag.rstrip()} style="{look}"{space}')
-    more = len(pickable(result)) - len(shown)
-    where = "ways" if result.ways else "to_frame()"
-    rest = f"<p>… and {more:,} more: <code>{where}</code></p>" if more > 0 else ""
     told = "".join(f"<p>{line}</p>" for line in lines)
-    return f'<div style="max-width:60em;overflow-wrap:anywhere">{told}{table}{rest}</div>'
+    return f'<div style="max-width:60em;overflow-wrap:anywhere">{told}{table}</div>'
 
 
 def whole_page(title: str, style: str, body: str) -> str:
@@ -169,7 +181,7 @@ def _head(result: ResultData, title: str, wording: Wording) -> str:
     parts = ["<header>", f"<h1>{esc(title)}</h1>"]
     if note := simulated_note(result):
         parts.append(warning_note(note))
-    parts += [f'<p class="lead">{esc(sentence(result, wording.lines))}</p>']
+    parts += [f'<p class="lead">{esc(sentence(result, wording))}</p>']
     if said := ending(result):
         parts.append(f'<p class="soft">{esc(said)}</p>')
     if result.outcome.binding and not result.options:
@@ -200,7 +212,9 @@ def _asked(result: ResultData, when: date | None) -> str:
     return section("What was decided, and what was asked", f"<p>{' '.join(said)}</p>")
 
 
-def _cards(options: Iterable[Option], wording: Wording, *, missed: bool = False) -> str:
+def _cards(
+    options: Iterable[Option], result: ResultData, wording: Wording, *, missed: bool = False
+) -> str:
     name = "Near miss" if missed else "Way out"
     cards = ""
     for number, option in enumerate(options, 1):
@@ -209,27 +223,55 @@ def _cards(options: Iterable[Option], wording: Wording, *, missed: bool = False)
             before, after = map(esc, wording.pair(feature, old, new))
             changes += f"<li>Change {esc(wording.name(feature))} from {before} "
             changes += f"to <strong>{after}</strong></li>"
-        amiss = ["not approved"] if missed else _amiss(option)
         chance = wording.chance(option.probability)
-        told = [*amiss, *([f"chance {chance}"] if chance else [])]
-        verdict = ", ".join(told) or "approved"
-        kind = "tag warn" if amiss else "tag"
-        reason = reason_text(option.reasons)
-        said = f'<p class="reason">Reason given: {esc(reason)}</p>' if reason else ""
+        told = ["not approved"] * missed + [f"chance {chance}"] * bool(chance)
+        kind = "tag warn" if missed or doubts(option) else "tag"
         cards += (
             f'<li class="card"><h3>{name} {number}</h3><ul>{changes}</ul>'
-            f'<p><span class="{kind}">{escape(verdict)}</span> {change_count(option)}</p>'
-            f"{said}</li>\n"
+            f'<p><span class="{kind}">{escape(", ".join(told) or "approved")}</span> '
+            f"{change_count(option)}</p>{'' if missed else _remarks(option, result, wording)}"
+            f"{_reason(option, 'Reason given: ')}</li>\n"
         )
     return f'<ol class="cards">\n{cards}</ol>'
 
 
-def _amiss(option: Option) -> list[str]:
-    """Return what speaks against relying on an approved option."""
-    return [_WAVERS] * (option.stable is False) + [_POCKET] * is_pocket(option)
+def _remarks(option: Option, result: ResultData, wording: Wording) -> str:
+    """Return what is doubtful about an option, and its safer variants."""
+    said = "".join(f'<p class="doubt">{escape(_sentence(what))}</p>' for what in doubts(option))
+    safer = safer_lines(option, result.settings, wording)
+    return said + "".join(f'<p class="safer">{esc(_sentence(line))}</p>' for line in safer)
 
 
-def _all_options(options: Sequence[Option], wording: Wording) -> str:
+def _sentence(said: str) -> str:
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _reason(option: Option, before: str = "") -> str:
+    reason = reason_text(option.reasons)
+    return f'<p class="reason">{before}{esc(reason)}</p>' if reason else ""
+
+
+def _alone(result: ResultData, wording: Wording, caption: str, most: int | None = None) -> str:
+    """Return what each feature does alone, as a table; a short one without what was not asked."""
+    tips = alone(result, wording, esc, not_asked=most is None)[:most]
+    heads = ["What changes", "Now", "Alone"]
+    rows = [[tip.name, tip.now, tip.said] for tip in tips]
+    return html_table(caption, heads, rows) if rows else ""
+
+
+def _other_rows(result: ResultData) -> str:
+    """Return where the approved rows are that are no ways."""
+    return section(
+        "Everything that was approved",
+        f"<p>The approved rows count as {counted(len(result.options), 'different option')}. Most "
+        "of them do more than they need to, and are left out here. The JSON file has them all, and "
+        "so has the CSV file if it is asked for them: <code>waysout find … --csv all.csv "
+        "--all-options</code>, or <code>to_csv(all_options=True)</code>.</p>",
+    )
+
+
+def _all_options(result: ResultData, wording: Wording) -> str:
+    options = result.options
     listed = easiest_first(options)[:MOST_LISTED]
     counts = f"All {counted(len(options), 'option')}"
     about = (
@@ -242,23 +284,22 @@ def _all_options(options: Sequence[Option], wording: Wording) -> str:
             '<p class="note">Not all are listed here. All of them are in the CSV and JSON files: '
             "<code>waysout runs export --format csv</code>, or <code>to_csv()</code>.</p>"
         )
-    table = _table(f"{counts}, the easiest first", listed, wording)
+    table = _table(f"{counts}, the easiest first", listed, result, wording)
     return section("All options", about, table)
 
 
-def _table(caption: str, options: Iterable[Option], wording: Wording) -> str:
+def _table(
+    caption: str, options: Iterable[Option], result: ResultData, wording: Wording, start: int = 1
+) -> str:
     heads = [f'<th scope="col" class="number">{name}</th>' for name in ("Chance", "Nearness")]
     rows = []
-    for number, option in enumerate(options, 1):
+    for number, option in enumerate(options, start):
         pairs = {name: wording.pair(name, old, new) for name, (old, new) in option.changes.items()}
         changes = bullets(
             f"{esc(wording.name(name))}: {esc(before)} → <strong>{esc(after)}</strong>"
             for name, (before, after) in pairs.items()
         )
-        reason = reason_text(option.reasons)
-        changes += f'<div class="reason">{esc(reason)}</div>' if reason else ""
-        for what in _amiss(option):
-            changes += f'<div><span class="tag warn">{what}</span></div>'
+        changes += _remarks(option, result, wording) + _reason(option)
         chance = escape(wording.chance(option.probability)) or "yes"
         numbers = (f'<td class="number">{x}</td>' for x in (chance, f"{option.proximity:.2f}"))
         rows.append([str(number), changes, *numbers])

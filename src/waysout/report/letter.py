@@ -24,13 +24,28 @@ from string import Template
 
 from waysout.domain.pick import pick, pickable
 from waysout.domain.result import Option, OutcomeKind, ResultData
+from waysout.domain.schema import Value
 from waysout.report.html import decision, esc, packaged, standing, whole_page
-from waysout.report.text import is_pocket, simulated_note
-from waysout.report.words import PLAIN_GOAL, Wording, clean, counted, cut, date_text, goal_text
+from waysout.report.text import simulated_note
+from waysout.report.tipping import alone, first_of
+from waysout.report.words import (
+    PLAIN_GOAL,
+    Wording,
+    chance,
+    clean,
+    counted,
+    cut,
+    date_text,
+    doubts_in_full,
+    goal_text,
+    listed,
+    safer_levels,
+)
 
 WIDTH = 78
 _LONGEST = 160  # characters of a name or a value
 _MOST = 40  # values, or rules that stand in the way
+_MOST_TIPS = 5
 _ENDINGS = {
     OutcomeKind.ALREADY_APPROVED: "approved",
     OutcomeKind.INTERRUPTED: "interrupted",
@@ -152,6 +167,8 @@ class _Facts:
             "lost": lost,
             "help": lost or ending == "found",
             "explained": bool(self.lists["meanings"]),
+            "options": not self.result.ways,
+            "tips": bool(self.lists["tips"]),
             "values": not found and bool(self.result.query),
             **{name: bool(fields[name]) for name in _OPTIONAL},
         }
@@ -191,6 +208,7 @@ class _Facts:
             "meanings": [
                 f"{self._name(n)}: {self.mark(said)}." for n, said in about.items() if said
             ],
+            "tips": self._tips(),
             "obstacles": _few([f"{self.mark(v.rule)}: {self.mark(v.reason)}" for v in binding]),
             "values": self._values(self.result.query),
         }
@@ -215,28 +233,50 @@ class _Facts:
         is_plain = goal_text(told.get("goal")) == PLAIN_GOAL
         return self.mark(told.get("yes") or "approved") if is_plain else ""
 
+    def _tips(self) -> list[str]:
+        found = alone(self.result, self.wording, self.mark)
+        few = first_of(found, self._changed, _MOST_TIPS)
+        return [f"{_capital(tip.name)} alone: {tip.said}." for tip in few]
+
+    def _change(self, name: str, old: Value, new: Value) -> str:
+        before, after = map(self.mark, self.wording.pair(name, old, new))
+        return f"{self._name(name)} from {before} to {after}"
+
     def _option(self, option: Option) -> str:
         """Return an option in full sentences."""
-        changes = []
-        for name, (old, new) in option.changes.items():
-            before, after = map(self.mark, self.wording.pair(name, old, new))
-            changes.append(f"{self._name(name)} from {before} to {after}")
-        *others, last = changes
-        comma = "," if len(others) > 1 else ""
-        said = [f"Change {', '.join(others)}{comma} and {last}." if others else f"Change {last}."]
+        changes = [self._change(name, *pair) for name, pair in option.changes.items()]
+        said = [f"Change {listed(changes)}."]
         if len(option.changes) > option.sparsity:
             said.append("Some of these move together by themselves.")
-        chance = self.mark(self.wording.chance(option.probability))
+        likely = self.mark(self.wording.chance(option.probability))
         if self._yes:
-            likely = "" if self.wording.labels_only else f" (chance {chance})"
-            said.append(f"The model then says: {self._yes}{likely}.")
+            how_likely = "" if self.wording.labels_only else f" (chance {likely})"
+            said.append(f"The model then says: {self._yes}{how_likely}.")
         else:
-            said.append(f"The model then puts the chance of a yes at {chance}.")
-        if option.stable is False:
-            said.append("Asked again, it did not say so each time: do not rely on this one.")
-        if is_pocket(option):
-            said.append("If you go farther than that, it may say no again.")
-        return " ".join(said)
+            said.append(f"The model then puts the chance of a yes at {likely}.")
+        return " ".join([*said, *doubts_in_full(option), *self._safer(option)])
+
+    def _safer(self, option: Option) -> list[str]:
+        """Say what reaches each higher chance that was asked for."""
+        said, none = [], []
+        for level, safer in safer_levels(option, self.result.settings).items():
+            asked = self.mark(chance(level))
+            if safer is None:
+                none.append(asked)
+            elif safer.row != option.row:  # else its chance is told already
+                news = ((n, self.wording.pair(n, *pair)[1]) for n, pair in safer.changes.items())
+                changes = listed([f"{self._name(n)} to {self.mark(new)}" for n, new in news])
+                reached = self.mark(chance(safer.probability))
+                said.append(f"For a chance of at least {asked}: {changes} (chance {reached}).")
+        if none:
+            levels = listed(none, "or")
+            said.append(f"Going on this way, nothing with a chance of at least {levels} was found.")
+        return said
+
+
+def _capital(text: str) -> str:
+    """Return markup with its first letter large."""
+    return re.sub(r"^((?:<bdi>)?)(\w)", lambda found: found[1] + found[2].upper(), text)
 
 
 def _few(texts: Sequence[str]) -> list[str]:

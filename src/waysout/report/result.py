@@ -5,24 +5,28 @@ The subclass lives here so that imports still go down only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from waysout.domain.pick import pick
-from waysout.domain.result import Option
+from waysout.domain.result import Option, Way
 from waysout.domain.result import ResultData as Data
 from waysout.domain.schema import Value
-from waysout.report.text import lines, spent
-from waysout.report.words import counted, reason_text
+from waysout.prompts.reasons import kept_reasons
+from waysout.report.text import headline, lines, spent
+from waysout.report.words import reason_text
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-SCORES = ("probability", "proximity", "sparsity", "reasons", "stable")
+_Option = TypeVar("_Option", bound=Option)
+SCORES = ("probability", "proximity", "sparsity")
+OF_WAYS = ("cost", "irreducible", "tight", "holds")
+REMARKS = ("reasons", "stable")
 
 
 class Result(Data):
@@ -33,18 +37,32 @@ class Result(Data):
 
     @classmethod
     def of(cls, data: Data) -> Self:
-        """Return a plain result as one that can show itself."""
-        return cls(**{f.name: getattr(data, f.name) for f in fields(data)})
+        """Return a plain result, which may be on file, as one that can show itself.
+
+        What earlier releases took for reasons is left out (see `waysout.prompts.reasons`).
+        """
+        llm = str(data.settings.get("llm") or "")
+        lists = {name: [_checked(option, llm) for option in getattr(data, name)]
+                 for name in ("options", "near_misses", "ways")}  # fmt: skip
+        found = {f.name: getattr(data, f.name) for f in fields(data)}
+        return cls(**found | {name: tuple(options) for name, options in lists.items()})
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Self:
+        """Read what `as_dict` wrote."""
+        return cls.of(Data.from_dict(table))
 
     def pick(self, n: int = 5) -> tuple[Option, ...]:
         """Return n good and different ways, best first (see `waysout.domain.pick`)."""
         return pick(self, n)
 
-    def to_frame(self, *, all_features: bool = False) -> pd.DataFrame:
-        """Return one row for each option: the new values and the scores.
+    def to_frame(self, *, all_options: bool = False, all_features: bool = False) -> pd.DataFrame:
+        """Return one row for each way, best first: the new values and what is known of it.
 
-        Only features that some option changes are columns, and only changed cells are filled; the
+        Only features that some way changes are columns, and only changed cells are filled; the
         others are missing. ``all_features`` gives the whole rows instead, ready for a model.
+        ``all_options`` gives everything that was approved, needed or not, in the order it was
+        found; so do results of earlier releases, which have no ways.
         """
         import pandas as pd
 
@@ -53,14 +71,20 @@ class Result(Data):
             if None not in values or not kinds <= {bool, int, float}:
                 return pd.Series(values)
             # Nullable types keep whole numbers whole and gaps empty.
-            whole = "boolean" if kinds == {bool} else "Int64"
+            whole = "boolean" if kinds <= {bool} else "Int64"
             return pd.Series(values, dtype="Float64" if float in kinds else whole)
 
-        names, rows = self._table(all_features)
+        names, rows = self._table(all_options, all_features)
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
         return pd.DataFrame({n: series(column) for n, column in zip(names, columns, strict=True)})
 
-    def to_csv(self, path: str | Path | None = None, *, all_features: bool = False) -> str | None:
+    def to_csv(
+        self,
+        path: str | Path | None = None,
+        *,
+        all_options: bool = False,
+        all_features: bool = False,
+    ) -> str | None:
         """Write the table of `to_frame` as CSV (UTF-8), or return it as text.
 
         Text that a spreadsheet would run as a formula gets an apostrophe in front. Numbers stay
@@ -68,12 +92,12 @@ class Result(Data):
         """
         from waysout.report.tables import csv_text
 
-        return _write_or_return(csv_text(*self._table(all_features)), path)
+        return _write_or_return(csv_text(*self._table(all_options, all_features)), path)
 
     def to_html(
         self, path: str | Path | None = None, *, n: int = 5, when: date | None = None
     ) -> str | None:
-        """Write one self-contained page, the n options to read first on top, or return it.
+        """Write one self-contained page, the n ways to read first on top, or return it.
 
         ``when`` is the day of the search, for the page to name.
         """
@@ -89,7 +113,7 @@ class Result(Data):
         n: int = 3,
         when: date | None = None,
     ) -> str | None:
-        """Write a letter to the person concerned, with at most n options, or return it.
+        """Write a letter to the person concerned, with at most n ways, or return it.
 
         It is plain text, or a page to print: as ``html`` says, or else as the path ends. ``when``
         is the day of the search, for the letter to name.
@@ -115,33 +139,53 @@ class Result(Data):
         return lines(self)
 
     def __repr__(self) -> str:
-        found = counted(len(self.options), "option")
-        return f"<Result {self.outcome.kind}: {found}; {spent(self)[7:-1]}>"
+        return f"<Result {self.outcome.kind}: {headline(self)}; {spent(self)[7:-1]}>"
 
     def _repr_html_(self) -> str:
         from waysout.report.html import excerpt
 
         return excerpt(self)
 
-    def _table(self, all_features: bool) -> tuple[list[str], list[list[Value]]]:
-        """Return the columns' names, each once, and a row of values for each option."""
-        changed = {name for option in self.options for name in option.changes}
+    def _table(
+        self, all_options: bool = False, all_features: bool = False
+    ) -> tuple[list[str], list[list[Value]]]:
+        """Return the columns' names, each once, and a row of values for each way, or option."""
+        ways = not all_options and bool(self.ways)
+        shown = self.pick(len(self.ways)) if ways else self.options
+        changed = {name for option in shown for name in option.changes}
         features = [name for name in self.query if all_features or name in changed]
         rows = [
             [
                 *(o.row[f] if all_features or f in o.changes else None for f in features),
-                o.probability, o.proximity, o.sparsity, reason_text(o.reasons), o.stable,
+                *(getattr(o, score) for score in SCORES),
+                *(getattr(o, known) for known in OF_WAYS if isinstance(o, Way)),
+                reason_text(o.reasons), o.stable,
             ]
-            for o in self.options
+            for o in shown
         ]  # fmt: skip
-        return features + [_unlike(features, score) for score in SCORES], rows
+        names = (*SCORES, *(OF_WAYS if ways else ()), *REMARKS)
+        return features + [_unlike(features, name) for name in names], rows
 
 
-def to_csv(results: Sequence[Result]) -> str:
-    """Return the options of several queries as one table, with the query each belongs to."""
+def _checked(option: _Option, llm: str) -> _Option:
+    """Return an option with those of its reasons that are reasons."""
+    if isinstance(option, Way):
+        option = replace(
+            option,
+            variants=tuple(_checked(v, llm) for v in option.variants),
+            safer=tuple(_checked(s, llm) for s in option.safer),
+        )
+    return replace(option, reasons=kept_reasons(option.reasons, llm))
+
+
+def to_csv(results: Sequence[Result], *, all_options: bool = False) -> str:
+    """Return the ways of several queries as one table, with the query each belongs to.
+
+    ``all_options`` gives everything that was approved.
+    """
     from waysout.report.tables import csv_text
 
-    tables = [(result.index, *result._table(all_features=False)) for result in results]
+    tables = [(result.index, *result._table(all_options)) for result in results]
     names = list(dict.fromkeys(name for _, columns, _ in tables for name in columns))
     rows = [
         [index, *(dict(zip(columns, row, strict=True)).get(name) for name in names)]

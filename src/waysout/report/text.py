@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from waysout.domain.budget import Spent
 from waysout.domain.pick import pick, pickable
-from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Way
-from waysout.domain.schema import Value
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, TipStatus
+from waysout.report.tipping import TITLE, Alone, alone
 from waysout.report.words import (
+    PLAIN_GOAL,
+    AsStored,
+    Wording,
     chance,
     change_count,
-    change_lines,
     clean,
     counted,
     cut,
+    doubts,
+    goal_text,
+    listed,
     reason_text,
-    value_text,
+    safer_levels,
 )
-
-WriteChanges = Callable[[Mapping[str, tuple[Value, Value]]], list[str]]
 
 NOT_APPROVED = "Near misses: NOT approved, only the nearest the search came"
 _SIMULATED = "these changes were proposed by a stand-in, not by a language model"
@@ -28,7 +33,9 @@ _PARTLY_SIMULATED = (
     "some of these changes were proposed by a stand-in, not by a language model; the others, "
     "without a reason, by the search itself"
 )
-_LONGEST_REASON = 200
+_LONGEST, _LONGEST_REASON = 40, 200
+_MOST_NAMED = 3  # ways in a headline, and changes of each
+MOST_TIPS = 10  # of features alone, in a terminal
 _NOTHING_FOUND = {
     OutcomeKind.FOUND: "The search ended without an option to show",
     OutcomeKind.ALREADY_APPROVED: "Nothing needs to change",
@@ -54,67 +61,111 @@ def lines(result: ResultData, width: int = 100, n: int = 5) -> str:
         parts.append(_wrapped(f"{NOT_APPROVED}.", width))
     for i, option in enumerate(pick(result, n) if result.options else misses, 1):
         likely = "" if labels_only else f"chance {chance(option.probability)}, "
-        remarks = ", not approved each time" if option.stable is False else ""
-        remarks += ", does not hold" if is_pocket(option) else ""
-        said = change_lines(option.changes)
-        if reason := reason_text(option.reasons):
-            said.append(f"Reason given: {reason}")
-        head = _wrapped(f"{i}. {likely}{change_count(option)}{remarks}", width)
+        said = notes_on(option, result.settings)
+        head = _wrapped(f"{i}. {likely}{change_count(option)}", width)
         parts.append("\n".join([head, *(_wrapped(line, width, "   ") for line in said)]))
     word = "more way" if result.ways else "more option"
     parts += [f"… and {counted(more, word)}."] if more > 0 else []
+    if tips := alone(result, AsStored()):
+        told = [f"{tip.name} (now {tip.now}): {tip.said}" for tip in tips[:MOST_TIPS]]
+        told += _left_out(tips)
+        parts.append("\n".join([f"{TITLE}:", *(_wrapped(line, width, "   ") for line in told)]))
     parts += [_wrapped(said, width) for said in (ending(result), spent(result)) if said]
     return "\n\n".join(parts)
 
 
-def is_pocket(option: Option) -> bool:
-    """Whether a way is known not to hold: with more of the same changes, it is a no again."""
-    return isinstance(option, Way) and option.holds is False
+def tip_rows(result: ResultData) -> tuple[list[str], list[list[str]]]:
+    """Return what each feature does alone as a table: its columns, and its rows of text."""
+    tips = alone(result, AsStored())
+    rows = [[tip.name, tip.now, tip.said] for tip in tips[:MOST_TIPS]]
+    rows += [["", "", said] for said in _left_out(tips)]
+    return ["feature", "now", "alone"], rows
+
+
+def _left_out(tips: Sequence[Alone]) -> list[str]:
+    rest = tips[MOST_TIPS:]
+    turn = any(tip.status is TipStatus.TURNS for tip in rest)
+    return [f"… and {len(rest):,} more{'' if turn else ', none of them enough'}"] if rest else []
+
+
+def notes_on(
+    option: Option, settings: Mapping[str, Any] | None = None, *, reasons: bool = True
+) -> list[str]:
+    """Return an option in lines: its changes, what is doubtful, safer variants, the reasons."""
+    reason = cut(reason_text(option.reasons), _LONGEST_REASON) if reasons else ""
+    return [
+        *AsStored().lines(option.changes),
+        *doubts(option),
+        *safer_lines(option, settings or {}, AsStored()),
+        *([f"Reason given: {reason}"] if reason else []),
+    ]
+
+
+def safer_lines(option: Option, settings: Mapping[str, Any], wording: Wording) -> list[str]:
+    """Return a line for each higher chance that was asked for: what reaches it."""
+    found, none = [], []
+    for level, safer in safer_levels(option, settings).items():
+        if safer is None:
+            none.append(chance(level))
+        elif safer.row == option.row:
+            found.append(f"at least {chance(level)}: has it already")
+        else:
+            told = []
+            for name, pair in safer.changes.items():
+                before, after = wording.pair(name, *pair)
+                told.append(f"{wording.name(name)} {before} → {after}")
+            reached = chance(safer.probability)
+            found.append(f"at least {chance(level)}: {', '.join(told)} ({reached})")
+    if none:
+        found.append(f"no variant with at least {listed(none, 'or')} was found")
+    return found
 
 
 def option_rows(
-    options: Sequence[Option], *, reasons: bool = True, chances: bool = True
+    options: Sequence[Option],
+    settings: Mapping[str, Any] | None = None,
+    *,
+    reasons: bool = True,
+    chances: bool = True,
 ) -> tuple[list[str], list[list[str]]]:
     """Return options as a table: its columns, and its rows of text.
 
-    Reasons go below the changes, where a column would be too narrow. The columns on stability and
-    on holding are left out if nothing is amiss; that of ``chances`` is for models that give
-    probabilities.
+    All that is to be said of an option goes below its changes, where a column would be too narrow.
+    The column of ``chances`` is for models that give probabilities.
     """
-    unstable, pockets = any(o.stable is False for o in options), any(map(is_pocket, options))
-    columns = ["#", "what changes", *["chance"] * chances, "changes", "nearness"]
-    columns += ["stable"] * unstable + ["holds"] * pockets
+    columns = ["#", "what changes", *["chance"] * chances, "nearness"]
     rows = []
     for i, option in enumerate(options, 1):
-        reason = cut(reason_text(option.reasons), _LONGEST_REASON) if reasons else ""
-        told = [*change_lines(option.changes), *([f"Reason given: {reason}"] if reason else [])]
-        row = [str(i), "\n".join(told), *[chance(option.probability)] * chances,
-               str(option.sparsity), f"{option.proximity:.2f}"]  # fmt: skip
-        row += [value_text(option.stable)] * unstable
-        rows.append(row + [value_text(False) if is_pocket(option) else ""] * pockets)
+        told = notes_on(option, settings, reasons=reasons)
+        if len(option.changes) > option.sparsity:
+            told.append(change_count(option))
+        likely = [chance(option.probability)] * chances
+        rows.append([str(i), "\n".join(told), *likely, f"{option.proximity:.2f}"])
     if any("\n" in row[1] for row in rows):
         for row in rows[:-1]:
             row[1] += "\n"  # a blank line between options of several lines
     return columns, rows
 
 
-def sentence(result: ResultData, write: WriteChanges = change_lines) -> str:
-    """Describe how the search ended; ``write`` turns changes into text."""
-    options, labels_only = result.options, bool(result.settings.get("labels_only"))
-    if not options:
-        return _nothing_found(result.outcome, labels_only)
+def headline(result: ResultData) -> str:
+    """Say how many ways were found, and among how many rows.
+
+    >>> headline(ResultData({}, Outcome(OutcomeKind.FOUND), metrics={"valid": 4, "evaluated": 9}))
+    '0 options (4 of 9 rows approved)'
+    """
+    found = counted(len(result.options), "option")
+    if result.ways:
+        found = counted(len(result.ways), "way out", "ways out")
+    approved, asked = (int(result.metrics.get(name) or 0) for name in ("valid", "evaluated"))
+    return f"{found} ({approved:,} of {counted(asked, 'row')} approved)" if asked else found
+
+
+def sentence(result: ResultData, wording: Wording | None = None) -> str:
+    """Say how the search ended, and what to do; without ``wording``, as it is in the table."""
+    if not result.options:
+        return _nothing_found(result.outcome, bool(result.settings.get("labels_only")))
     found = pickable(result)
-    first = pick(result, 1)[0] if result.ways else max(options, key=lambda o: o.proximity)
-    which = "It" if len(found) == 1 else "The first to read" if result.ways else "The nearest"
-    changes = [cut(line, 80) for line in write(first.changes)]
-    rest = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
-    said = [
-        f"{counted(len(found), 'way out', 'ways out')} found{_among(result)}",
-        f"{which} changes {counted(first.sparsity, 'thing')} ({', '.join(changes[:3])}{rest})"
-        + ("" if labels_only else f" for a chance of {chance(first.probability)}"),
-    ]
-    if all(map(is_pocket, found)):
-        said.append("Nothing that holds was found: with more of the same changes it is a no again")
+    said = [headline(result), *_what_to_do(result, wording or AsStored())]
     unstable = sum(o.stable is False for o in found)
     if unstable:
         was = "was" if unstable == 1 else "were"
@@ -124,13 +175,32 @@ def sentence(result: ResultData, write: WriteChanges = change_lines) -> str:
     return ". ".join(said) + "."
 
 
-def _among(result: ResultData) -> str:
-    options = result.options
-    if result.ways:
-        many = len(options) > len(result.ways)
-        return f", out of {counted(len(options), 'option')}" if many else ""
-    sets = int(result.metrics.get("lever_sets") or len({frozenset(o.changes) for o in options}))
-    return f", over {counted(sets, 'different set')} of features" if sets > 1 else ""
+def _what_to_do(result: ResultData, wording: Wording) -> list[str]:
+    """Say what turns the decision: ways without a doubt, or the first and what is doubtful."""
+    first = pick(result, _MOST_NAMED)
+    sure = [option for option in first if not doubts(option)]
+    one, *others = sure or first[:1]
+    goal = goal_text(result.settings.get("goal"))
+    reached = f"{goal[0].upper()}{goal[1:]} is reached"
+    said = "The model says yes" if goal == PLAIN_GOAL else reached
+    said += f" if {_changes(one, wording, ' goes')}"
+    told = [said + "".join(f"; or {_changes(option, wording)}" for option in others)]
+    if not result.ways:
+        told.append("Whether every change is needed was not asked")
+    elif not sure:  # that one wavers is said of all that do
+        told += [doubt[0].upper() + doubt[1:] for doubt in doubts(replace(one, stable=None))]
+    return told
+
+
+def _changes(option: Option, wording: Wording, verb: str = "") -> str:
+    """Write changes as part of a sentence: "income goes from 40 to 52 and term from 36 to 60"."""
+    texts = []
+    for name, pair in option.changes.items():
+        old, new = (cut(text, _LONGEST) for text in wording.pair(name, *pair))
+        texts.append(f"{cut(wording.name(name), _LONGEST)}{verb} from {old} to {new}")
+        verb = ""
+    rest = len(texts) - _MOST_NAMED
+    return listed([*texts[:_MOST_NAMED], *([counted(rest, "more change")] if rest > 0 else [])])
 
 
 def _nothing_found(outcome: Outcome, labels_only: bool) -> str:
@@ -170,6 +240,8 @@ def spent_line(ledger: Spent, saved: int = 0) -> str:
     'Spent: 3 LLM calls (4 attempts; 1,200 tokens in, 90 out), 15 oracle rows, 0.0 s.'
     >>> spent_line(Spent(llm_calls=6, attempts=6, oracle_rows=150), saved=24)
     'Spent: 6 LLM calls (24 saved), 150 oracle rows, 0.0 s.'
+    >>> spent_line(Spent(oracle_rows=150, setup_rows=49, seconds=0.5))
+    'Spent: 150 oracle rows and 49 for set-up, 0.5 s.'
     """
     calls = counted(ledger.llm_calls, "LLM call")
     notes = [f"{saved:,} saved"] if saved else []
@@ -177,8 +249,10 @@ def spent_line(ledger: Spent, saved: int = 0) -> str:
         notes.append(counted(ledger.attempts, "attempt"))
     if ledger.tokens_in or ledger.tokens_out:
         notes.append(f"{counted(ledger.tokens_in, 'token')} in, {ledger.tokens_out:,} out")
-    parts = [f"{calls} ({'; '.join(notes)})" if notes else calls]
-    parts.append(counted(ledger.oracle_rows, "oracle row"))
+    asked = ledger.llm_calls or notes
+    parts = [f"{calls} ({'; '.join(notes)})" if notes else calls] if asked else []
+    set_up = f" and {ledger.setup_rows:,} for set-up" if ledger.setup_rows else ""
+    parts.append(counted(ledger.oracle_rows, "oracle row") + set_up)
     parts += [f"{ledger.money:g} in money"] if ledger.money else []
     return f"Spent: {', '.join(parts)}, {ledger.seconds:,.1f} s."
 

@@ -5,15 +5,15 @@ What is shown is untrusted text: everything returned here is clean, and nothing 
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, TypeGuard
 
-from waysout.domain.result import Option, ResultData
+from waysout.domain.result import Option, ResultData, Safer, Way
 from waysout.domain.schema import Value, format_number
+from waysout.prompts.reasons import kept_reasons
 
 PLAIN_GOAL = "the model's own yes"
 # These change the direction of the text that follows, so that it shows as something it is not.
@@ -121,6 +121,16 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def listed(texts: Sequence[str], last: str = "and") -> str:
+    """Write several things as one list.
+
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"], "or")
+    ('a', 'a and b', 'a, b or c')
+    """
+    *others, final = texts
+    return f"{', '.join(others)} {last} {final}" if others else final
+
+
 def duration(seconds: float) -> str:
     """Write how long something takes, as precisely as an estimate allows.
 
@@ -133,36 +143,75 @@ def duration(seconds: float) -> str:
     return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
-def change_lines(changes: Mapping[str, tuple[Value, Value]]) -> list[str]:
-    """Write the changes as they are in the table, one line for each feature.
-
-    >>> change_lines({"income": (40500.0, 52000.0)})
-    ['income: 40500 → 52000']
-    """
-    return [
-        f"{clean(name)}: {value_text(old)} → {value_text(new)}"
-        for name, (old, new) in changes.items()
-    ]
-
-
 def change_count(option: Option) -> str:
     """Write the number of changes a person makes, and whether other features follow."""
     things = counted(option.sparsity, "change")
     return f"{things} (the rest moves with it)" if len(option.changes) > option.sparsity else things
 
 
+def _not_asked(way: Way) -> list[str]:
+    asked = (
+        (way.irreducible, "whether every change is needed"),
+        (way.tight, "whether a little less is enough"),
+        (way.holds, "whether more is still a yes"),
+    )
+    return [what for answer, what in asked if answer is None]
+
+
+def doubts(option: Option) -> list[str]:
+    """Return what speaks against relying on an option, or was not asked; nothing if all is well.
+
+    Of options that are no ways, nobody asked. A way that a little less would do for is shown all
+    the same: that little less does not hold, or not everything about it was asked.
+    """
+    found = ["not approved each time it was asked"] if option.stable is False else []
+    if isinstance(option, Way):
+        if option.holds is False:
+            found.append("does not hold: a no again if you go farther")
+        if option.tight is False:
+            found.append("a little less was approved too, but that is less certain")
+        if not_asked := _not_asked(option):
+            found.append(f"{listed(not_asked)} was not asked")
+    return found
+
+
+def doubts_in_full(option: Option) -> list[str]:
+    """Return the same as sentences to the person concerned."""
+    found = []
+    if option.stable is False:
+        found.append("Asked again, it did not say so each time: do not rely on this one.")
+    if isinstance(option, Way):
+        if option.holds is False:
+            found.append("If you go farther than that, it may say no again.")
+        if option.tight is False:
+            found.append("A little less got the same answer, but that is less certain.")
+        if not_asked := _not_asked(option):
+            found.append(f"It was not asked {listed(not_asked, 'or')}.")
+    return found
+
+
+def safer_levels(option: Option, settings: Mapping[str, Any]) -> dict[float, Safer | None]:
+    """Return the variant of a way for each higher chance that was asked for, if one was found.
+
+    A way that has that chance itself is its own variant.
+    """
+    goal = _table(settings.get("goal"))
+    if not isinstance(option, Way) or not isinstance(goal.get("safer"), (list, tuple)):
+        return {}
+    found = {safer.at_least: safer for safer in option.safer}
+    return {level: found.get(level) for level in goal["safer"] if _is_number(level)}
+
+
 def reason_text(reasons: Sequence[str]) -> str:
     """Write the reasons given for the changes, each once, as one sentence without its stop.
 
-    A reason without two words is left out, because small models write numbers there; the JSON
-    keeps it.
+    Results of earlier releases hold what small models write in place of a reason: see `is_reason`.
 
     >>> reason_text(["savings: a larger cushion.", "income: 0.25"])
     'savings: a larger cushion'
     """
     texts = dict.fromkeys(clean(reason).rstrip(" .;") for reason in reasons)
-    bodies = {text: text.partition(": ")[2] or text for text in texts}
-    return "; ".join(t for t, body in bodies.items() if len(re.findall(r"[^\W\d_]{2,}", body)) >= 2)
+    return "; ".join(kept_reasons(list(texts)))
 
 
 @dataclass(frozen=True)
@@ -212,6 +261,16 @@ class Wording:
             return before, self._with_unit(feature, after)
         return self.value(feature, old), self.value(feature, new)
 
+    def values(self, feature: str, *values: Value) -> list[str]:
+        """Write values of one feature that are shown together, without their unit."""
+        if all(_is_number(value) for value in values):
+            return grouped(*(value for value in values if _is_number(value)))
+        return [self.value(feature, value) for value in values]
+
+    def with_unit(self, feature: str, text: str, value: Value) -> str:
+        """Return the text of a value with its unit, if it is a number."""
+        return self._with_unit(feature, text) if _is_number(value) else text
+
     def lines(self, changes: Mapping[str, tuple[Value, Value]]) -> list[str]:
         """Write the changes, one line for each feature."""
         pairs = {name: self.pair(name, old, new) for name, (old, new) in changes.items()}
@@ -228,6 +287,34 @@ class Wording:
     def _text(self, feature: str, what: str) -> str:
         said = _table(self.told.get(feature)).get(what)
         return clean(said) if isinstance(said, str) else ""
+
+
+class AsStored(Wording):
+    """Writes features and values as they are in the table, for whoever works with it.
+
+    >>> AsStored().lines({"loan_amount": (14500.0, 9000.0)})
+    ['loan_amount: 14500 → 9000']
+    """
+
+    def name(self, feature: str) -> str:
+        """Return a feature's name."""
+        return clean(feature)
+
+    def value(self, feature: str, value: Value) -> str:
+        """Write a value."""
+        return value_text(value)
+
+    def pair(self, feature: str, old: Value, new: Value) -> tuple[str, str]:
+        """Write the old and the new value."""
+        return value_text(old), value_text(new)
+
+    def values(self, feature: str, *values: Value) -> list[str]:
+        """Write values of one feature."""
+        return [value_text(value) for value in values]
+
+    def with_unit(self, feature: str, text: str, value: Value) -> str:
+        """Return the text: a table has no units."""
+        return text
 
 
 def _table(told: object) -> Mapping[str, Any]:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.domain.budget import Ledger
+from waysout.domain.budget import Budget, Ledger
 from waysout.domain.known import Known, approved
 from waysout.domain.memory import Memory
-from waysout.domain.oracle import Answers
+from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.errors import InputError, WaysoutError
@@ -22,7 +22,7 @@ from waysout.llm.base import Reply, Request
 from waysout.llm.call import Caller
 from waysout.oracles.answers import ask_checked
 from waysout.oracles.cache import CachedOracle
-from waysout.oracles.probe import probe
+from waysout.oracles.probe import ProbeReport, probe
 from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
 from waysout.run.plan import Plan, describe, wording
@@ -88,6 +88,7 @@ class RunContext:
             steady = memory.steady
         if steady is not None:  # the model was probed then
             self._probed, self.steady = True, self.steady and steady
+        self._vouched = known is not None or steady is not None
         self._probing = asyncio.Lock()
         self._refusal: Exception | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -118,25 +119,35 @@ class RunContext:
         """The rows known to be approved, encoded, to measure how plausible options are."""
         return None if self.known is None else approved(self.known, self.problem.schema).matrix
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether what a search found is to be asked again: a yes may not be a yes each time.
+
+        The probe saw the oracle waver; or there were no known rows, and one row tells nothing
+        about others.
+        """
+        return not (self.steady and self._vouched)
+
     async def probe(self, query: Row) -> int:
         """Try the oracle before anything is spent on it; return the number of rows that took.
 
-        The first search waits for it, and pays. If the oracle is refused, all searches fail.
+        All searches wait for it, and the first one pays. If the oracle is refused, all of them
+        fail. Without known rows there is only the query to ask.
         """
         async with self._probing:
             if self._refusal is not None:
                 raise self._refusal
             if self._probed or self.stopped:
                 return 0
-            known = self.known
-            rows, labels = ([query], None) if known is None else (known.rows, known.labels)
             try:
-                report = await asyncio.to_thread(probe, self.problem.oracle, rows, labels=labels)
+                report = await asyncio.to_thread(
+                    probe_within, self.plan.budget, self.problem.oracle, self.known, [query]
+                )
             except Exception as error:
                 self._refusal = error
                 raise
             self._probed, self.steady = True, report.stable
-            if self.memory is not None:
+            if self.memory is not None and (self._vouched or not report.stable):
                 self.memory.steady = report.stable
             return report.rows_asked
 
@@ -170,6 +181,15 @@ class RunContext:
         self.stopped = reason
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
+
+
+def probe_within(
+    budget: Budget, oracle: Oracle, known: Known | None, others: Sequence[Row]
+) -> ProbeReport:
+    """Try an oracle with what a budget sets aside for that: with known rows, else with others."""
+    rows, labels = (others, None) if known is None else (known.rows, known.labels)
+    again = budget.probe_rows // 6
+    return probe(oracle, rows, labels=labels, max_rows=budget.probe_rows - again, again=again)
 
 
 class Stop:

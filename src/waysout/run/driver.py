@@ -12,7 +12,8 @@ from waysout.domain.budget import Ledger, Spent
 from waysout.domain.memory import Past
 from waysout.domain.metrics import Metrics, run_metrics, set_metrics
 from waysout.domain.oracle import Answers
-from waysout.domain.result import Option, Outcome, OutcomeKind, Way
+from waysout.domain.pick import pick
+from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Way
 from waysout.domain.schema import Row
 from waysout.errors import (
     BudgetSpent,
@@ -27,7 +28,7 @@ from waysout.errors import (
 )
 from waysout.oracles.probe import SAME
 from waysout.report.result import Result
-from waysout.run.context import PROBED, RunContext
+from waysout.run.context import RunContext
 from waysout.run.progress import Progress, Tried
 from waysout.run.recall import REMEMBERED, known_before, spent_before
 from waysout.search.archive import Archive
@@ -58,11 +59,14 @@ class SearchDriver:
         *,
         store: Store | None = None,
         scored: Answers | None = None,
+        fresh: bool = False,
         probe_rows: int = 0,
     ) -> None:
         """Start the clock.
 
-        ``store`` records this search; ``scored`` is the oracle's answer to the query, if on file.
+        ``store`` records this search; ``scored`` is the oracle's answer to the query, if on file,
+        and ``fresh`` says that it is not from an earlier session. ``probe_rows`` is what trying
+        the model has taken, where this search pays for it.
         """
         self.context = context
         self.store = store
@@ -70,12 +74,16 @@ class SearchDriver:
         self.query = query
         price = context.caller.price if context.caller else None
         before = spent_before(store, index, price) if store else Spent()
-        paid = replace(before, setup_rows=before.setup_rows + probe_rows)
-        self.ledger = Ledger(context.plan.budget, paid)
+        # A record on file may or may not count them.
+        paid = replace(before, setup_rows=max(before.setup_rows, probe_rows))
+        budget = context.plan.budget
+        limit = replace(budget, setup_rows=budget.own_setup_rows + probe_rows)
+        self.ledger = Ledger(limit, paid)
         self._scored = scored
-        self._probe_rows = probe_rows
+        self._fresh = fresh
         memory = context.memory
         self._memory = memory.of(context.problem, query) if memory is not None else None
+        self._on_file: Past | None = None  # what the run on file knew when it began
         self.search: Search | None = None
         self.settings = dict(context.settings)
         self._stored = self._reported = 0  # options in the store, options reported as progress
@@ -119,7 +127,11 @@ class SearchDriver:
             else:
                 options = _marked(options, firm)
                 ways = tuple(
-                    replace(way, variants=tuple(_marked(way.variants, firm)))
+                    replace(
+                        way,
+                        variants=tuple(_marked(way.variants, firm)),
+                        safer=tuple(_marked(way.safer, firm)),
+                    )
                     for way in _marked(ways, firm)
                 )
         found = len(archive) and ending.kind not in _UNFINISHED
@@ -156,7 +168,8 @@ class SearchDriver:
         """Ask the oracle for the query itself."""
         context = self.context
         if self._scored is not None:
-            await self._check_model(self._scored)
+            if not self._fresh:
+                await self._check_model(self._scored)
             return self._scored
         self._check_stopped()
         self.ledger.take_setup_rows(1)
@@ -164,19 +177,20 @@ class SearchDriver:
             answers = await context.batcher.ask([self.query])
         if self.store:
             self.store.record_setup(self.index, "query", [self.query], answers, self.ledger.spent)
-            if self._probe_rows:
-                detail = {"rows": self._probe_rows, "stable": context.steady}
-                self.store.event(PROBED, detail, self.index)
         return answers
 
     async def _check_model(self, on_file: Answers) -> None:
         """Ask once more what an earlier session asked: is it still the same model?"""
         context = self.context
-        if context.stopped or not context.steady or self.ledger.setup_rows_left < 1:
+        # What a search finds is asked again the same way after any number of interruptions.
+        kept = context.plan.budget.again_rows if context.doubtful else 0
+        if context.stopped or not context.steady or self.ledger.setup_rows_left < kept + 1:
             return
         self.ledger.take_setup_rows(1)
         async with self._in_time():
             now = await context.uncached.ask([self.query])
+        if self.store:  # or each session would have this row for nothing
+            self.store.record_setup(self.index, "check", [self.query], now, self.ledger.spent)
         near = abs(float(now.probability[0]) - float(on_file.probability[0])) <= SAME
         if not near or bool(now.decision[0]) != bool(on_file.decision[0]):
             raise IntegrityError(
@@ -191,9 +205,12 @@ class SearchDriver:
         context = self.context
         if self.store and self._scored is not None:
             before = known_before(self.store, context.problem, self.index)
-            if before and self._memory is not None:
+            if before is not None and self._memory is not None:
                 self._memory.add(before)
-            return before
+            self._on_file = before
+            # A row that was only scored has no search on file yet.
+            if before is not None or any(True for _ in self.store.answers(self.index)):
+                return before
         past = self._memory.copy() if self._memory else None
         if self.store and past:  # or a resume would be another search
             self.store.event(REMEMBERED, past.as_dict(), self.index)
@@ -356,18 +373,22 @@ class SearchDriver:
     # The end -----------------------------------------------------------------------------------
 
     async def _ask_again(self, ways: Sequence[Way], options: Sequence[Option]) -> dict[Row, bool]:
-        """Ask the model once more about ways and options: which rows meet the goal again?
+        """Ask a model that may waver once more about ways and options: which meet the goal again?
 
         Past the cache, and from the set-up allowance, as far as that goes: what a person reads
         first comes first. Answers that the memory has are used instead, or each part of a search
         would ask again.
         """
         assert self.search is not None
+        past = self._memory if self._memory is not None else self._on_file or Past()
+        if not (self.context.doubtful or past.again):
+            return {}
         variants = (variant for way in ways for variant in way.variants)
-        rows = list(dict.fromkeys(map(_row_of, (*ways, *options, *variants))))
-        past = Past() if self._memory is None else self._memory
-        new = [row for row in rows if row not in past.again]
-        asked = new[: int(min(len(new), self.ledger.setup_rows_left))]
+        left = int(min(self.context.plan.budget.again_rows, self.ledger.setup_rows_left))
+        left = max(0, left) if self.context.doubtful else 0
+        first = _to_read(ways, left)
+        rows = list(dict.fromkeys(map(_row_of, (*first, *ways, *options, *variants))))
+        asked = [row for row in rows if row not in past.again][:left]
         with suppress(BudgetSpent, OracleError):  # then they stay options, asked once
             if asked:
                 self.ledger.take_setup_rows(len(asked))
@@ -418,6 +439,13 @@ class SearchDriver:
         if self.store:
             self.store.finish(self.index, result)
         return result
+
+
+def _to_read(ways: Sequence[Way], most: int) -> Sequence[Option]:
+    """Return the ways that a person reads first."""
+    if not (ways and most):
+        return ()
+    return pick(ResultData({}, Outcome(OutcomeKind.FOUND), ways=tuple(ways)), most)
 
 
 def _row_of(option: Option) -> Row:

@@ -14,11 +14,10 @@ from waysout.domain.problem import Problem
 from waysout.domain.result import Outcome, OutcomeKind, plain
 from waysout.errors import LLMError, RowError
 from waysout.llm.call import Caller, Price
-from waysout.llm.connect import DEFAULT as DEFAULT_LLM
 from waysout.llm.connect import connect
 from waysout.llm.replay import Recorder
 from waysout.report.result import Result
-from waysout.run.context import RunContext, Stop
+from waysout.run.context import PROBED, RunContext, Stop
 from waysout.run.driver import SearchDriver, metrics_of
 from waysout.run.options import (
     Options,
@@ -30,6 +29,7 @@ from waysout.run.options import (
     read_row,
 )
 from waysout.run.plan import Plan, check_same_run, manifest
+from waysout.run.recall import probed_before
 from waysout.run.sync import iterate
 from waysout.search.base import Method, OnLearning
 from waysout.store import Store
@@ -132,7 +132,8 @@ class PreparedRun:
         known, stop, run = given.get("data"), given.get("stop"), given.get("run")
         async with AsyncExitStack() as stack:
             if plan.asks_llm:
-                llm, price = given.get("llm") or DEFAULT_LLM, given.get("price")
+                llm, price = given["llm"], given.get("price")
+                assert llm is not None  # the plan of options without one asks none
                 backend = connect(llm) if isinstance(llm, str) else llm
                 if (record := given.get("record")) is not None:
                     backend = Recorder(backend, Path(record))
@@ -265,8 +266,13 @@ class _Source:
         return None
 
 
-async def search_one(context: RunContext, index: int, raw: Any, store: Store | None) -> Result:
-    """Search for one row, unless the store has its result already."""
+async def search_one(
+    context: RunContext, index: int, raw: Any, store: Store | None, *, fresh: bool = False
+) -> Result:
+    """Search for one row, unless the store has its result already.
+
+    ``fresh`` says that the store has the oracle's answer to the row from this very session.
+    """
     try:
         query = read_row(context.problem, raw)
     except RowError as error:
@@ -279,7 +285,13 @@ async def search_one(context: RunContext, index: int, raw: Any, store: Store | N
             return Result.of(finished)
         scored = next(store.setup(index), None)
     probe_rows = 0 if scored is not None else await context.probe(query)
-    driver = SearchDriver(context, index, query, store=store, scored=scored, probe_rows=probe_rows)
+    if store:
+        if probe_rows:  # at once: it is not to be paid for again
+            store.event(PROBED, {"rows": probe_rows, "stable": context.steady}, index)
+        probe_rows = probed_before(store, index)
+    driver = SearchDriver(
+        context, index, query, store=store, scored=scored, fresh=fresh, probe_rows=probe_rows
+    )
     context.running(asyncio.current_task())
     return await driver.result()
 

@@ -23,18 +23,20 @@ from waysout.run.progress import OnProgress
 from waysout.search.base import Method, OnLearning
 
 CALLS = 30
+_SUCH_AS = "such as 'llamacpp:smollm2-135m' or 'openai:MODEL@URL'"
 
 
 class Options(TypedDict, total=False):
     """The keywords of `find`, `find_many` and their asynchronous twins.
 
     ``method`` is a name (see `waysout methods`) or a method with its own settings; ``settings``
-    change those of a named one. ``llm`` is a connection string or a backend; methods that ask no
-    LLM need none.
+    change those of a named one. ``llm`` is a connection string or a backend. Without one no LLM is
+    asked, ``calls`` have no meaning, and a method that cannot do without one is refused.
 
     ``calls``, ``oracle_rows``, ``tokens``, ``money`` (with ``price``) and ``seconds`` are hard
-    limits for each person; ``None`` means no limit. Rows default to ``k`` × ``calls``, and to at
-    least ``k`` × 30 for methods that go on without an LLM. ``polish`` reserves that many of the
+    limits for each person; ``None`` means no limit. Calls default to 30. Rows default to ``k`` ×
+    ``calls``, and to at least ``k`` × 30 for methods that go on without an LLM: to ``k`` × 30 where
+    there is none. ``polish`` reserves that many of the
     rows to finish what a method found (`waysout.search.finish`), and also uses rows left over;
     without a limit on rows, it comes on top. ``wayfinder`` finishes by itself.
 
@@ -130,6 +132,9 @@ def plan_of(given: Options) -> Plan:
     k, calls = given.get("k", 5), given.get("calls", CALLS)
     Budget(llm_calls=calls)  # so that a bad number is refused also where no LLM is asked
     name, method = as_method(given.get("method", DEFAULT_METHOD), given.get("settings"))
+    if method.needs_llm and "llm" not in given:
+        _check_without_llm(name, method, given)
+        calls = 0
     money = given.get("money")
     if money is not None and method.needs_llm and "price" not in given:
         raise InputError("a limit in money needs the prices: price='IN/OUT', per million tokens")
@@ -153,6 +158,26 @@ def plan_of(given: Options) -> Plan:
         style=given.get("style") or Style(),
         polish=given.get("polish", 0),  # type: ignore[arg-type]  # `checked` drops None
     )
+
+
+def _check_without_llm(name: str, method: Method, given: Options) -> None:
+    """Refuse what makes no sense without an LLM, rather than leave it out silently."""
+    if method.needs_calls:
+        raise InputError(
+            f"the method {name!r} cannot search without an LLM: give one with llm=…, {_SUCH_AS}"
+        )
+    calls = given.get("calls", 0)
+    if calls != 0:
+        allowed = "any number of LLM calls is" if calls is None else f"{calls} LLM calls are"
+        raise InputError(
+            f"{allowed} allowed, but there is no LLM to call: give one with llm=…, {_SUCH_AS}, or "
+            "leave calls=… out"
+        )
+    if "record" in given:
+        raise InputError(
+            f"without an LLM there are no replies to record: give one with llm=…, {_SUCH_AS}, or "
+            "leave record=… out"
+        )
 
 
 # Problems and rows ------------------------------------------------------------------------------

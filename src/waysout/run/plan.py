@@ -175,12 +175,21 @@ def check_same_run(store: Store, wanted: Mapping[str, Any]) -> None:
     """Raise `InputError` unless the run on file is the one that a manifest describes."""
     same = plain(wanted)
     del same["version"]  # another release may resume it if it asks the same: the replay shows
-    found = differences(store.manifest, {**store.manifest, **same})
+    found = changed_settings(store.manifest, {**store.manifest, **same})
     if found:
         raise InputError(
             f"{store.path} holds another run ({'; '.join(found[:5])}): give the same settings to "
             "resume it, or another file"
         )
+
+
+def changed_settings(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Return where two manifests differ in what decides a search.
+
+    The allowance for set-up does not: that of an earlier release was another.
+    """
+    found = differences(stored, wanted)
+    return [said for said in found if not said.startswith("plan.budget.setup_rows: ")]
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], at: str = "") -> list[str]:

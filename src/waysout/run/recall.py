@@ -12,6 +12,8 @@ from waysout.domain.schema import Edit
 from waysout.errors import InputError
 from waysout.llm.base import Reply
 from waysout.llm.call import Price
+from waysout.prompts.reasons import kept_reasons
+from waysout.run.context import PROBED
 from waysout.store import Store
 
 REMEMBERED = "remembered"
@@ -40,16 +42,24 @@ def memory_of(store: Store, problem: Problem, index: int = 0) -> Memory:
             new.add_answers(recorded.rows, recorded.answer)
         else:
             new.calls += 1
+    llm = str(store.manifest.get("llm") or "")
     for option in store.options(index):
         row = read_again(problem.schema, option.row.values())
-        new.reasons[row] = option.reasons
+        new.reasons[row] = kept_reasons(option.reasons, llm)
         for name in option.changes:
             given = [reason for reason in option.reasons if reason.startswith(f"{name}: ")]
             if given:
                 value = row[problem.schema.index(name)]
-                new.edits.append(Edit(name, value, given[0].removeprefix(f"{name}: ")))
+                why = given[0].removeprefix(f"{name}: ") if given[0] in new.reasons[row] else ""
+                new.edits.append(Edit(name, value, why))
     past.add(new)
     return memory
+
+
+def probed_before(store: Store, index: int) -> int:
+    """Return how many rows trying the model took, if this person's search has paid for it."""
+    rows = (event.detail.get("rows", 0) for event in store.events(index) if event.kind == PROBED)
+    return sum(map(int, rows))
 
 
 def spent_before(store: Store, index: int, price: Price | None) -> Spent:

@@ -226,8 +226,9 @@ async def write_file(
 async def download_options(search: SearchDep, download: Download = False) -> Response:
     """The options found so far as a table."""
     return await write_file(
-        search, "options.csv", "text/csv", lambda result, when: result.to_csv(), download
-    )
+        search, "options.csv", "text/csv",
+        lambda result, when: result.to_csv(all_options=True), download,
+    )  # fmt: skip
 
 
 def _add_page(name: str, kind: str, about: str, write: Callable[..., str | None]) -> None:
@@ -280,7 +281,7 @@ async def follow_search(
 ) -> Response:
     """Every event has an id; `Last-Event-ID` resumes after one.
 
-    Kinds: part, decided, learning, tried, options, shortlist, ledger, ended, gone. The stream
+    Kinds: part, decided, learning, tried, options, shortlist, ways, ledger, ended, gone. The stream
     stays open over stop and continue, and ends with `gone` when the search is deleted.
     """
     last = last_event_id.strip()

@@ -26,7 +26,8 @@ _REPLACES: Mapping[str, tuple[str, ...]] = {
     "ledger": ("ledger",),
     "shortlist": ("shortlist",),
     "learning": ("learning",),
-    "part": ("part", "options", "shortlist", "learning"),
+    "ways": ("ways",),
+    "part": ("part", "options", "shortlist", "ways", "learning"),
 }
 
 

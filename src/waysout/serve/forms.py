@@ -7,12 +7,14 @@ from dataclasses import asdict
 from typing import Any, cast
 
 from waysout.domain.problem import Problem
+from waysout.domain.result import ResultData
 from waysout.domain.rules import Allowed, Exclude, Immutable, Lever, Range, Rule, Step
 from waysout.domain.rules.base import ROUNDING
 from waysout.domain.schema import Feature, Row, Value, text_of
 from waysout.errors import RowError, RuleError, SchemaError, UnavailableError, shown
 from waysout.methods import about, all_methods, method_class
-from waysout.report.words import goal_text
+from waysout.report.tipping import alone
+from waysout.report.words import Wording, goal_text
 from waysout.serve.models import Locks
 
 WHY = "you said so"
@@ -43,6 +45,7 @@ def problem_form(problem: Problem) -> dict[str, Any]:
         **problem_line(problem),
         "labels_only": problem.oracle.labels_only,
         "goal": goal_text(asdict(problem.goal)),
+        "safer": list(problem.goal.safer),
         "features": features,
         "rules": [
             {"name": rule.label, "says": rule.says, "why": rule.why} for rule in problem.rules.rules
@@ -99,6 +102,18 @@ def _lever(lever: Lever) -> dict[str, Any]:
         "step": step,
         "choices": None if choices is None else list(choices),
     }
+
+
+def lever_tips(result: ResultData) -> list[dict[str, Any]]:
+    """Return what each lever does alone, those that turn the decision first."""
+    said: dict[str, list[str]] = {}
+    for one in alone(result, Wording.of(result), not_asked=True):
+        name = f"{one.name[:1].upper()}{one.name[1:]}"
+        said.setdefault(one.feature, []).append(f"{name} alone: {one.said}.")
+    return [
+        {"feature": name, "said": told, "moves": [tip.as_dict() for tip in result.tipping[name]]}
+        for name, told in said.items()
+    ]
 
 
 def lock_rules(problem: Problem, query: Row, locks: Locks) -> list[Rule]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidato
 from pydantic_core import PydanticCustomError
 
 from waysout.domain.budget import Spent
-from waysout.domain.result import Option, Way
+from waysout.domain.result import Option, TipStatus, Way
 
 
 def read_value(raw: Any, read: Callable[[Any], Any]) -> Any:
@@ -172,11 +172,12 @@ class MethodForm(BaseModel):
 
 
 class LimitsForm(BaseModel):
-    """The most that one search may spend; `part_rows` is for one part of it."""
+    """The most that one search may spend; `part_rows` and `setup_rows` are for one part of it."""
 
     calls: int
     oracle_rows: int
     part_rows: int
+    setup_rows: int
 
 
 class ProblemForm(ProblemName):
@@ -184,6 +185,7 @@ class ProblemForm(ProblemName):
 
     labels_only: bool
     goal: str
+    safer: list[float]
     features: list[FeatureForm]
     rules: list[RuleForm]
     methods: list[MethodForm]
@@ -261,8 +263,49 @@ class SearchLine(BaseModel):
     created: str
 
 
+class IntervalForm(BaseModel):
+    """Values of one lever that were asked and all turn the decision, with no refusal between.
+
+    `before` and `after` are the nearest refused ones short of it and beyond it, if there are any;
+    it is `sharp` if at most a tenth of the way lies between `before` and its first value.
+    """
+
+    first: Value = Field(alias="from")
+    last: Value = Field(alias="to")
+    asked: int
+    before: Value
+    after: Value
+    sharp: bool
+
+
+class TipForm(BaseModel):
+    """What one lever does alone, by what was asked; `limit` is the farthest value allowed.
+
+    It `goes_on` if enough values up to the limit were asked to say "from here on".
+    """
+
+    move: Literal["up", "down", "to"]
+    status: TipStatus
+    intervals: list[IntervalForm]
+    refused: list[Value]
+    limit: Value
+    goes_on: bool
+
+
+class LeverTips(BaseModel):
+    """What one lever does alone, in words and for each direction."""
+
+    feature: str
+    said: list[str]
+    moves: list[TipForm]
+
+
 class SearchForm(SearchLine):
-    """A search as it stands."""
+    """A search as it stands.
+
+    Once it has ended, `ways` are its plans, the best first and different ones before alike, and
+    `tipping` tells what each lever does alone, those that turn the decision first.
+    """
 
     part: int
     row: dict[str, Value]
@@ -273,6 +316,8 @@ class SearchForm(SearchLine):
     budget: BudgetForm
     ledger: Spent
     shortlist: list[Way | Option]
+    ways: list[Way]
+    tipping: list[LeverTips]
     sentence: str
     outcome: str | None
     reason: str
@@ -302,6 +347,7 @@ class ResultDocument(BaseModel):
     reason: str
     query: dict[str, Value]
     ways: list[Way]
+    tipping: dict[str, list[TipForm]]
     options: list[Option]
     near_misses: list[Option]
     ledger: Spent

@@ -19,6 +19,8 @@ from typing import Any, Protocol
 
 from waysout.domain.budget import Spent
 from waysout.domain.memory import Memory
+from waysout.domain.metrics import Metrics, run_metrics
+from waysout.domain.pick import pick
 from waysout.domain.result import Option, Outcome, OutcomeKind, Way
 from waysout.domain.schema import Row
 from waysout.errors import InputError, WaysoutError, shown
@@ -34,12 +36,13 @@ from waysout.run.progress import Progress, Tried
 from waysout.serve.concurrency import SharedBackend
 from waysout.serve.errors import Conflict
 from waysout.serve.events import SHORTLIST, EventLog, Lineage, Shortlist
-from waysout.serve.forms import lock_rules
+from waysout.serve.forms import lever_tips, lock_rules
 from waysout.serve.models import Locks, SearchRequest
 from waysout.serve.problems import ServedProblem
 from waysout.store import new_run_path, runs_dir
 
 _MOST_OF_A_NAME = 40
+_COUNTS = ("valid", "evaluated", "pruned", "generated")
 # Seconds for a part to end after a stop; then it is given up, because a model may hang in its
 # thread.
 _PATIENCE = 3.0
@@ -123,7 +126,9 @@ class SearchSession:
         self.options: dict[str, Option] = {}
         """The options of this part by key, in the order they were found."""
         self.ways: Sequence[Way] = ()
-        """The ways of this part, once it has ended."""
+        """The ways of this part in the order to read them, once it has ended."""
+        self.tipping: Sequence[Mapping[str, Any]] = ()
+        """What each lever does alone, likewise."""
         self.shortlist = Shortlist(self.log, lambda: self._bare_result(OutcomeKind.FOUND, ""))
         self.result: Result | None = None
         """What all parts found, once one has ended."""
@@ -135,6 +140,7 @@ class SearchSession:
         self._lineage = Lineage(served.problem, query)
         self._on_file = Spent()  # by the saved run that this search took over
         self._before = Spent()
+        self._counts = dict.fromkeys(_COUNTS, 0)  # of all parts
         self._now = Spent()
         self._llm: SharedBackend | None = None  # of this part
         self._held = 0  # options that the part began with
@@ -185,11 +191,15 @@ class SearchSession:
             "budget": self._budget(),
             "ledger": self.spent.as_dict(),
             "shortlist": [option.as_dict() for option in self.shortlist.options],
-            "sentence": sentence(ended, Wording.of(ended).lines) if ended else "",
+            **self._told_ways(),
+            "sentence": sentence(ended, Wording.of(ended)) if ended else "",
             "outcome": str(ended.outcome.kind) if ended else None,
             "reason": ended.outcome.reason if ended else "",
             "run": self.run,
         }
+
+    def _told_ways(self) -> dict[str, Any]:
+        return {"ways": [way.as_dict() for way in self.ways], "tipping": list(self.tipping)}
 
     def _budget(self) -> dict[str, int]:
         return {
@@ -231,7 +241,8 @@ class SearchSession:
         )  # fmt: skip
         for what, total, used, most in totals:
             if total > most:
-                raise InputError(f"{what} is at most {most} here, not {total}")
+                why = "" if most or self._context.llm_name else "; this service has no LLM"
+                raise InputError(f"{what} is at most {most} here, not {total}{why}")
             if total < used:
                 raise InputError(
                     f"{what} is the total of all parts, and {used} are spent: not {total}"
@@ -250,7 +261,7 @@ class SearchSession:
         self.part += 1
         self.running = True
         self.day = datetime.now(UTC).astimezone().date()
-        self.options, self.ways, self.shortlist.options = {}, (), ()
+        self.options, self.ways, self.tipping, self.shortlist.options = {}, (), (), ()
         self._held = len(kept)
         self._stop = Stop()
         self._log_part()
@@ -315,6 +326,7 @@ class SearchSession:
         options: Options = {
             "method": request.method,
             "settings": request.settings or None,
+            "llm": context.llm_name,
             "seed": request.seed,
             # Edits without a row to try them are not worth a call.
             "calls": self.calls_left if rows else 0,
@@ -353,7 +365,10 @@ class SearchSession:
             option.as_dict() for key, option in final.items()
             if key not in known or (option.stable is False) != (known[key].stable is False)
         ]  # fmt: skip
-        self.options, self.ways = final, result.ways
+        self.options = final
+        # In a thread, as there may be many.
+        self.ways = await asyncio.to_thread(_in_order, result)
+        self.tipping = lever_tips(result)
         if changed:
             self.log.add("options", {"options": changed})
         # A call under way at a stop or a failure is spent: the server works and bills, and if it
@@ -362,12 +377,19 @@ class SearchSession:
         spent = replace(self._now, llm_calls=max(self._now.llm_calls, asked))
         self._llm = None
         self._before, self._now = self._before + spent, Spent()
-        result = replace(result, options=tuple(final.values()), ledger=self.spent)
+        counts = self._count(result)
+        result = replace(result, options=tuple(final.values()), ledger=self.spent, metrics=counts)
         await self.shortlist.settle()
         self._log_end(result)
         if self._context.listener is not None:
             new = max(0, len(final) - self._held)
             self._context.listener.ended(str(result.outcome.kind), new, spent)
+
+    def _count(self, result: Result) -> Metrics:
+        """Return the numbers of a result, those of rows over all parts, like its ledger."""
+        for name in _COUNTS:
+            self._counts[name] += int(result.metrics.get(name) or 0)
+        return {**result.metrics, **run_metrics(**self._counts)}
 
     # Events ------------------------------------------------------------------------------------
 
@@ -393,10 +415,13 @@ class SearchSession:
     def _log_end(self, result: Result) -> None:
         self.result = result
         self.running = False
+        if self.ways or self.tipping:
+            self.log.add("ways", self._told_ways())
         self._log_ledger()
         view = self.view()
         said = {name: view[name] for name in ("outcome", "reason", "sentence")}
-        self.log.add("ended", {**said, "options": len(result.options)})
+        rows = {"approved": self._counts["valid"], "asked": self._counts["evaluated"]}
+        self.log.add("ended", {**said, "options": len(result.options), **rows})
 
     # Saved runs --------------------------------------------------------------------------------
 
@@ -408,6 +433,7 @@ class SearchSession:
         self.problem = self.problem.with_rules(lock_rules(self.problem, self.query, locks))
         self.locks, self._memory, self._on_file, self.day = locks, memory, result.ledger, day
         self.calls, self.oracle_rows = self._context.limits.calls, self._context.limits.oracle_rows
+        self._count(result)
         self.part = 1
         self._log_part()
         chance = result.settings.get("query_probability")
@@ -424,7 +450,13 @@ class SearchSession:
             said = zip(past.answered, answers.probability.tolist(), met, strict=True)
             self._log_tried(Tried(row, None, probability, yes) for row, probability, yes in said)
         self.options = {option.key: option for option in result.options}
-        self.ways = result.ways
+        self.ways = _in_order(result)
+        self.tipping = lever_tips(result)
         self.log.add("options", {"options": [option.as_dict() for option in result.options]})
         self.shortlist.publish(result.pick(SHORTLIST))
         self._log_end(result)
+
+
+def _in_order(result: Result) -> Sequence[Way]:
+    """Return the ways of a result in the order to read them."""
+    return [way for way in pick(result, max(1, len(result.ways))) if isinstance(way, Way)]

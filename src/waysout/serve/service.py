@@ -12,9 +12,10 @@ from typing import Any, Self, get_type_hints
 from pydantic import ValidationError
 
 from waysout import __version__
+from waysout.domain.budget import SETUP_ROWS
 from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
-from waysout.domain.result import Outcome, OutcomeKind
+from waysout.domain.result import Outcome, OutcomeKind, ResultData
 from waysout.errors import InputError, IntegrityError, WaysoutError, shown, unknown
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect, is_simulated
@@ -66,13 +67,14 @@ class SavedRun:
         if query is None:
             raise IntegrityError(f"{store.path} holds no query yet: it was cut off at its start")
         kept = store.finished(0) or store.partial(0)
-        result = Result.of(kept) if kept is not None else Result(
+        llm = store.manifest.get("llm")
+        result = Result.of(kept or ResultData(
             query=query,
             outcome=Outcome(OutcomeKind.INTERRUPTED, "the run was cut off"),
             options=tuple(store.options(0)),
             ledger=store.spent(0),
-            settings={**describe(problem), "wording": wording(problem.schema)},
-        )  # fmt: skip
+            settings={**describe(problem), "wording": wording(problem.schema), "llm": llm},
+        ))  # fmt: skip
         about = store.manifest.get("about")
         locks = about.get("locks") or {} if isinstance(about, Mapping) else {}
         day = store.summary().updated.astimezone().date()
@@ -193,7 +195,10 @@ class Service:
             "method": self.method,
             "llm": self.llm_name,
             "simulated": is_simulated(self.llm_name),
-            "limits": {n: getattr(limits, n) for n in ("calls", "oracle_rows", "part_rows")},
+            "limits": {
+                **{n: getattr(limits, n) for n in ("calls", "oracle_rows", "part_rows")},
+                "setup_rows": SETUP_ROWS,
+            },
             "suggested_calls": min(SUGGESTED_CALLS, limits.calls),
         }
 

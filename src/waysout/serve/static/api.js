@@ -7,7 +7,7 @@ class ApiError extends Error {
   }
 }
 
-const EVENTS = ["part", "decided", "learning", "tried", "options", "shortlist", "ledger", "ended", "gone"];
+const EVENTS = ["part", "decided", "learning", "tried", "options", "shortlist", "ways", "ledger", "ended", "gone"];
 
 async function request(method, path, body, signal) {
   const options = { method, signal, credentials: "same-origin", headers: {} };

@@ -84,12 +84,19 @@ function summaryOf(state) {
   const { search, decision } = state;
   if (!search && decision?.approved) return "It is a yes already: nothing needs to change.";
   if (!search) return "Ready to look for ways out.";
-  const count = counted(search.options.size, "option");
+  const count = countOf(search);
   if (isRunning(search)) return soFar(search, count);
   if (isOtherCase(state)) return `${count} for the values before`;
   if (search.options.size === 0) return isStopped(search) ? "Stopped: no way out found yet" : "No way out found";
   if (same(state.locks, search.locks)) return count;
   return `${count}, ${keeping(search, state.locks).toLocaleString("en")} within your locks`;
+}
+
+/** "9 ways out (41 of 150 rows approved)"; while it runs, the options so far. */
+function countOf({ ways, options, ended }) {
+  const count = ways.length > 0 ? counted(ways.length, "way out", "ways out") : counted(options.size, "option");
+  if (!ended?.asked) return count;
+  return `${count} (${ended.approved.toLocaleString("en")} of ${counted(ended.asked, "row")} approved)`;
 }
 
 function soFar({ options, learning, unheard, llm, begun, budget, tried }, count) {
@@ -109,10 +116,11 @@ function renderLedger({ search, card }) {
   if (!search) return;
   const { ledger, budget } = search;
   const since = isRunning(search) && !search.unheard ? (performance.now() - search.ledgerAt) / 1000 : 0;
+  const asksLlm = search.llm || ledger.llm_calls > 0;
   fill(dl,
-    entry("LLM calls", ledger.llm_calls.toLocaleString("en"), budget.calls_left),
     entry("Model asked", ledger.oracle_rows.toLocaleString("en"), budget.oracle_rows_left),
-    entry("Tokens", (ledger.tokens_in + ledger.tokens_out).toLocaleString("en")),
+    asksLlm && entry("LLM calls", ledger.llm_calls.toLocaleString("en"), budget.calls_left),
+    asksLlm && entry("Tokens", (ledger.tokens_in + ledger.tokens_out).toLocaleString("en")),
     entry("Time", time(ledger.seconds + since)));
 }
 
@@ -131,7 +139,7 @@ function entry(name, value, left = null) {
 }
 
 const ADVICE = {
-  "budget-spent": "What to try: press Continue, allow more LLM calls, or unlock something.",
+  "budget-spent": "What to try: press Continue, or unlock something.",
   exhausted: "What to try: unlock something or loosen a limit, then continue.",
   infeasible: "What to try: unlock something or loosen a limit, then continue.",
   interrupted: "What was found is kept. Press Continue to go on.",
@@ -159,7 +167,9 @@ function renderOutcome(state) {
   box.classList.toggle("note", isBad(search));
   box.classList.toggle("is-old", isOtherCase(state));
   const advice = adviceFor(state);
-  fill(box, el("p", {}, bdi(clean(ended.sentence))), advice ? el("p", {}, advice) : null);
+  // The headline is above already.
+  const said = clean(ended.sentence).replace(`${countOf(search)}. `, "");
+  fill(box, el("p", {}, bdi(said)), advice ? el("p", {}, advice) : null);
 }
 
 function isBad({ ended, options }) {

@@ -18,38 +18,41 @@ export function createCalls(store) {
   return {
     render(state) {
       const { card, calls, search } = state;
+      slot("calls-box").hidden = !card.llm;
       setAttribute(box, "min", callsUsed(search));
       slot("calls-label").textContent = search ? "LLM calls in all, at most" : "LLM calls it may cost, at most";
       for (const node of [box, slider]) {
         setAttribute(node, "max", card.limits.calls);
-        node.disabled = !card.llm || isRunning(search);
+        node.disabled = isRunning(search);
         if (node !== document.activeElement || node === slider) node.value = calls;
       }
-      slot("calls-meaning").textContent = card.llm ? meaning(state) : withoutLlm(card);
+      slot("calls-meaning").textContent = meaning(state);
     },
   };
-}
-
-function withoutLlm({ limits }) {
-  return "No language model (LLM) is set up here: the search makes its own suggestions. " +
-    `The model that decides is asked at most ${limits.part_rows} times.`;
 }
 
 function meaning({ card, search, calls }) {
   const { llm, simulated, limits } = card;
   const who = simulated ? `${clean(llm)} (simulated: a stand-in that makes suggestions up)` : clean(llm);
-  if (search) return `${furtherCost(search, calls, limits)} The LLM: ${who}.`;
+  if (search) return `${furtherCost(search, calls, limits)}${llm ? ` The LLM: ${who}.` : ""}`;
+  if (!llm) return `The model that decides is asked at most ${asking(limits.part_rows, limits)}.`;
   return "A language model (LLM) suggests changes, a few with each call; " +
-    `the model that decides is then asked at most ${limits.part_rows} times. The LLM here: ${who}.`;
+    `the model that decides is asked at most ${asking(limits.part_rows, limits)}. The LLM here: ${who}.`;
+}
+
+/** How often the model is asked: about candidates, and to try it and to check what was found. */
+function asking(times, { setup_rows: setup }) {
+  return `${counted(times, "time")} for the search and ${setup} for set-up`;
 }
 
 /** What continuing costs, and what it does not pay again. */
-function furtherCost(search, calls, { part_rows: rows }) {
+function furtherCost(search, calls, limits) {
   const { oracle_rows_left: left } = search.budget;
+  const rows = `the model that decides at most ${asking(Math.min(limits.part_rows, left), limits)}`;
+  const known = "what is known already is not asked again";
+  if (!search.llm) return isRunning(search) || left === 0 ? "" : `Continue asks ${rows}; ${known}.`;
   if (isRunning(search) || left === 0) return `${counted(callsUsed(search), "call")} made so far.`;
   const more = calls - callsUsed(search);
   const calling = more > 0 ? `at most ${counted(more, "more LLM call")}` : "no LLM call unless you allow more";
-  const asking = counted(Math.min(rows, left), "more time");
-  return `Continue makes ${calling}, and asks the model that decides at most ${asking}; ` +
-    "what is known already is not asked again.";
+  return `Continue makes ${calling}, and asks ${rows}; ${known}.`;
 }

@@ -1,4 +1,5 @@
-// One option as a card: only what changes, how sure it is, how big a step, and what can be done.
+// One option or way as a card: only what changes, how sure it is, how big a step, what is doubtful,
+// and what can be done.
 
 import { bdi, el, fill } from "./dom.js";
 import { meter } from "./decision.js";
@@ -23,7 +24,9 @@ export function makeCard(option, { card, search, acts = null }) {
     option.holds === false ? el("p", { class: "tag warn" }, "does not hold: a no again if you go farther") : null,
     acts ? null : el("p", { class: "tag warn" }, "not approved"),
     broken,
-    el("ul", { class: "changes" }, names.map((name) => change(features.get(name), name, option.changes[name]))),
+    changeList(features, option),
+    doubts(option),
+    option.levers ? [safer(option, features, card), variants(option, features, card)] : null,
     reason(option, search),
     acts ? buttons(option, names, acts) : null);
   return { node, dim: (locks) => dim(node, broken, locking.broken(locks, option)) };
@@ -33,6 +36,11 @@ function title(names) {
   const words = names.slice(0, 3).map(label);
   const rest = names.length - words.length;
   return rest > 0 ? `${words.join(", ")} and ${rest} more` : listed(words);
+}
+
+function changeList(features, { changes }) {
+  return el("ul", { class: "changes" },
+    Object.entries(changes).map(([name, pair]) => change(features.get(name), name, pair)));
 }
 
 function change(feature, name, [from, to]) {
@@ -51,6 +59,47 @@ function step(option) {
   return el("div", { class: "step" },
     el("div", { class: "step-bar", "aria-hidden": "true", vars: { share: 1 - option.proximity } }, el("div")),
     el("span", {}, `${heading(size)} · ${counted(option.sparsity, "change")}${moved}`));
+}
+
+const ASKED = {
+  irreducible: "whether every change is needed",
+  tight: "whether a little less is enough",
+  holds: "whether more is still a yes",
+};
+
+/** What is doubtful about a way, or was not asked; that it does not hold has a tag of its own. */
+function doubts(way) {
+  if (!way.levers) return null;
+  const open = Object.keys(ASKED).filter((name) => way[name] === null).map((name) => ASKED[name]);
+  const told = [
+    way.irreducible === false ? "Not every change is needed." : "",
+    way.tight === false ? "A little less was approved too, but that is less certain." : "",
+    open.length ? `Not asked: ${listed(open)}.` : "",
+  ].filter(Boolean);
+  return told.length ? el("p", { class: "doubts" }, told.join(" ")) : null;
+}
+
+/** What carries a way on to each higher chance that was asked for. */
+function safer(way, features, card) {
+  return card.safer.filter((level) => way.probability < level).map((level) => {
+    const found = way.safer.find((option) => option.at_least === level);
+    const words = `for a chance of ${chance(level)} or more`;
+    return found ? plan(`Safer, ${words}`, found, features, card)
+      : el("p", { class: "doubts" }, `Nothing safer found ${words}.`);
+  });
+}
+
+/** Other values for what a way changes, folded. */
+function variants(way, features, card) {
+  const { length } = way.variants;
+  return length ? el("details", { class: "variants" },
+    el("summary", {}, counted(length, "other set"), " of values for the same changes"),
+    way.variants.map((option) => plan("Instead", option, features, card))) : null;
+}
+
+function plan(words, option, features, { labels_only: labelsOnly }) {
+  const likely = labelsOnly ? "" : ` (chance ${chance(option.probability)})`;
+  return el("div", { class: "other" }, el("p", {}, words, likely), changeList(features, option));
 }
 
 function reason(option, search) {

@@ -227,7 +227,7 @@ function renderNotice({ notice }) {
 }
 
 function renderTitle({ search }) {
-  const count = search?.options.size ?? 0;
+  const count = search?.ways.length || (search?.options.size ?? 0);
   const title = count ? `(${count}) Ways out` : "Ways out";
   if (document.title !== title) document.title = title;
 }

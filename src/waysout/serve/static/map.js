@@ -26,7 +26,7 @@ export function createMap(store, { reveal }) {
 
   return {
     render({ search }) {
-      if (!slot("view-map").hidden && search && drawn !== search.options) drawSoon();
+      if (slot("views").open && !slot("view-map").hidden && search && drawn !== search.options) drawSoon();
     },
   };
 

@@ -33,7 +33,9 @@ export function freshSearch(told) {
     ledger: told.ledger,
     ledgerAt: performance.now(),
     options: new Map(), // key → option, in the order found
-    shortlist: [], // options, or ways: these need not be among the options
+    shortlist: [], // while it runs
+    ways: [], // once it has ended; they need not be among the options
+    tipping: [], // likewise: what each lever does alone
     tried: [],
     learning: null,
     ended: null,
@@ -48,6 +50,7 @@ const HEARD = {
   part: (search, told) => ({
     part: told.part, locks: told.locks, budget: told.budget, begun: told.budget, status: "running", ended: null,
     stopping: false, learning: null, options: new Map(), shortlist: [],
+    ways: [], tipping: [],
   }),
   decided: () => ({}),
   learning: (search, told) => ({ learning: told }),
@@ -56,6 +59,7 @@ const HEARD = {
     options: new Map([...search.options, ...told.options.map((option) => [option.key, option])]),
   }),
   shortlist: (search, told) => ({ shortlist: told.options }),
+  ways: (search, told) => ({ ways: told.ways, tipping: told.tipping }),
   ledger: (search, told) => ({ ledger: told, ledgerAt: performance.now(), budget: leftOf(search.budget, told) }),
   ended: (search, told) => ({ status: "ended", ended: told, learning: null, stopping: false }),
   gone: () => ({ status: "gone", stopping: false }),
@@ -113,6 +117,9 @@ export const callsUsed = (search) => (search ? search.budget.calls - search.budg
 
 /** What tells options apart: several ways may have one key. */
 export const idOf = (option) => JSON.stringify(option.changes);
+
+/** What to read first: the ways, or, until they are known, a choice of the options. */
+export const first = (search) => (search.ways.length > 0 ? search.ways : search.shortlist);
 
 /** Whether the values on the page differ from those of the search. */
 export const isOtherCase = (state) => Boolean(state.search) && !same(state.row, state.search.row);

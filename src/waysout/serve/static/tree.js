@@ -2,7 +2,7 @@
 
 import { el, fill, slot, svg } from "./dom.js";
 import { paced } from "./pace.js";
-import { same } from "./state.js";
+import { first, same } from "./state.js";
 import { counted, heading, plainValue } from "./words.js";
 
 const SIZE = 640;
@@ -33,13 +33,13 @@ export function createTree(store, { reveal }) {
   }
 
   function show(search, node) {
-    const found = [...search.shortlist, ...search.options.values()].find((option) => same(option.changes, node.changes));
+    const found = [...first(search), ...search.options.values()].find((option) => same(option.changes, node.changes));
     if (found) reveal(found);
   }
 
   return {
     render({ search }) {
-      if (!slot("view-tree").hidden && search && drawn !== search.tried) drawSoon();
+      if (slot("views").open && !slot("view-tree").hidden && search && drawn !== search.tried) drawSoon();
     },
   };
 }

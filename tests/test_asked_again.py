@@ -1,0 +1,199 @@
+"""What a person is shown, put to the model again: by code that takes the search's word for nothing.
+
+The demo's 30 applicants by default; ten queries of each real table, whose models take minutes to
+train, with ``-m slow``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import pytest
+
+import waysout
+from waysout.cli.demo import demo_problem
+from waysout.datasets.load import Dataset, load_dataset, training_rows
+from waysout.datasets.manifest import load_oracle
+from waysout.datasets.queries import queries
+from waysout.datasets.train import train_oracle
+from waysout.domain.problem import Problem
+from waysout.domain.result import Tip, TipStatus, Way
+from waysout.domain.rules import Lever
+from waysout.domain.schema import Row, Value
+from waysout.domain.ways import Checks
+from waysout.errors import UnavailableError
+from waysout.report.result import Result
+
+SHOWN = 5
+FARTHER = 10
+
+
+def demo_cases(first: int) -> tuple[Problem, Dataset, list[Row]]:
+    problem, dataset = demo_problem(quiet=True)
+    numbers = queries("synthetic")
+    assert len(numbers) == 30
+    return problem, dataset, [dataset.rows[i] for i in numbers[first : first + 10]]
+
+
+def table_cases(name: str) -> tuple[Problem, Dataset, list[Row]]:
+    try:
+        dataset = load_dataset(name)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    try:
+        oracle = load_oracle(dataset.card)
+    except UnavailableError:
+        train_oracle(dataset)
+        oracle = load_oracle(dataset.card)
+    problem = Problem.from_card(dataset.card, oracle, training=training_rows(dataset))
+    return problem, dataset, [dataset.rows[i] for i in queries(name)[:10]]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Asks the model about changes of one query, as a person would."""
+
+    problem: Problem
+    query: Row
+
+    def row(self, changes: Mapping[str, Value]) -> Row:
+        return self.problem.schema.replace(self.query, changes)
+
+    def is_yes(self, changes: Mapping[str, Value]) -> bool:
+        """Whether the model says yes to them; what the rules forbid is no way either."""
+        row = self.row(changes)
+        if row == self.query or self.problem.violations(self.query, row):
+            return False
+        return bool(self.problem.oracle.ask([row]).decision[0])
+
+    def still_yes(self, way: Way) -> bool:
+        """Whether the model says yes to a tenth and half as much more, as `Checks` defines it."""
+        rows = Checks(self.problem, self.query).farther(tuple(way.row.values()))
+        return not rows or bool(self.problem.oracle.ask(rows).decision.all())
+
+    def lever(self, name: str) -> Lever:
+        return self.problem.rules.levers(self.query)[name]
+
+    def numbers(self, changes: Mapping[str, Value]) -> dict[str, tuple[float, float]]:
+        """Return the changed numbers, and how far each goes."""
+        features = (self.problem.schema[name] for name in changes)
+        names = [f.name for f in features if f.is_numeric]
+        now = self.problem.schema.as_dict(self.query)
+        return {
+            name: (float(old), float(new))
+            for name in names
+            if (old := now[name]) is not None and (new := changes[name]) is not None
+        }
+
+    def typed(self, name: str, number: float) -> Value | None:
+        """Return the admitted value nearest to a number; nothing where there is none."""
+        value = self.lever(name).towards(number)
+        return None if value == self.lever(name).now else value
+
+
+def parts(changes: Mapping[str, Value]) -> Iterator[dict[str, Value]]:
+    for size in range(1, len(changes)):
+        for names in combinations(changes, size):
+            yield {name: changes[name] for name in names}
+
+
+def nearer(judge: Judge, changes: Mapping[str, Value]) -> Iterator[dict[str, Value]]:
+    """Yield the changes with one number a tenth nearer, where a value lies there."""
+    for name, (now, there) in judge.numbers(changes).items():
+        value = judge.typed(name, there + 0.1 * (now - there))
+        if value is not None and min(now, there) < float(value) < max(now, there):
+            yield {**changes, name: value}
+
+
+def check_ways(judge: Judge, ways: Iterable[Way], counts: Counter[str]) -> None:
+    """Check what each way claims; what was not asked it must say, and those are counted."""
+    for way in ways:
+        changes = {name: new for name, (_, new) in way.changes.items()}
+        counts["ways"] += 1
+        assert judge.is_yes(changes)
+        if len(way.levers) < len(changes):
+            continue  # something follows a lever: taking changes apart one by one says nothing
+        shorter = any(map(judge.is_yes, parts(changes))) if len(changes) <= 4 else False
+        less = any(map(judge.is_yes, nearer(judge, changes)))
+        more = judge.still_yes(way)
+        assert not (way.irreducible and shorter), way
+        assert not (way.tight and less), way
+        assert not (way.holds and not more), way
+        counts["sure"] += bool(way.irreducible and way.tight and way.holds)
+        counts["shorter"] += shorter
+
+
+def check_tip(judge: Judge, name: str, tip: Tip, counts: Counter[str]) -> None:
+    counts[str(tip.status)] += 1
+    for interval in tip.intervals:
+        for value in {interval.first, interval.last}:
+            assert judge.is_yes({name: value}), (name, tip)
+    for value in tip.refused:
+        assert not judge.is_yes({name: value}), (name, tip)
+    if tip.status is TipStatus.NOT_UP_TO and tip.limit is not None:
+        assert not judge.is_yes({name: tip.limit})
+    if tip.move not in ("up", "down") or not judge.problem.schema[name].is_numeric:
+        return
+    now = float(judge.problem.schema.as_dict(judge.query)[name] or 0)
+    for interval in tip.intervals:
+        assert interval.before in (*tip.refused, judge.lever(name).now)
+    for interval in tip.intervals[:1]:  # beyond it, a tenth less may lie in the pocket before
+        first = float(interval.first or 0)
+        step = judge.typed(name, first + 0.1 * (now - first))
+        if interval.sharp and step is not None and min(now, first) < float(step) < max(now, first):
+            assert not judge.is_yes({name: step}), (name, tip)
+            counts["not a step before"] += 1
+    if tip.goes_on:
+        [interval] = tip.intervals
+        start, end = float(interval.first or 0), float(tip.limit or 0)
+        draw = random.Random(f"{name}{judge.query}")
+        for _ in range(FARTHER):
+            value = judge.typed(name, draw.uniform(start, end))
+            if value is not None and min(start, end) <= float(value) <= max(start, end):
+                assert judge.is_yes({name: value}), (name, value, tip)
+        counts["from here on"] += 1
+
+
+def check_all(problem: Problem, dataset: Dataset, rows: list[Row]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for result in waysout.find_many(problem, rows, data=dataset, calls=0):
+        judge = Judge(problem, rows[result.index])
+        shown = result.pick(SHOWN)
+        assert all(isinstance(way, Way) for way in shown)
+        check_ways(judge, (way for way in shown if isinstance(way, Way)), counts)
+        for name, tips in result.tipping.items():
+            for tip in tips:
+                check_tip(judge, name, tip, counts)
+        check_surfaces(result)
+    return counts
+
+
+def check_surfaces(result: Result) -> None:
+    """Check that no surface shows an option that is no way."""
+    frame = result.to_frame()
+    assert len(frame) >= 0
+
+
+@pytest.mark.parametrize("first", [0, 10, 20])
+def test_the_demo(first: int) -> None:
+    counts = check_all(*demo_cases(first))
+    assert counts["ways"] >= 30
+    assert counts["sure"] >= 0.7 * counts["ways"]
+    assert counts["shorter"] <= 0.05 * counts["ways"]
+    assert counts["from here on"] >= 5
+    assert counts["not a step before"] >= 5
+    assert counts["not_up_to"] >= 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["loan", "adult", "credit", "heloc"])
+def test_real_tables(name: str) -> None:
+    counts = check_all(*table_cases(name))
+    assert counts["ways"] >= 30
+    assert counts["sure"] >= 0.6 * counts["ways"]
+    assert counts["shorter"] <= 0.05 * counts["ways"]
+    assert counts["from here on"] >= 1
