@@ -85,7 +85,7 @@ class Wayfinder(Method):
     tried: float = least(0, 0.8)
     finish: float = within(0, 0.9, 0.5)
     hold: int = least(0, 6)
-    tips: float = within(0, 0.5, 0.2)
+    tips: float = within(0, 0.5, 0.1)
     students: bool = True
     batch: int = least(1, 5)
     edits: int = within(1, 50, 10)
