@@ -120,6 +120,7 @@ def batch(
     from waysout.batch.run import BatchRequest, run_batch
     from waysout.cli.search import check_llm
     from waysout.cli.sources import check_source, goal_of
+    from waysout.datasets.table import parquet_packages
     from waysout.errors import InputError
     from waysout.llm.connect import is_simulated
     from waysout.methods import method_class
@@ -135,6 +136,7 @@ def batch(
         polish=polish, seconds=seconds, tokens=tokens, money=money, price=price, seed=seed,
         paper=paper, free=free,
     )  # fmt: skip
+    parquet_packages()  # or it would be missed only after the model was tried
     prepared = prepare(options)
     if share and not prepared.plan.asks_llm:
         raise InputError(f"--share {share} shares what an LLM names: give one with --llm")
