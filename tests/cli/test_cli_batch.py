@@ -143,6 +143,7 @@ def test_a_folder_of_an_earlier_release_goes_on_as_it_was_begun(
     assert waysout(*BATCH, "--limit", "8", "--out", str(out))[0] == 0
     notes = json.loads((out / "_manifest.json").read_text("utf-8"))
     del notes["all_options"]
+    del notes["plan"]["method_settings"]["tips"]  # as a release without tipping points wrote it
     (out / "_manifest.json").write_text(json.dumps(notes), "utf-8")
     for file in out.rglob("part-*.parquet"):  # as if the earlier release had written it
         file.unlink()

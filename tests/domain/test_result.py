@@ -82,6 +82,8 @@ def test_tipping_points_survive_json_and_earlier_results_have_none() -> None:
     ]  # fmt: skip
     text = json.dumps(document)
     assert ResultData.from_json(text).tipping == {"größe": (up,), "job": (to,)}
+    with pytest.raises(InputError, match="has 0 intervals"):
+        ResultData.from_json(text.replace("not_up_to", "turns"))
     with pytest.raises(InputError, match="sideways"):
         ResultData.from_json(text.replace("turns", "sideways"))
     del document["tipping"]

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_ways import QUERY, Approves, asked, checks, problem, row
+from test_ways import QUERY, Approves, Model, asked, checks, problem, row
 
+from waysout.domain.distance import Distance
+from waysout.domain.key import Key
+from waysout.domain.problem import Problem
 from waysout.domain.result import Interval, Tip, TipStatus
-from waysout.domain.rules import Immutable, Linear, Rule
-from waysout.domain.schema import Row
+from waysout.domain.rules import Immutable, Linear, Rule, RuleSet
+from waysout.domain.schema import Feature, Row, Schema
 from waysout.domain.tipping import DOWN, TO, UP, Line, Lines, tipping_points
-from waysout.domain.ways import Checks
+from waysout.domain.ways import Asked, Checks
 
 
 def tips(approves: Approves, rows: Iterable[Row], *rules: Rule) -> dict[tuple[str, str], Tip]:
@@ -188,3 +191,19 @@ def test_values_behind_the_present_one_are_on_the_other_line(move: str) -> None:
     assert found.is_ahead(ahead)
     assert not found.is_ahead(behind)
     assert found.nearest(behind) is None
+
+
+def test_what_a_rule_forbids_is_no_refusal_of_the_model() -> None:
+    found = tips(lambda r: True, [row(income=60.0)], Linear(that="income + amount <= 90"))
+    assert found["income", UP].refused == ()
+
+
+def test_without_an_end_nothing_goes_on() -> None:
+    card = Schema((Feature("a", "number"),))
+    of = Problem(card, RuleSet(card), Key(card), Distance.fit(card, ()), Model(lambda r: True))
+    known: dict[Row, Asked] = {
+        (value,): Asked(0.9, True) for value in (6.0, 7.0, 8.0, 9.0, 12.0, 13.0, 14.0, 15.0)
+    }
+    [up, _] = tipping_points(Checks(of, (5.0,)), known)["a"]
+    assert up.limit == up.intervals[0].last == 15.0
+    assert not up.goes_on

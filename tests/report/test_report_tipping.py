@@ -124,3 +124,10 @@ def test_what_is_untrusted_stays_text_everywhere(text: str) -> None:
         assert "<img" not in source
         assert "\u202e" not in source
     assert not {"\x1b", "\x00", "\u202e"}.intersection(str(result))
+
+
+def test_a_probability_that_was_asked_for_is_no_yes() -> None:
+    tip = turns(Interval(48, 84, 6, 47), on=True)
+    asked = replace(told(tip), settings={**WAYS.settings, "goal": {"at_least": 0.8}})
+    (one,) = alone(asked, AsStored())
+    assert one.said == "enough from 48 on (47 is not)"

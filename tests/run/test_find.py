@@ -296,6 +296,21 @@ def test_a_goal_in_probability_is_honoured(goal: Goal) -> None:
     assert all(o.stable is not False for o in result.options)
 
 
+def test_who_has_a_yes_is_brought_to_the_next_chance_and_told_so() -> None:
+    table = problem(goal=Goal(safer=(0.4, 0.7, 0.9)))
+    result = waysout.find(table, (6, 5, "x"), oracle_rows=60)
+    assert result.settings["goal"] == {
+        "at_least": 0.7, "at_most": None, "rise": None, "safer": (0.9,),
+    }  # fmt: skip
+    assert result.ways
+    assert all(way.probability >= 0.7 for way in result.ways)
+    assert "A chance of at least 70% is reached if" in str(result)
+    assert "The model says yes" not in str(result)
+    refused = waysout.find(table, (1, 2, "x"), oracle_rows=60)
+    assert refused.settings["goal"]["at_least"] is None
+    assert all(way.probability >= 0.5 for way in refused.ways)
+
+
 def test_a_rise_is_measured_from_each_person() -> None:
     results = search(table=problem(goal=Goal(rise=0.3)), calls=6, k=5)
     assert sum(len(r.options) for r in results) > len(PEOPLE)

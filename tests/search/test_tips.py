@@ -168,3 +168,18 @@ def test_who_is_approved_already_is_brought_to_the_next_chance() -> None:
     assert goal.for_query(0.2, approved=False) == goal
     assert Goal(rise=0.3, safer=(0.4, 0.9)).for_query(0.2) == Goal(at_least=0.5, safer=(0.9,))
     assert Goal.of_levels([]) == Goal()
+    assert Goal(safer=(0.9, 0.8, 0.9)) == Goal(safer=(0.8, 0.9))
+
+
+def test_a_safer_variant_pushes_no_number_that_it_need_not() -> None:
+    def both(row: Row) -> float:
+        if min(number(row[0]), number(row[1])) < 10:
+            return 0.1
+        return 0.55 + min(number(row[0]) - 10, 40) / 100
+
+    problem = replace(make_problem(THREE, Says(both)), goal=Goal(safer=(0.8,)))
+    [way] = wayfinder(make_case(problem, START, rows=150)).archive.ways()
+    assert way.levers == ("n0", "n1")
+    [safer] = way.safer
+    assert safer.row["n1"] == way.row["n1"]
+    assert number(safer.row["n0"]) > number(way.row["n0"])
