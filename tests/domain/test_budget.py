@@ -143,3 +143,11 @@ def test_threads_share_one_limit() -> None:
     for thread in threads:
         thread.join()
     assert ledger.spent.oracle_rows == 1000
+
+
+def test_set_up_rows_without_an_answer_are_given_back() -> None:
+    ledger = Ledger(Budget(setup_rows=10))
+    ledger.take_setup_rows(8)
+    ledger.return_setup_rows(8)
+    ledger.take_setup_rows(10)
+    assert ledger.spent.setup_rows == 10

@@ -167,6 +167,11 @@ class Ledger:
         """Spend rows of the small allowance for probing and checking."""
         self._take("setup_rows", count)
 
+    def return_setup_rows(self, count: int) -> None:
+        """Give back set-up rows whose answers never came."""
+        with self._lock:
+            self._counts["setup_rows"] -= count
+
     def _take(self, name: str, count: int) -> None:
         if not _is_count(count):
             raise ValueError(f"a number of rows is a whole number of 0 or more, not {count!r}")

@@ -399,8 +399,13 @@ class SearchDriver:
         with suppress(BudgetSpent, OracleError):  # then they stay options, asked once
             if asked:
                 self.ledger.take_setup_rows(len(asked))
-                async with self._in_time():
-                    past.add_second_answers(asked, await self.context.uncached.ask(asked))
+                try:
+                    async with self._in_time():
+                        past.add_second_answers(asked, await self.context.uncached.ask(asked))
+                except asyncio.CancelledError:
+                    # As all rows under way at a stop: a resumed run asks them, and pays for them.
+                    self.ledger.return_setup_rows(len(asked))
+                    raise
         known = [row for row in rows if row in past.again]
         met = self.search.case.problem.goal.met(past.second_answers(known)).tolist()
         return dict(zip(known, met, strict=True))
