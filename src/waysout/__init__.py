@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from waysout import rules as rules
     from waysout.datasets.load import load_dataset as load_dataset
     from waysout.datasets.manifest import load_oracle as load_oracle
     from waysout.domain.budget import Budget as Budget
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from waysout.domain.result import Outcome as Outcome
     from waysout.domain.schema import Feature as Feature
     from waysout.domain.schema import Schema as Schema
+    from waysout.explainer import Explainer as Explainer
+    from waysout.explainer import find as find
     from waysout.llm.check import check_backend as check_backend
     from waysout.llm.connect import connect as connect
     from waysout.methods import make_method as make_method
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from waysout.run.context import Stop as Stop
     from waysout.run.find import afind as afind
     from waysout.run.find import afind_many as afind_many
-    from waysout.run.find import find as find
     from waysout.run.find import find_many as find_many
     from waysout.search.base import Method as Method
     from waysout.search.comp_mcts import CompMCTS as CompMCTS
@@ -55,6 +57,7 @@ _NAMES = {
     "domain.problem": "Problem",
     "domain.result": "Option Outcome",
     "domain.schema": "Feature Schema",
+    "explainer": "Explainer find",
     "llm.check": "check_backend",
     "llm.connect": "connect",
     "methods": "make_method",
@@ -65,7 +68,7 @@ _NAMES = {
     "report.result": "Result",
     "run.check": "check_method",
     "run.context": "Stop",
-    "run.find": "afind afind_many find find_many",
+    "run.find": "afind afind_many find_many",
     "search.base": "Method",
     "search.comp_mcts": "CompMCTS",
     "search.lats": "Lats",
@@ -73,10 +76,12 @@ _NAMES = {
     "search.wayfinder": "Wayfinder",
 }
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = ["__version__", *sorted(_WHERE)]
+__all__ = ["__version__", "rules", *sorted(_WHERE)]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "rules":
+        return importlib.import_module("waysout.rules")
     if name not in _WHERE:
         raise AttributeError(f"module 'waysout' has no attribute {name!r}")
     return getattr(importlib.import_module(f"waysout.{_WHERE[name]}"), name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from waysout.datasets.table import Table, read_table
 from waysout.domain.card import Card
 from waysout.domain.schema import Row
 from waysout.errors import IntegrityError, MissingExtra, RowError, TableError, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SEED = 42
 HELD_OUT = 0.2
@@ -49,6 +52,16 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a data frame, in the table's own spelling, without the labels.
+
+        >>> load_dataset("synthetic").to_frame().shape
+        (2000, 11)
+        """
+        import pandas as pd
+
+        return pd.DataFrame([self.card.schema.raw(row) for row in self.rows])
 
 
 def load_dataset(name: str, *, fetch: bool = True) -> Dataset:

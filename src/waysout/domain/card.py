@@ -84,6 +84,34 @@ class Card:
         """Read a card from text; a wrong one raises `CardError` with all its problems."""
         return _Reader(text, source, trust_code).card()
 
+    @classmethod
+    def infer(
+        cls,
+        frame: Any,
+        *,
+        target: str | None = None,
+        positive: Scalar | None = None,
+        features: Sequence[str] | None = None,
+        name: str = "data",
+    ) -> Card:
+        """Describe a data frame: what each column is, and what may change, as far as it shows.
+
+        ``target`` is the column of the labels, if the frame has it, and ``positive`` the label that
+        means yes. ``features`` are the columns to describe, if not all. ``waysout card infer``
+        writes the same as a file, with comments, to be read and corrected.
+
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"sex": ["f", "m", "f"], "income": [1.5, 2.5, 3.5]})
+        >>> [(feature.name, feature.kind) for feature in Card.infer(frame).schema]
+        [('sex', 'category'), ('income', 'number')]
+        """
+        from waysout.datasets.frames import Frame
+        from waysout.datasets.infer import infer
+
+        wrapped = Frame.of(frame, features if not hasattr(frame, "columns") else None)
+        table = wrapped.table(wrapped.sample())
+        return infer(table, target=target, positive=positive, name=name, features=features)
+
     def rules(self, name: str | None = None) -> RuleSet:
         """Return a rule set by name, or the card's default one."""
         if name is None and not self.default_rules:

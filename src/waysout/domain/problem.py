@@ -30,6 +30,24 @@ class Problem:
     no: str = "rejected"
     name: str = "problem"
     title: str = ""
+    notes: tuple[str, ...] = ()
+    """What users should know about how it was made; results repeat it."""
+    examples: Sequence[Row] = ()
+    """Rows to try the model with where none with a known outcome are given."""
+
+    @classmethod
+    def from_frame(cls, model: Any, frame: Any, y: Any = None, **set_up: Any) -> Problem:
+        """Bind a model to a data frame, with what may change inferred: see `waysout.Explainer`.
+
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"income": [1.5, 2.5, 3.5], "age": [20, 30, 40]})
+        >>> problem = Problem.from_frame(lambda rows: rows["income"] / 4, frame)
+        >>> [rule.says for rule in problem.rules.rules]
+        ['immutable age']
+        """
+        from waysout.explainer import Explainer
+
+        return Explainer(model, frame, y, **set_up).problem
 
     @classmethod
     def from_card(

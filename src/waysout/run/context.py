@@ -78,12 +78,16 @@ class RunContext:
         self.uncached = OracleBatcher(partial(ask_checked, cached.oracle), lock)
         """Asks the model itself, past the cache."""
         self.stopped = ""
+        self.notes: tuple[str, ...] = problem.notes
+        """What users should know; the probe of the oracle adds to it."""
         self.failure: Exception | None = None
         """The error that ended the run, if one did."""
         on_file = [e for e in store.events() if e.kind == PROBED] if store else []
         self.steady = all(event.detail.get("stable", True) for event in on_file)
         """Whether the oracle gives the same answer to a row each time, as far as was tried."""
         self._probed = bool(on_file)
+        for event in on_file:
+            self.notes += tuple(map(str, event.detail.get("notes", ())))
         if steady is None and memory is not None:
             steady = memory.steady
         if steady is not None:  # the model was probed then
@@ -141,12 +145,15 @@ class RunContext:
                 return 0
             try:
                 report = await asyncio.to_thread(
-                    probe_within, self.plan.budget, self.problem.oracle, self.known, [query]
-                )
+                    probe_within, self.plan.budget, self.problem.oracle, self.known,
+                    self.problem.examples or [query],
+                )  # fmt: skip
             except Exception as error:
                 self._refusal = error
                 raise
             self._probed, self.steady = True, report.stable
+            self._vouched = self._vouched or bool(self.problem.examples)
+            self.notes += report.notes
             if self.memory is not None and (self._vouched or not report.stable):
                 self.memory.steady = report.stable
             return report.rows_asked

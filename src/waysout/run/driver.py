@@ -457,6 +457,7 @@ class SearchDriver:
             rejections={} if archive is None else dict(archive.rejections),
             settings=self.settings,
             index=self.index,
+            notes=context.notes,
         )
         if self.store:
             self.store.finish(self.index, result)

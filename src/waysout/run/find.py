@@ -287,7 +287,9 @@ async def search_one(
     probe_rows = 0 if scored is not None else await context.probe(query)
     if store:
         if probe_rows:  # at once: it is not to be paid for again
-            store.event(PROBED, {"rows": probe_rows, "stable": context.steady}, index)
+            found = context.notes[len(context.problem.notes) :]
+            told = {"rows": probe_rows, "stable": context.steady, "notes": list(found)}
+            store.event(PROBED, told, index)
         probe_rows = probed_before(store, index)
     driver = SearchDriver(
         context, index, query, store=store, scored=scored, fresh=fresh, probe_rows=probe_rows

@@ -26,7 +26,7 @@ CALLS = 30
 _SUCH_AS = "such as 'llamacpp:smollm2-135m' or 'openai:MODEL@URL'"
 
 
-class Options(TypedDict, total=False):
+class SearchOptions(TypedDict, total=False):
     """The keywords of `find`, `find_many` and their asynchronous twins.
 
     ``method`` is a name (see `waysout methods`) or a method with its own settings; ``settings``
@@ -68,7 +68,6 @@ class Options(TypedDict, total=False):
     polish: int | None
     seed: int
     style: Style | None
-    data: Known | None
     memory: Memory | None
     run: str | PathLike[str] | None
     record: str | PathLike[str] | None
@@ -79,6 +78,14 @@ class Options(TypedDict, total=False):
     about: Mapping[str, Any] | None
 
 
+class Options(SearchOptions, total=False):
+    """The same, and ``data``: see `SearchOptions`."""
+
+    data: Known | None
+
+
+# Not Options.__annotations__, which leaves out what is inherited.
+_NAMES = (*SearchOptions.__annotations__, "data")
 _KINDS: Mapping[str, tuple[Any, str]] = {
     "settings": (Mapping, "a mapping such as {'depth': 3}"),
     "llm": ((str, Backend), "a connection string such as 'simulated:1', or a Backend"),
@@ -99,8 +106,8 @@ _NONE_COUNTS = ("calls", "oracle_rows", "tokens", "money", "seconds", "k", "seed
 def checked(options: Options) -> Options:
     """Return the options without those left out, or say which one is wrong."""
     for name in options:
-        if name not in Options.__annotations__:
-            raise InputError(unknown("option", name, Options.__annotations__))
+        if name not in _NAMES:
+            raise InputError(unknown("option", name, _NAMES))
     given = {n: v for n, v in options.items() if v is not None or n in _NONE_COUNTS}
     for name, (kind, what) in _KINDS.items():
         if name in given and not isinstance(given[name], kind):
@@ -113,8 +120,9 @@ def checked(options: Options) -> Options:
         data: Any = given["data"]
         if not all(isinstance(getattr(data, name, None), Sized) for name in ("rows", "labels")):
             raise InputError(
-                "data is a Dataset, or anything with rows and labels (which of them were "
-                f"approved), not {_a(data)}"
+                "with a Problem, data is a Dataset, or anything with rows and labels (which of "
+                f"them were approved), not {_a(data)}; a frame goes with a model: find(model, row, "
+                "data=frame)"
             )
         check_lengths(data)
     if isinstance(price := given.get("price"), str):

@@ -34,6 +34,7 @@ class ServedProblem:
     problem: Problem
     known: Known | None = None
     candidates: Sequence[int] = ()
+    people: Sequence[Row] = ()
     steady: bool | None = None
     """Whether the model says the same each time; None before a search has tried it."""
     _examples: list[dict[str, Any]] | None = None
@@ -43,21 +44,26 @@ class ServedProblem:
 
     @classmethod
     def of(
-        cls, problem: Problem, known: Known | None = None, examples: Sequence[int] | None = None
+        cls,
+        problem: Problem,
+        known: Known | None = None,
+        examples: Sequence[int] | None = None,
+        people: Sequence[Row] = (),
     ) -> ServedProblem:
         """Return a problem ready to be served.
 
         ``examples`` are the numbers of the known rows to offer if they are rejected; by default
-        rejected rows are looked for all over the table.
+        rejected rows are looked for all over the table. ``people`` are rows to look among where no
+        outcome is known.
         """
         oracle = problem.oracle
         inner = oracle.oracle if isinstance(oracle, CachedOracle) else oracle
         shared = CachedOracle(SerializedOracle(inner), max_rows=_CACHED_ROWS)
         if examples is None:
-            count = 0 if known is None else len(known.rows)
+            count = len(people if known is None else known.rows)
             spread = np.linspace(0, max(0, count - 1), min(count, _MOST_CHECKED), dtype=int)
             examples = np.unique(spread).tolist()
-        return cls(replace(problem, oracle=shared), known, examples[:_MOST_CHECKED])
+        return cls(replace(problem, oracle=shared), known, examples[:_MOST_CHECKED], people=people)
 
     async def examples(self) -> list[dict[str, Any]]:
         """Return rejected rows of the table as JSON; the model is asked on the first call."""
@@ -67,9 +73,10 @@ class ServedProblem:
             return self._examples
 
     def _find_examples(self) -> list[dict[str, Any]]:
-        if self.known is None or not len(self.candidates):
+        if not len(self.candidates):
             return []
-        rows = [self.known.rows[number] for number in self.candidates]
+        people = self.people if self.known is None else self.known.rows
+        rows = [people[number] for number in self.candidates]
         answers = self.problem.oracle.ask(rows)
         goal = self.problem.goal
         # A goal that asks for a rise is never met by a row as it is.

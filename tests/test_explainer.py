@@ -1,0 +1,284 @@
+"""A model, a frame, one line: what `find` and `Explainer` accept, infer, refuse and return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import waysout
+from waysout.domain.result import OutcomeKind
+from waysout.errors import InputError, OracleError, RowError, WaysoutError
+
+sklearn = pytest.importorskip("sklearn")
+
+from sklearn.compose import make_column_transformer  # noqa: E402
+from sklearn.ensemble import RandomForestClassifier  # noqa: E402
+from sklearn.linear_model import LogisticRegression  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
+
+ROWS = 60
+
+
+@pytest.fixture(scope="module")
+def people() -> pd.DataFrame:
+    draws = np.random.default_rng(3)
+    n = 400
+    return pd.DataFrame({
+        "customer_id": [f"C{i:05d}" for i in range(n)],
+        "age": draws.integers(20, 70, n),
+        "income": draws.normal(40, 12, n).round(1),
+        "debt": draws.integers(0, 30, n),
+        "job": draws.choice(["clerk", "cook", "driver"], n),
+        "owns_home": draws.choice(["N", "Y"], n),
+    })
+
+
+@pytest.fixture(scope="module")
+def labels(people: pd.DataFrame) -> pd.Series[Any]:
+    score = people["income"] - 1.5 * people["debt"] + 6 * (people["owns_home"] == "Y")
+    return pd.Series(np.where(score > 25, "good", "bad"), name="risk")
+
+
+@pytest.fixture(scope="module")
+def model(people: pd.DataFrame, labels: pd.Series[Any]) -> Any:
+    encode = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["job", "owns_home"]),
+        (StandardScaler(), ["age", "income", "debt"]),
+    )
+    made = make_pipeline(encode, LogisticRegression())
+    return made.fit(people.drop(columns="customer_id"), labels)
+
+
+@pytest.fixture(scope="module")
+def refused(people: pd.DataFrame, model: Any) -> int:
+    return int(np.flatnonzero(model.predict(people.drop(columns="customer_id")) == "bad")[0])
+
+
+def approved(model: Any, frame: pd.DataFrame) -> bool:
+    """Ask the model itself, without any of our code."""
+    return bool((model.predict(frame[list(model.feature_names_in_)]) == "good").all())
+
+
+def test_one_line(people: pd.DataFrame, model: Any, refused: int) -> None:
+    result = waysout.find(model, people.iloc[refused], data=people, positive="good")
+    assert result.ways
+    assert approved(model, result.to_frame(all_features=True))
+    assert all("age" not in way.changes for way in result.ways)
+    assert all(way.row["customer_id"] == people["customer_id"][refused] for way in result.ways)
+
+
+def test_what_was_inferred_is_said(people: pd.DataFrame, model: Any, refused: int) -> None:
+    result = waysout.find(
+        model, people.iloc[refused], data=people, positive="good", oracle_rows=ROWS
+    )
+    (told,) = [note for note in result.notes if "inferred" in note]
+    assert "income, debt, job and owns_home" in told
+    assert "fixed: age" in told
+    assert "carried along: customer_id" in told
+    assert told in str(result)
+
+
+def test_labels_rules_and_directions(
+    people: pd.DataFrame, labels: pd.Series[Any], model: Any, refused: int
+) -> None:
+    result = waysout.find(
+        model, people.iloc[refused], data=people, y=labels, positive="good",
+        fixed=["owns_home", "job"], only_down=["debt"], only_up=["income"], oracle_rows=ROWS,
+    )  # fmt: skip
+    assert result.ways
+    for option in result.options:
+        assert set(option.changes) <= {"income", "debt"}
+        old, new = option.row, people.iloc[refused]
+        assert float(old["income"]) >= new["income"]  # type: ignore[arg-type]
+        assert float(old["debt"]) <= new["debt"]  # type: ignore[arg-type]
+
+
+def test_y_may_be_a_column(people: pd.DataFrame, labels: pd.Series[Any], model: Any) -> None:
+    whole = people.assign(risk=labels)
+    explainer = waysout.Explainer(model, whole, "risk", positive="good")
+    assert explainer.data is not None
+    assert sum(explainer.data.labels) == (labels == "good").sum()
+    assert "risk" not in explainer.card.schema
+
+
+def test_an_order_makes_levels_go_up(people: pd.DataFrame, model: Any, refused: int) -> None:
+    order = {"job": ["driver", "cook", "clerk"]}
+    explainer = waysout.Explainer(model, people, positive="good", only_up=order)
+    assert explainer.card.schema["job"].levels == ("driver", "cook", "clerk")
+    with pytest.raises(WaysoutError, match="lacks 'clerk'"):
+        _ = waysout.Explainer(model, people, positive="good", only_up={"job": ["cook"]}).problem
+    ordered = people.assign(job=pd.Categorical(people["job"], order["job"], ordered=True))
+    same = waysout.Explainer(model, ordered, positive="good", only_up=["job"])
+    assert same.card.schema["job"].ordered
+
+
+def test_what_is_fixed_by_default_can_be_freed(people: pd.DataFrame, model: Any) -> None:
+    bound = waysout.Explainer(model, people, positive="good").problem
+    query = bound.row(people.iloc[0].to_dict())
+    assert "age" not in bound.rules.actionable(query)
+    freed = waysout.Explainer(model, people, positive="good", free=["age"]).problem
+    assert "age" in freed.rules.actionable(query)
+    with pytest.raises(WaysoutError, match="did you mean 'age'"):
+        _ = waysout.Explainer(model, people, positive="good", free=["aeg"]).problem
+
+
+def test_batch_keeps_order_and_gives_one_table(people: pd.DataFrame, model: Any) -> None:
+    explainer = waysout.Explainer(model, people, positive="good")
+    results = explainer.batch(people.iloc[:12], oracle_rows=40)
+    assert [result.index for result in results] == list(range(12))
+    truth = model.predict(people.iloc[:12])
+    for result, label in zip(results, truth, strict=True):
+        assert (result.outcome.kind is OutcomeKind.ALREADY_APPROVED) == (label == "good")
+    table = results.to_frame(all_features=True)
+    assert approved(model, table)
+    assert set(table["query"]) == {r.index for r in results if r.ways}
+    assert "12 people" in str(results)
+    assert len(results[2:5]) == 3
+
+
+@pytest.mark.parametrize("form", ["series", "mapping", "one-row frame", "array"])
+def test_forms_of_a_row(form: str, people: pd.DataFrame, model: Any, refused: int) -> None:
+    explainer = waysout.Explainer(model, people, positive="good")
+    row: Any = {
+        "series": people.iloc[refused],
+        "mapping": people.iloc[refused].to_dict(),
+        "one-row frame": people.iloc[[refused]],
+        "array": people.iloc[[refused]][list(explainer.problem.schema.names)].to_numpy(),
+    }[form]
+    result = explainer.find(row, oracle_rows=30)
+    usual = explainer.find(people.iloc[refused], oracle_rows=30)
+    assert [way.row for way in result.ways] == [way.row for way in usual.ways]
+
+
+def test_polars_in_polars_out(people: pd.DataFrame, model: Any, refused: int) -> None:
+    pl = pytest.importorskip("polars")
+    frame = pl.from_pandas(people)
+    result = waysout.find(
+        model, frame[refused], data=frame, positive="good", oracle_rows=ROWS
+    )
+    found = result.to_frame(all_features=True)
+    assert isinstance(found, pl.DataFrame)
+    assert approved(model, found.to_pandas())
+
+
+def test_numpy_with_names() -> None:
+    draws = np.random.default_rng(0)
+    X = draws.normal(size=(200, 3)).round(2)
+    y = (X[:, 0] + X[:, 1] > 0).astype(int)
+    model = RandomForestClassifier(20, random_state=0).fit(X, y)
+    row = X[np.flatnonzero(model.predict(X) == 0)[0]]
+    result = waysout.find(model, row, data=X, y=y, features=["a", "b", "c"], oracle_rows=ROWS)
+    assert result.ways
+    rows = np.array([list(way.row.values()) for way in result.ways], dtype=float)
+    assert (model.predict(rows) == 1).all()
+    with pytest.raises(InputError, match=r"features=\['income'"):
+        waysout.find(model, row, data=X)
+
+
+def test_a_sample_of_a_large_frame_holds_every_level_and_extreme(people: pd.DataFrame) -> None:
+    from waysout.datasets.frames import Frame
+
+    frame = people.copy()
+    frame.loc[7, "job"] = "pilot"
+    frame.loc[9, "income"] = 900.0
+    kept = Frame.of(frame.drop(columns="customer_id")).sample(most=50)
+    assert kept is not None
+    assert {7, 9} <= set(kept)
+    assert len(kept) < 70
+    assert Frame.of(frame).sample(most=400) is None
+
+
+# Nothing silently wrong ---------------------------------------------------------------------------
+
+
+def test_classes_that_say_nothing_are_asked_about(people: pd.DataFrame, model: Any) -> None:
+    with pytest.raises(InputError, match=r"classes are 'bad' and 'good'.*positive='good'"):
+        waysout.find(model, people.iloc[0], data=people)
+
+
+def test_labels_that_do_not_match(
+    people: pd.DataFrame, labels: pd.Series[Any], model: Any
+) -> None:
+    with pytest.raises(WaysoutError, match=r"'ok'.*'bad', 'good'"):
+        waysout.find(model, people.iloc[0], data=people, y=labels, positive="ok")
+    numbers = (labels == "good").astype(int)
+    with pytest.raises(OracleError, match="'bad', 'good'"):
+        waysout.find(model, people.iloc[0], data=people, y=numbers)
+    with pytest.raises(InputError, match="399 labels"):
+        waysout.find(model, people.iloc[0], data=people, y=numbers[:-1])
+    with pytest.raises(RowError, match="label is missing"):
+        waysout.find(model, people.iloc[0], data=people, y=numbers.where(numbers.index != 3))
+
+
+def test_a_decision_that_the_labels_contradict(
+    people: pd.DataFrame, labels: pd.Series[Any], model: Any
+) -> None:
+    with pytest.raises(OracleError, match="swapped"):
+        waysout.find(
+            lambda frame: model.predict_proba(frame)[:, 0], people.iloc[0], data=people,
+            y=labels, positive="good", features=list(model.feature_names_in_),
+        )  # fmt: skip
+
+
+def test_a_constant_model(people: pd.DataFrame, labels: pd.Series[Any]) -> None:
+    def same(frame: pd.DataFrame) -> Any:
+        return np.full(len(frame), 0.3)
+
+    with pytest.raises(OracleError, match=r"0\.3"):
+        waysout.find(same, people.iloc[0], data=people, y=labels, positive="good")
+    result = waysout.find(same, people.iloc[0], data=people, oracle_rows=10)
+    assert any("0.3" in note for note in result.notes)
+
+
+def test_two_nameless_columns_say_which_was_taken(people: pd.DataFrame, model: Any) -> None:
+    result = waysout.find(
+        lambda frame: np.asarray(model.predict_proba(frame)), people.iloc[0], data=people,
+        features=list(model.feature_names_in_), oracle_rows=10,
+    )  # fmt: skip
+    assert any("column 1" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"fixed": "age"}, r"fixed is a list.*\['age'\]"),
+        ({"fixed": ["agee"]}, "did you mean 'age'"),
+        ({"only_up": ["job"]}, "no order"),
+        ({"data": None}, "data=X"),
+        ({"data": "people.csv"}, "DataFrame"),
+        ({"features": ["income", "salary"]}, "'salary'"),
+        ({"y": "label"}, "'label'"),
+        ({"colour": 1}, "colour"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    wrong: dict[str, Any], says: str, people: pd.DataFrame, model: Any
+) -> None:
+    given = {"data": people, "positive": "good", **wrong}
+    with pytest.raises((WaysoutError, TypeError), match=says):
+        waysout.find(model, people.iloc[0], **given)
+
+
+def test_a_problem_is_set_up_already(people: pd.DataFrame, model: Any) -> None:
+    problem = waysout.Explainer(model, people, positive="good").problem
+    with pytest.raises(InputError, match="fixed=… sets up a model"):
+        waysout.find(problem, people.iloc[0].to_dict(), fixed=["debt"])
+    assert waysout.find(problem, people.iloc[0].to_dict(), oracle_rows=10).query["debt"] is not None
+
+
+def test_a_dataset_brings_its_card() -> None:
+    data = waysout.load_dataset("synthetic")
+
+    def model(frame: pd.DataFrame) -> Any:
+        return frame["savings"] / 20_000
+
+    result = waysout.find(
+        lambda frame: np.clip(model(frame), 0, 1), data.rows[828], data=data, oracle_rows=ROWS
+    )
+    assert [dict(way.changes) for way in result.ways] == [{"savings": (7500, 10000)}]
+    with pytest.raises(InputError, match="a card says it already"):
+        waysout.find(model, data.rows[828], data=data, y=[1])
