@@ -228,3 +228,53 @@ def test_the_reference_lists_every_kind_of_rule() -> None:
     reference = (Path(__file__).parents[2] / "docs" / "cards.md").read_text("utf-8")
     listed = re.findall(r"^\| `([a-z-]+)` \|", reference, re.MULTILINE)
     assert set(listed) == {*RULE_KINDS, "include"}
+
+
+def test_sorted_codes_are_those_of_a_label_encoder() -> None:
+    text = (
+        'card = 1\nname = "t"\n[outcome]\ntarget = "y"\npositive = 1\n'
+        '[features.job]\nkind = "category"\nlevels = ["cook", "Clerk", "baker"]\n'
+        'codes = "sorted"\n[features.grade]\nkind = "category"\nlevels = [10, 9, 2]\n'
+        'codes = "sorted"\n'
+    )
+    schema = Card.parse(text).schema
+    assert schema["job"].codes == {"Clerk": 0, "baker": 1, "cook": 2}
+    assert schema["grade"].codes == {"2": 0, "9": 1, "10": 2}
+    assert problems(text.replace('"sorted"', '"alphabetical"')) == [
+        (9, "codes must be a table of numbers or \"sorted\", not 'alphabetical'"),
+        (13, "codes must be a table of numbers or \"sorted\", not 'alphabetical'"),
+    ]
+
+
+def test_a_card_describes_opaque_columns_and_written_numbers() -> None:
+    text = (
+        'card = 1\nname = "t"\n[outcome]\ntarget = "y"\npositive = 1\n'
+        '[features.signed]\nkind = "opaque"\nholds = "date"\n'
+        '[features.rate]\nkind = "number"\nwritten = "12,5 %"\nlabel = "interest"\n'
+    )
+    signed, rate = Card.parse(text).schema
+    assert (signed.kind, signed.holds) == ("opaque", "date")
+    assert (rate.parse("3,5%"), rate.display_name) == (3.5, "interest")
+    assert problems(text.replace("12,5 %", "some")) == [
+        (11, "feature 'rate': written: 'some' is not an example of a number; write one such as "
+             "'1.234,5'"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'kind = "allowed"\nfeature = "note"\nvalues = ["a"]',
+        'kind = "direction"\nfeatures = ["note"]\ndirection = "up"',
+        'kind = "linear"\nthat = "note <= 3"',
+        'kind = "linked"\nfeature = "own"\nsets = "note"\nmap = { True = 1, False = 2 }',
+    ],
+)
+def test_a_rule_that_moves_an_opaque_feature_is_refused(rule: str) -> None:
+    card = (
+        'card = 1\nname = "t"\n[outcome]\ntarget = "y"\npositive = 1\n[features.note]\n'
+        f'kind = "opaque"\n[features.own]\nkind = "boolean"\n[[rules.main]]\n{rule}\n'
+    )
+    ((line, reason),) = problems(card)
+    assert line == 10
+    assert reason.startswith("feature 'note' is opaque, so it never changes")

@@ -129,3 +129,12 @@ def test_rows_kept_ready_are_measured_alike(data: st.DataObject) -> None:
     assert len(kept) == len(many)
     expected = distance.between(one, schema.encode(many))
     np.testing.assert_array_equal(kept.distances(one), expected)
+
+
+def test_opaque_features_count_nothing_and_make_no_share_smaller() -> None:
+    note, other_note = Feature("note", "opaque"), Feature("other", "opaque")
+    plain, carried = Schema((A, C, D)), Schema((note, A, C, other_note, D))
+    one, other = (0.0, "x", True), (2.0, "y", True)
+    assert Distance.fit(carried, [])(("a", 0.0, "x", 1, True), ("b", 2.0, "y", None, True)) == (
+        Distance.fit(plain, [])(one, other)
+    )

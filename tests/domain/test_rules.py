@@ -244,7 +244,7 @@ def test_whatever_a_lever_offers_is_of_the_features_type(data: st.DataObject) ->
     rules = RuleSet(SCHEMA, (data.draw(single_rules()), OneHot(features=["rent", "own"])))
     for lever in rules.levers(QUERY).values():
         offered = (*lever.sample(5), *(lever.choices() or ()))
-        assert all(lever.feature.holds(value) and lever.admits(value) for value in offered)
+        assert all(lever.feature.fits(value) and lever.admits(value) for value in offered)
 
 
 def test_a_group_can_be_moved_by_its_other_members() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies import features, rows, schemas, values
+from strategies import features, numbers, rows, schemas, values
 from waysout.domain.schema import LARGEST, Feature, Schema, Value
 from waysout.errors import RowError, SchemaError
 
@@ -161,7 +162,13 @@ def test_coerce_does_not_guess_between_levels_that_differ_in_case() -> None:
         ({"name": "a", "kind": "boolean", "levels": (True, False)}, "false first"),
         ({"name": "a", "kind": "number", "levels": ("x",)}, "belong to a category"),
         ({"name": "a", "kind": "number", "range": (2.0, 1.0)}, "empty"),
-        ({"name": "a", "kind": "category", "levels": ("x",), "range": (1.0, 2.0)}, "not a range"),
+        ({"name": "a", "kind": "category", "levels": ("x",), "range": (1.0, 2.0)}, "only numbers"),
+        ({"name": "a", "kind": "opaque", "range": (1.0, 2.0)}, "only numbers have a range"),
+        ({"name": "a", "kind": "opaque", "levels": ("x",)}, "belong to a category"),
+        ({"name": "a", "kind": "opaque", "holds": "time"}, "unknown content of an opaque feature"),
+        ({"name": "a", "kind": "number", "holds": "date"}, "holds is for kind = 'opaque'"),
+        ({"name": "a", "kind": "boolean", "written": "1,5"}, "written is for numbers"),
+        ({"name": "a", "kind": "number", "written": "a lot"}, "'a lot' is not an example"),
         ({"name": "a", "kind": "integer", "decimals": 2}, "decimals"),
         ({"name": "a", "kind": "number", "missing": "drop"}, "unknown missing policy"),
         ({"name": "a", "kind": "category", "levels": ("x",), "codes": {"y": 1}}, "unknown level"),
@@ -189,6 +196,88 @@ def test_names_match_across_unicode_forms() -> None:
 def test_raw_gives_the_table_its_own_values_back() -> None:
     schema = Schema((AGE, CODED, FLAG))
     assert schema.raw((42, "2", True)) == {"age": 42, "sex": 2, "owner": "Yes"}
+
+
+NOTE = Feature("note", "opaque")
+SIGNED = Feature("signed", "opaque", holds="date")
+CASE = Feature("case", "opaque", holds="number")
+
+
+@pytest.mark.parametrize(
+    ("feature", "raw", "value"),
+    [
+        (NOTE, " Dear Sir,\n", " Dear Sir,\n"),
+        (NOTE, "007", "007"),
+        (NOTE, True, True),
+        (NOTE, np.int64(7), 7),
+        (NOTE, 10**400, 10**400),
+        (NOTE, float("inf"), "inf"),
+        (NOTE, pd.Timestamp("2024-02-29 12:30"), "2024-02-29T12:30:00"),
+        (NOTE, date(2024, 2, 29), "2024-02-29"),
+        (NOTE, ["a"], "['a']"),
+        (SIGNED, "2024-02-29", "2024-02-29"),
+        (SIGNED, datetime(2024, 2, 29, tzinfo=UTC), "2024-02-29T00:00:00+00:00"),
+        (CASE, "00012", 12),
+        (CASE, "123456789012345678901", 123456789012345678901),
+        (CASE, 1.5, 1.5),
+    ],
+)
+def test_an_opaque_value_is_kept_as_it_is(feature: Feature, raw: object, value: Value) -> None:
+    parsed = feature.parse(raw)
+    assert (parsed, type(parsed)) == (value, type(value))
+    assert feature.parse(parsed) == parsed
+    assert feature.raw(parsed) == parsed
+    assert feature.encode(parsed) == 0.0
+
+
+def test_an_opaque_value_may_be_missing_and_a_date_must_be_one() -> None:
+    assert [NOTE.parse(raw) for raw in (None, "", float("nan"), pd.NaT)] == [None] * 4
+    assert NOTE.encode(None) == 0.0
+    assert Schema((AGE, NOTE)).parse({"age": 4}) == (4, None)
+    with pytest.raises(RowError, match="'soon' is not a date such as 2024-12-31"):
+        SIGNED.parse("soon")
+
+
+@pytest.mark.parametrize(
+    ("written", "cell", "value", "back"),
+    [
+        ("12,5", "3,25", 3.25, "3,25"),
+        ("12,5", "4", 4.0, "4"),
+        ("12,5", "12.5", 12.5, "12,5"),
+        ("1.234,5", "1.234", 1234.0, "1.234"),
+        ("12.5 %", "7.5%", 7.5, "7.5 %"),
+        ("$1,234.50", "-$1,000", -1000.0, "-$1,000.00"),
+        ("1 234,50 €", "12 345,5 €", 12345.5, "12 345,50 €"),
+        ("1'234", "1'234'567", 1234567.0, "1'234'567"),
+        ("1,234", "999", 999.0, "999"),
+    ],
+)
+def test_numbers_are_read_and_given_back_as_the_table_writes_them(
+    written: str, cell: str, value: float, back: str
+) -> None:
+    feature = Feature("a", "number", written=written)
+    assert feature.parse(cell) == value
+    assert feature.raw(value) == back
+    assert feature.parse(value) == value
+
+
+def test_a_number_in_another_form_is_refused_with_the_form() -> None:
+    with pytest.raises(RowError, match=r"'1,5,0' is not a number such as '12,5' or 12.5"):
+        Feature("a", "number", written="12,5").parse("1,5,0")
+
+
+@given(numbers, st.sampled_from(["12,5", "1.234,5", "$1,234.50", "12.5 %", "1 234,5"]))
+def test_what_is_written_in_a_form_reads_back_to_the_same_number(value: float, form: str) -> None:
+    feature = Feature("a", "number", written=form)
+    assert feature.parse(feature.raw(value)) == value
+    assert feature.parse(feature.format(value)) == value
+
+
+def test_people_read_the_label_or_the_name_with_spaces() -> None:
+    assert Feature("loan_term", "integer").display_name == "loan term"
+    assert Feature("loan_term", "integer", label="term of the loan").display_name == (
+        "term of the loan"
+    )
 
 
 def test_a_schema_refuses_a_name_twice() -> None:

@@ -6,14 +6,24 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from waysout.domain.schema import MISSING_TOKENS, Feature, Row, Schema
 from waysout.errors import OracleError
-from waysout.oracles.inputs import InputColumn, InputLayout, codes_of, match, places
+from waysout.oracles.inputs import (
+    InputColumn,
+    InputKind,
+    InputLayout,
+    check_rows,
+    codes_of,
+    match,
+    places,
+)
 
 SCHEMA = Schema(
     (
@@ -195,3 +205,32 @@ def test_importing_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_opaque_cells_reach_a_model_as_they_are() -> None:
+    schema = Schema(
+        (
+            Feature("note", "opaque"),
+            Feature("signed", "opaque", holds="date"),
+            Feature("case", "opaque", holds="number"),
+            Feature("term", "integer"),
+        )
+    )
+    raws: list[dict[str, Any]] = [
+        {"note": "a b", "signed": "2024-02-29", "case": "7", "term": 12},
+        {"note": None, "signed": None, "case": 8, "term": 24},
+    ]
+    rows = schema.parse_many(raws)
+    check_rows(schema, rows)
+    kinds: tuple[InputKind, ...] = ("raw", "codes", "category")
+    for kind in kinds:
+        frame = InputLayout.plain(kind, places(schema)).build(rows)
+        assert frame["note"][0] == "a b"
+        assert frame["signed"][0] == pd.Timestamp("2024-02-29")
+        assert frame[["note", "signed"]].isna().to_numpy()[1].all()
+        assert frame["case"].tolist() == [7, 8]
+        assert frame["case"].dtype.kind == "i"
+    matrix = InputLayout.plain("raw", places(schema), named=False).build(rows)
+    assert matrix[0].tolist() == ["a b", datetime(2024, 2, 29), 7, 12]  # noqa: DTZ001
+    dicts = InputLayout.plain("dicts", places(schema)).build(rows)
+    assert dicts[0] == {"note": "a b", "signed": "2024-02-29", "case": 7, "term": 12}

@@ -124,7 +124,7 @@ def broken(rules: RuleSet, query: Row, row: Row) -> set[tuple[str, tuple[str, ..
 
 def check_edit(rules: RuleSet, query: Row, row: Row, edit: Edit) -> None:
     after = rules.apply(row, {edit.feature: edit.value})
-    assert rules.schema[edit.feature].holds(edit.value)
+    assert rules.schema[edit.feature].fits(edit.value)
     assert after not in (row, query)
     assert broken(rules, query, after) <= broken(rules, query, row)
     assert not rules.levers(query)[edit.feature].blocked

@@ -32,7 +32,8 @@ STORES = "_stores"
 VERSION = "1"
 _MARK = "waysout_batch"
 _PART = re.compile(r"part-(\d{6}|[1-9]\d{6,})\.parquet", re.ASCII)
-_TYPES = {"integer": "int64", "number": "float64", "boolean": "bool", "category": "string"}
+_TYPES = {"integer": "int64", "number": "float64", "boolean": "bool", "category": "string",
+          "opaque": "string"}  # fmt: skip
 
 
 class Contents(StrEnum):
@@ -115,6 +116,7 @@ class PartRows:
             while name in ours or (name != feature.name and name in schema.names):
                 name = f"feature_{name}"
             self._features[feature.name] = name
+        self._opaque = {feature.name for feature in schema if feature.is_opaque}
         kinds = {self._features[feature.name]: _TYPES[feature.kind] for feature in schema}
         self._option = _schema(ours | kinds)
         self._tables: dict[int, tuple[pyarrow.Table, pyarrow.Table]] = {}
@@ -127,10 +129,14 @@ class PartRows:
         options = [
             _option_cells(result.index, numbers.get(option.key), option)
             | _way_cells(rank, option)
-            | {column: option.row.get(name) for name, column in self._features.items()}
+            | {column: self._cell(name, option) for name, column in self._features.items()}
             for rank, option in _written(result, self._contents)
         ]
         self._tables[result.index] = person, _table(self._option, options)
+
+    def _cell(self, name: str, option: Option) -> Any:
+        value = option.row.get(name)
+        return _text(value) if name in self._opaque else value
 
     def write(self, out: Path, part: int) -> None:
         """Write both files, in the order of the rows.

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from waysout.domain.rules import Custom, Rule, RuleSet, rule_from_table
-from waysout.domain.schema import LARGEST, MISSING_TOKENS, Feature, Scalar, Schema, text_of
+from waysout.domain.schema import (
+    KINDS,
+    LARGEST,
+    MISSING_TOKENS,
+    Feature,
+    Scalar,
+    Schema,
+    text_of,
+)
 from waysout.errors import CardError, InputError, SchemaError, shown, unknown
 
 VERSION = 1
@@ -25,7 +33,7 @@ _TOP = (
 _OUTCOME = ("target", "positive", "yes", "no", "ignore")
 _FEATURE = (
     "kind", "unit", "about", "range", "bins", "scale", "decimals", "levels", "ordered", "codes",
-    "words", "synonyms", "missing", "unseen", "missing_code",
+    "words", "synonyms", "missing", "unseen", "missing_code", "holds", "written", "label",
 )  # fmt: skip
 
 TomlPath = tuple[str | int, ...]
@@ -136,7 +144,7 @@ class Card:
                 (no_codes, "no codes, so a model trained on label codes cannot be asked"),
                 (alike, "levels that differ in letter case only are one to the key"),
                 (f.is_numeric and f.range is None, "no range, so any number may be proposed"),
-                (not f.about, "no 'about', which people and LLMs read"),
+                (not f.about and not f.is_opaque, "no 'about', which people and LLMs read"),
             ):
                 if applies:
                     found.setdefault(advice, []).append(f.name)
@@ -363,7 +371,7 @@ class _Reader:
 
 def _feature(name: str, table: Mapping[str, Any], tokens: tuple[str, ...]) -> Feature:
     if "kind" not in table:
-        raise SchemaError(f"feature {name!r} needs a kind: number, integer, category or boolean")
+        raise SchemaError(f"feature {name!r} needs a kind: {', '.join(KINDS)}")
     ends, decimals = table.get("range"), table.get("decimals")
     code = table.get("missing_code")
     if ends is not None and (not isinstance(ends, list) or len(ends) != 2):
@@ -372,28 +380,42 @@ def _feature(name: str, table: Mapping[str, Any], tokens: tuple[str, ...]) -> Fe
         raise _wrong("decimals", "a whole number", decimals)
     if not isinstance(ordered := table.get("ordered", False), bool):
         raise _wrong("ordered", "true or false", ordered)
-    codes = _table(table.get("codes", {}), "codes")
+    levels = tuple(_scalar(v, "levels") for v in _list(table.get("levels", []), "levels"))
     feature = Feature(
         name=name,
         kind=table["kind"],
-        levels=tuple(_scalar(v, "levels") for v in _list(table.get("levels", []), "levels")),
+        levels=levels,
         ordered=ordered,
         range=(_number(ends[0], "range"), _number(ends[1], "range")) if ends else None,
         decimals=decimals,
         missing=table.get("missing", "refuse"),
         unseen=table.get("unseen", "refuse"),
         synonyms=_texts(table.get("synonyms", {}), "synonyms"),
-        codes={text_of(level): _number(number, "codes") for level, number in codes.items()},
+        codes=_codes(table.get("codes", {}), levels),
         words=_texts(table.get("words", {}), "words"),
         unit=_text(table.get("unit", ""), "unit"),
         about=_text(table.get("about", ""), "about"),
         missing_code=None if code is None else _number(code, "missing_code"),
         missing_tokens=tokens,
+        holds=_text(table.get("holds", ""), "holds"),  # type: ignore[arg-type]  # it checks
+        written=_text(table.get("written", ""), "written"),
+        label=_text(table.get("label", ""), "label"),
     )
     without = [t for t in feature.level_texts if t not in feature.codes]
     if feature.codes and without:
         raise SchemaError(f"feature {name!r}: level {without[0]!r} has no code", field="codes")
     return feature
+
+
+def _codes(raw: object, levels: Sequence[Scalar]) -> dict[str, float]:
+    """Return the codes of a table, or those of "sorted": 0, 1, 2 ... as LabelEncoder gives them."""
+    if raw == "sorted":
+        texts = any(isinstance(level, str) for level in levels)
+        ordered = sorted(levels, key=str if texts else float)
+        return {text_of(level): float(i) for i, level in enumerate(ordered)}
+    if isinstance(raw, str):
+        raise _wrong("codes", 'a table of numbers or "sorted"', raw)
+    return {text_of(k): _number(number, "codes") for k, number in _table(raw, "codes").items()}
 
 
 def _wrong(what: str, wanted: str, raw: object) -> SchemaError:

@@ -4,7 +4,7 @@
 
 Numbers and integers make the first block, categories and booleans the second; a block without
 features contributes 0 and α stays what it is. Where exactly one of two values is missing, a number
-counts as one scale apart and a category as changed.
+counts as one scale apart and a category as changed. Opaque features count in neither block.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ class Distance:
         return np.array([f.is_numeric for f in self.schema], dtype=np.bool_)
 
     @cached_property
+    def _levels(self) -> NDArray[np.bool_]:
+        return np.array([f.has_levels for f in self.schema], dtype=np.bool_)
+
+    @cached_property
     def _divisors(self) -> Matrix:
         return np.array([self.scales[f.name] for f in self.schema if f.is_numeric])
 
@@ -109,7 +113,7 @@ class Distance:
     def _split(self, rows: Matrix) -> tuple[Matrix, Matrix]:
         """Return the scaled numbers of encoded rows (or of one), and the rest."""
         with np.errstate(over="ignore"):
-            return rows[..., self._numeric] / self._divisors, rows[..., ~self._numeric]
+            return rows[..., self._numeric] / self._divisors, rows[..., self._levels]
 
     def _gaps(self, here: Matrix, numbers: Matrix) -> Matrix:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -1,8 +1,9 @@
 """The key φ: one canonical string per row, which decides whether two rows are the same option.
 
 The five steps of the paper: text is normalised and numeric strings become numbers; categories go
-through their table of synonyms; target and identifiers are left out; binned numbers become the
-index of their bin; the rest is compact JSON with sorted keys. Rows with the same key count once.
+through their table of synonyms; target, identifiers and whatever is opaque are left out; binned
+numbers become the index of their bin; the rest is compact JSON with sorted keys. Rows with the same
+key count once.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Key:
         """Return the key of a row."""
         parts: dict[str, Value] = {}
         for feature, value in zip(self.schema, row, strict=True):
+            if feature.is_opaque:
+                continue
             part = value
             if isinstance(value, str):
                 part = " ".join(value.casefold().split())

@@ -1,10 +1,11 @@
 """Features and rows: what a table holds, typed.
 
 A row is a plain tuple of values in the schema's order: ``float`` for a number, ``int`` for an
-integer, ``str`` for a category (always one of its levels), ``bool`` for a boolean and ``None`` for
-a missing value. So it hashes, compares and caches as it is, and a misspelt feature cannot slip
-through: every name goes through the schema. Reading is exact: a value is kept as it was written or
-refused by name, so that what a person sees is what the oracle was asked.
+integer, ``str`` for a category (always one of its levels), ``bool`` for a boolean, the cell itself
+for an opaque feature, and ``None`` for a missing value. So it hashes, compares and caches as it is,
+and a misspelt feature cannot slip through: every name goes through the schema. Reading is exact: a
+value is kept as it was written or refused by name, so that what a person sees is what the oracle
+was asked.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -22,9 +24,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from waysout.domain.written import WrittenForm
 from waysout.errors import RowError, SchemaError, shown, unknown
 
-Kind = Literal["number", "integer", "category", "boolean"]
+Kind = Literal["number", "integer", "category", "boolean", "opaque"]
+Holds = Literal["", "date", "number"]
 MissingPolicy = Literal["refuse", "keep", "fill"]
 UnseenPolicy = Literal["refuse", "missing"]
 Value = float | int | str | bool | None
@@ -91,6 +95,12 @@ class Feature:
     first. ``range`` bounds the values that may be *proposed*; a query's own value may lie outside.
     ``codes`` are the numbers a label-encoded model was trained on, ``missing_code`` the one it got
     for a missing value (default: NaN).
+
+    An ``opaque`` feature (an identifier, free text, a date) is carried along as it is and never
+    proposed: any value will do, and it counts neither in the key nor in the distance. ``holds``
+    says what a model is given there: the cell itself, a ``"date"``, or a ``"number"``.
+    ``written`` is an example of how the table writes a number that `float` cannot read, such as
+    ``"12,5 %"``; ``label`` is the name that people read, if it is not the column's.
     """
 
     name: str
@@ -108,8 +118,12 @@ class Feature:
     unit: str = ""
     about: str = ""
     missing_tokens: tuple[str, ...] = MISSING_TOKENS
+    holds: Holds = ""
+    written: str = ""
+    label: str = ""
     _index: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     _folded: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _form: WrittenForm | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Reject invalid descriptions."""
@@ -118,6 +132,7 @@ class Feature:
             ("kind", "kind", KINDS),
             ("missing", "missing policy", get_args(MissingPolicy)),
             ("unseen", "unseen policy", get_args(UnseenPolicy)),
+            ("holds", "content of an opaque feature", get_args(Holds)),
         ):
             value = getattr(self, field_name)
             if value not in known:
@@ -131,9 +146,13 @@ class Feature:
         if self.range is not None:
             low, high = self.range
             if not self.is_numeric:
-                raise self._wrong(f"a {self.kind} has levels, not a range", "range")
+                raise self._wrong(f"only numbers have a range, and this is {self.kind}", "range")
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise self._wrong(f"range [{low}, {high}] is empty or not finite", "range")
+        if self.holds and not self.is_opaque:
+            raise self._wrong(f"holds is for kind = 'opaque', not for {self.kind!r}", "holds")
+        if self.written:
+            self._read_example()
         for title, levels in (
             ("codes", self.codes), ("words", self.words), ("synonyms", self.synonyms.values()),
         ):  # fmt: skip
@@ -145,10 +164,18 @@ class Feature:
     def _wrong(self, reason: str, field: str | None = None) -> SchemaError:
         return SchemaError(f"feature {self.name!r}: {reason}", field=field)
 
+    def _read_example(self) -> None:
+        if not self.is_numeric:
+            raise self._wrong(f"written is for numbers, and this is {self.kind}", "written")
+        try:
+            object.__setattr__(self, "_form", WrittenForm.like(self.written))
+        except ValueError as error:
+            raise self._wrong(f"written: {error}; write one such as '1.234,5'", "written") from None
+
     def _check_levels(self) -> None:
-        if self.is_numeric:
+        if not self.has_levels:
             if self.levels or self.ordered:
-                reason = f"levels and ordered belong to a category, not to a {self.kind}"
+                reason = f"levels and ordered belong to a category, not to kind {self.kind!r}"
                 raise self._wrong(reason, "levels" if self.levels else "ordered")
             return
         texts = [text_of(level) for level in self.levels]
@@ -176,6 +203,21 @@ class Feature:
         return self.kind in NUMERIC
 
     @property
+    def has_levels(self) -> bool:
+        """Whether the feature has a list of levels: a category or a boolean."""
+        return self.kind in ("category", "boolean")
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether the feature is carried along as it is, and never proposed."""
+        return self.kind == "opaque"
+
+    @property
+    def display_name(self) -> str:
+        """The name that people read: the label, or the name with spaces for underscores."""
+        return self.label or self.name.replace("_", " ").strip() or self.name
+
+    @property
     def level_texts(self) -> tuple[str, ...]:
         """The levels as rows hold them."""
         return tuple(self._index)
@@ -191,13 +233,15 @@ class Feature:
             return 1.0
         return None if self.decimals is None else 10.0**-self.decimals
 
-    def holds(self, value: Value) -> bool:
-        """Whether a typed value is one this feature can hold (missing is not).
+    def fits(self, value: Value) -> bool:
+        """Whether a typed value is one this feature can have (missing is not).
 
         >>> term = Feature("term", "integer")
-        >>> term.holds(3), term.holds(3.5), term.holds(True), term.holds("3")
+        >>> term.fits(3), term.fits(3.5), term.fits(True), term.fits("3")
         (True, False, False, False)
         """
+        if self.is_opaque:
+            return value is not None
         if self.kind == "category":
             return isinstance(value, str) and value in self._index
         if self.kind == "boolean" or isinstance(value, bool):
@@ -217,8 +261,11 @@ class Feature:
         'cook'
         """
         if self.is_missing(raw):
-            self._refuse_missing("missing")
+            if not self.is_opaque:
+                self._refuse_missing("missing")
             return None
+        if self.is_opaque:
+            return self._plain(raw)
         if self.is_numeric:
             number = self._finite(raw)
             if self.kind == "integer" and not number.is_integer():
@@ -270,16 +317,28 @@ class Feature:
             return next((t for t in self.missing_tokens if t not in self._index), "")
         if self.kind == "boolean":
             return text_of(self.levels[int(bool(value))])
-        return str(value) if isinstance(value, str) else format_number(float(value))
+        if isinstance(value, (str, bool)) or self.is_opaque:
+            return str(value)
+        text = format_number(float(value))
+        # To a form that parts thousands by a point, 1.234 is a thousand and more: 1.2340 is not.
+        other = self._form is not None and self._form.read(text) not in (None, float(value))
+        return f"{text}0" if other else text
 
     def raw(self, value: Value) -> Scalar | None:
         """Return the value as the user's table holds it."""
-        if value is None or self.is_numeric:
+        if self._form is not None and isinstance(value, (int, float)):
+            return self._form.write(value)
+        if value is None or not self.has_levels:
             return value
         return self.levels[int(self.encode(value))]
 
     def encode(self, value: Value) -> float:
-        """Return the value as a number: itself, its level's position, 0/1, or NaN for missing."""
+        """Return the value as a number: itself, its level's position, 0/1, or NaN for missing.
+
+        An opaque value is always 0: whatever compares encoded rows finds no difference.
+        """
+        if self.is_opaque:
+            return 0.0
         if value is None:
             return math.nan
         if isinstance(value, str):
@@ -288,6 +347,8 @@ class Feature:
 
     def decode(self, numbers: NDArray[np.float64]) -> list[Value]:
         """Return the typed values nearest to encoded ones (see `Schema.decode`)."""
+        if self.is_opaque:
+            return [None] * len(numbers)
         missing = np.isnan(numbers)
         filled = np.clip(np.where(missing, 0.0, numbers), -LARGEST, LARGEST)
         found: list[Value]
@@ -323,21 +384,50 @@ class Feature:
                 column=self.name,
             )
 
+    def _plain(self, raw: object) -> Value:
+        """Return an opaque cell as a plain value."""
+        plain: object = raw.item() if isinstance(raw, np.generic) else raw
+        if self.holds == "number":
+            if isinstance(plain, str) and (whole := re.fullmatch(r"[+-]?\d{1,300}", plain.strip())):
+                return int(whole[0])
+            if not isinstance(plain, int):
+                number = self._finite(plain)
+                return int(number) if isinstance(plain, str) and number.is_integer() else number
+        if isinstance(plain, (date, time)):
+            plain = plain.isoformat()
+        if self.holds == "date":
+            try:
+                datetime.fromisoformat(str(plain))
+            except ValueError:
+                reason = f"{shown(raw)} is not a date such as 2024-12-31"
+                raise RowError(reason, column=self.name) from None
+        if isinstance(plain, (str, bool, int)):
+            return plain
+        if isinstance(plain, float) and math.isfinite(plain):
+            return plain + 0.0
+        return str(plain)
+
     def _finite(self, raw: object) -> float:
         if isinstance(raw, (str, Decimal)):
             text = str(raw).strip()
-            if not _NUMBER.fullmatch(text):
-                raise RowError(f"{shown(raw)} is not a number", column=self.name)
-            number = float(text)
+            found = None if self._form is None else self._form.read(text)
+            if found is None and not _NUMBER.fullmatch(text):
+                raise RowError(f"{shown(raw)} is not a number{self._as_in()}", column=self.name)
+            number = float(text) if found is None else found
         elif isinstance(raw, _NUMBERS) and not isinstance(raw, (bool, np.timedelta64)):
             # An integer of thousands of digits does not fit a float.
             number = float(raw) if -LARGEST <= raw <= LARGEST else math.inf
         else:
-            raise RowError(f"{shown(raw)} is not a number", column=self.name)
+            raise RowError(f"{shown(raw)} is not a number{self._as_in()}", column=self.name)
         if not abs(number) <= LARGEST:
             reason = f"{shown(raw)} is not a finite number of at most ±1e15"
             raise RowError(reason, column=self.name)
         return number + 0.0  # -0.0 becomes 0.0
+
+    def _as_in(self) -> str:
+        return (
+            f" such as {self.written!r} or {self._form.read(self.written):g}" if self._form else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -394,6 +484,8 @@ class Schema:
         for name, value in raw.items():
             if isinstance(name, str) and unicodedata.normalize("NFC", name).strip() == feature.name:
                 return feature.parse(value)
+        if feature.is_opaque:
+            return None  # nobody needs a case number to ask for a way
         raise RowError(
             f"the row has no such column; it has {', '.join(map(repr, list(raw)[:20])) or 'none'}",
             column=feature.name,
@@ -414,7 +506,7 @@ class Schema:
         return {f.name: f.format(v) for f, v in zip(self.features, row, strict=True)}
 
     def raw(self, row: Row) -> dict[str, Scalar | None]:
-        """Return the row as the user's table holds it."""
+        """Return the row as the user's table holds it: its spellings, its way to write numbers."""
         return {f.name: f.raw(v) for f, v in zip(self.features, row, strict=True)}
 
     def as_dict(self, row: Row) -> dict[str, Value]:
@@ -442,7 +534,8 @@ class Schema:
     def decode(self, matrix: NDArray[np.float64]) -> list[Row]:
         """Return the typed rows nearest to encoded ones: the way back from `encode`.
 
-        Numbers are rounded to their type, positions to the next level there is; NaN is missing.
+        Numbers are rounded to their type, positions to the next level there is; NaN is missing, and
+        so is what is opaque, which encoded rows do not hold.
 
         >>> schema = Schema((Feature("term", "integer"), Feature("job", "category", ("a", "b"))))
         >>> schema.decode(np.array([[11.6, 7.0], [3.0, np.nan]]))

@@ -59,7 +59,7 @@ def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
 
 def _category(place: Place, kind: str) -> InputColumn:
     feature, column = place.feature, InputColumn.raw(place)
-    if kind == "codes" and not feature.is_numeric:
+    if kind == "codes" and feature.has_levels:
         table = {value: int(code) for value, code in codes_of(feature).items()}
         missing = None if feature.missing_code is None else int(feature.missing_code)
         return InputColumn(place, "objects", table, missing=missing)

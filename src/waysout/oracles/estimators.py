@@ -46,7 +46,7 @@ def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     seen = (
         never_seen(s.feature, match(s.feature, evidence[s.name]))
         for s in spots
-        if s.name in evidence and not s.feature.is_numeric
+        if s.name in evidence and s.feature.has_levels
     )
 
     def label(batch: Any) -> Any:
@@ -92,7 +92,7 @@ def _candidates(
     kinds: tuple[InputKind, ...] = ("raw", "codes", "category") if named else ("raw", "codes")
     if inputs != "auto":
         kinds = (inputs,)
-    elif all(spot.feature.is_numeric or spot.name in evidence for spot in spots):
+    elif all(not spot.feature.has_levels or spot.name in evidence for spot in spots):
         kinds = ("raw",)
     for kind in kinds:
         try:
@@ -141,7 +141,7 @@ def _without_refuted(
 def _with_evidence(layout: InputLayout, evidence: Mapping[str, Sequence[Any]]) -> InputLayout:
     def known(column: InputColumn) -> InputColumn:
         place = column.place
-        if place.feature.is_numeric or place.name not in evidence:
+        if not place.feature.has_levels or place.name not in evidence:
             return column
         spelled = InputColumn.spelled(place, evidence[place.name])
         if column.holds != "categories":

@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from waysout.errors import OracleError, unknown
 InputKind = Literal["raw", "category", "codes", "dicts"]
 Inputs = Literal["auto", "raw", "category", "codes", "dicts"]
 Container = Literal["frame", "matrix", "dicts"]
-Holds = Literal["values", "objects", "numbers", "text", "categories"]
+Holds = Literal["values", "objects", "numbers", "text", "categories", "dates"]
 
 # What libraries call columns that were given without names.
 _GENERIC = ("Column_{}", "f{}", "{}")
@@ -56,6 +57,9 @@ class InputColumn:
     def raw(cls, place: Place) -> InputColumn:
         """Return the column as the user's table holds it."""
         feature = place.feature
+        if feature.is_opaque:
+            held: dict[str, Holds] = {"date": "dates", "number": "values"}
+            return cls(place, held.get(feature.holds, "objects"))
         if feature.is_numeric:
             return cls(place, "numbers" if feature.kind == "number" else "values")
         text = all(isinstance(level, str) for level in feature.levels)
@@ -64,8 +68,10 @@ class InputColumn:
 
     @classmethod
     def codes(cls, place: Place) -> InputColumn:
-        """Return the column as numbers."""
+        """Return the column as numbers; what is opaque stays as it is."""
         feature = place.feature
+        if feature.is_opaque:
+            return cls.raw(place)
         table = None if feature.is_numeric else codes_of(feature)
         return cls(place, "numbers", table, missing=feature.missing_code)
 
@@ -73,7 +79,7 @@ class InputColumn:
     def category(cls, place: Place) -> InputColumn:
         """Return the column as a pandas category of the card's levels; a number stays a number."""
         raw, levels = cls.raw(place), tuple(place.feature.levels)
-        return raw if place.feature.is_numeric else cls(place, "categories", raw.table, levels)
+        return cls(place, "categories", raw.table, levels) if place.feature.has_levels else raw
 
     @classmethod
     def positions(cls, place: Place, categories: Sequence[object]) -> InputColumn:
@@ -98,6 +104,10 @@ class InputColumn:
         """Return the column's cells, NaN where the model never saw the level."""
         values = [row[self.place.position] for row in rows]
         gap = math.nan if self.missing is None else self.missing
+        if self.holds == "dates":
+            return [
+                None if value is None else datetime.fromisoformat(str(value)) for value in values
+            ]
         if self.table is None:
             return [gap if value is None else value for value in values]
         table = self.table
@@ -138,7 +148,7 @@ class InputLayout:
             spots = [column.place for column in self.columns]
             return [{s.name: s.feature.raw(row[s.position]) for s in spots} for row in rows]
         if self.container == "matrix":
-            text = any(column.holds == "text" for column in self.columns)
+            text = any(column.holds in ("text", "objects", "dates") for column in self.columns)
             matrix = np.empty((len(rows), len(self.columns)), dtype=object if text else np.float64)
             for i, column in enumerate(self.columns):
                 matrix[:, i] = column.cells(rows)
@@ -152,7 +162,8 @@ class InputLayout:
             cells: Any = column.cells(rows)
             if column.holds == "categories":
                 cells = pd.Categorical(cells, categories=list(column.categories))
-            frame[column.place.name] = pd.Series(cells, dtype=dtypes.get(column.holds))
+            series = pd.Series(cells, dtype=dtypes.get(column.holds))
+            frame[column.place.name] = pd.to_datetime(series) if column.holds == "dates" else series
         return pd.DataFrame(frame)
 
 
@@ -168,16 +179,18 @@ def check_rows(schema: Schema, rows: Sequence[Row]) -> None:
             'schema.parse_many(frame.to_dict("records"))'
         )
     for feature, column in zip(schema, zip(*rows, strict=True), strict=False):
+        if feature.is_opaque:
+            continue
         # A column has few distinct values or types; asking each cell would cost more than a model.
         distinct: set[Any] = set(column) - ({None} if feature.missing != "refuse" else set())
         if feature.is_numeric:
-            # Not `holds`, which also asks for the decimals of a proposal.
+            # Not `fits`, which also asks for the decimals of a proposal.
             kinds = (int, float, np.number) if feature.kind == "number" else (int, np.integer)
             of_each_type = {type(value): value for value in distinct}.values()
             bad = [v for v in of_each_type if not isinstance(v, kinds) or isinstance(v, bool)]
             bad = bad or [value for value in distinct if not abs(value) <= LARGEST]
         else:
-            bad = [value for value in distinct if not feature.holds(value)]
+            bad = [value for value in distinct if not feature.fits(value)]
         for value in bad:
             levels = f"; its levels are {_shown(feature.level_texts)}" if feature.levels else ""
             raise OracleError(
@@ -269,7 +282,9 @@ def match(feature: Feature, categories: Sequence[object]) -> dict[Value, int]:
         )
     wanted = {text: i for text, i in index.items() if text not in kept[:1]}
     found: dict[Value, int]
-    if feature.is_numeric:
+    if feature.is_opaque:
+        found = {text: i for text, i in index.items() if text not in kept[:1]}
+    elif feature.is_numeric:
         # The model took a number for a category: the row's number is the category.
         found = {_number(text): i for text, i in wanted.items() if not math.isnan(_number(text))}
     else:
@@ -320,7 +335,7 @@ def _match_levels(feature: Feature, index: Mapping[str, int]) -> dict[Value, int
 def codes_if_any(feature: Feature) -> dict[Value, float]:
     """Return the number that stands for each level, or nothing where that is not known."""
     try:
-        return {} if feature.is_numeric else codes_of(feature)
+        return codes_of(feature) if feature.has_levels else {}
     except OracleError:
         return {}
 

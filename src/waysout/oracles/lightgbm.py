@@ -121,7 +121,7 @@ def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     notes = [*told]
     for spot, values, numbers in zip(spots, recorded, seen, strict=True):
         feature = spot.feature
-        if own and values is None and not feature.is_numeric:
+        if own and values is None and feature.has_levels:
             check_codes(feature, codes_of(feature), numbers)
         if numbers is not None and not numbers.values and feature.range is not None:
             low, high = feature.range
@@ -189,7 +189,7 @@ def _categories(
 
 def _may_hold(feature: Feature, categories: Sequence[Any], seen: Seen | None) -> bool:
     """Whether a column may have had these categories, and the model have seen their positions."""
-    if feature.is_numeric and (seen is None or not seen.values):
+    if not feature.has_levels and (seen is None or not seen.values):
         return False
     if seen is not None:
         count, codes = len(categories), list(codes_if_any(feature).values())

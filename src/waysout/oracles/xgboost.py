@@ -162,7 +162,7 @@ def _check_splits(
     thresholds: dict[int, set[float]] = {
         i: set()
         for i, (spot, values) in enumerate(zip(spots, recorded, strict=True))
-        if values is None and not spot.feature.is_numeric and spot.feature.missing == "refuse"
+        if values is None and spot.feature.has_levels and spot.feature.missing == "refuse"
     }
     for tree in trees if thresholds else ():
         nodes = (tree[k] for k in ("left_children", "split_type", "split_indices"))

@@ -46,7 +46,7 @@ def menu(rules: RuleSet, spelling: Spelling, query: Row, row: Row) -> tuple[Edit
     offers = []
     for lever, now in zip(rules.levers(query).values(), row, strict=True):
         feature = lever.feature
-        if feature.name not in movable:
+        if feature.name not in movable or feature.is_opaque:
             continue
         moved = lever.now != now and not lever.blocked and lever.now is not None
         there = rules.apply(row, {feature.name: lever.now}) if moved else row

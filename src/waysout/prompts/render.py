@@ -178,13 +178,13 @@ def _waysout_parts(question: Question) -> dict[str, str]:
 
 
 def _fixed(question: Question) -> list[str]:
-    """Return the features that a rule fixes for everyone.
+    """Return the features that a rule fixes for everyone, and those that are carried along.
 
     Their values stay out of prompts, as in the paper: a person's sex or origin should not steer
-    what is proposed.
+    what is proposed. What is opaque may be a name, or what somebody wrote about a person.
     """
     levers = question.rules.levers(question.query)
-    return [name for name, lever in levers.items() if lever.blocked_by]
+    return [n for n, lever in levers.items() if lever.blocked_by or lever.feature.is_opaque]
 
 
 def _explained(spelling: Spelling, feature: Feature) -> str:

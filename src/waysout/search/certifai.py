@@ -116,9 +116,12 @@ class _Evolution(BatchSearch):
 
     def _mutations(self, count: int) -> Matrix:
         one, other = self._second_parents(count), self._second_parents(count)
-        numeric = [feature.is_numeric for feature in self.case.problem.schema]
+        schema = self.case.problem.schema
+        numeric = [feature.is_numeric for feature in schema]
         mixed = np.where(numeric, (one + other) / 2, one)
-        redrawn = self._rng.random(mixed.shape) < _REDRAWN
+        redrawn = np.zeros(mixed.shape, dtype=np.bool_)
+        kept = [i for i, feature in enumerate(schema) if not feature.is_opaque]
+        redrawn[:, kept] = self._rng.random((count, len(kept))) < _REDRAWN
         return np.where(redrawn, self._newcomers(count), mixed)
 
     def _parents(self, count: int) -> Matrix:

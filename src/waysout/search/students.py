@@ -25,12 +25,14 @@ _ROUNDS, _LEAVES, _RATE = 60, 16, 0.12
 class Students:
     """A few models of the same labels, each of another sample of the rows."""
 
-    def __init__(self, models: list[Any]) -> None:
+    def __init__(self, models: list[Any], columns: list[int]) -> None:
         self._models = models
+        self._columns = columns
 
     def logits(self, encoded: Matrix) -> Matrix:
         """Return the logit of a yes for encoded rows, a column for each student."""
-        found = [model.predict(encoded, raw_score=True, num_threads=1) for model in self._models]
+        known = encoded[:, self._columns]
+        found = [model.predict(known, raw_score=True, num_threads=1) for model in self._models]
         return np.array(found).T.reshape(len(encoded), len(self._models))
 
 
@@ -52,8 +54,11 @@ def students_of(known: Known, schema: Schema) -> Students | None:
     drawn = np.arange(len(rows))
     if len(rows) > _MOST_ROWS:
         drawn = np.sort(rng.choice(len(rows), _MOST_ROWS, replace=False))
-    encoded, wanted = schema.encode([rows[i] for i in drawn.tolist()]), labels[drawn]
-    categories = [i for i, f in enumerate(schema) if not (f.is_numeric or f.ordered)]
+    # What is opaque is a constant, of which a student would only draw other columns.
+    columns = [i for i, f in enumerate(schema) if not f.is_opaque]
+    encoded = schema.encode([rows[i] for i in drawn.tolist()])[:, columns]
+    kinds, wanted = [schema.features[i] for i in columns], labels[drawn]
+    categories = [i for i, f in enumerate(kinds) if not (f.is_numeric or f.ordered)]
     models = []
     for seed in range(STUDENTS):
         sample = rng.integers(len(drawn), size=len(drawn))
@@ -71,4 +76,4 @@ def students_of(known: Known, schema: Schema) -> Students | None:
             params={"verbosity": -1},
         )  # fmt: skip
         models.append(lightgbm.train(settings, data, _ROUNDS))
-    return Students(models) if models else None
+    return Students(models, columns) if models else None

@@ -32,11 +32,11 @@ def problem_form(problem: Problem) -> dict[str, Any]:
     features = [
         {
             **{name: getattr(feature, name) for name in ("name", "kind", "unit", "about")},
-            "levels": None if feature.is_numeric else _levels(feature),
+            "levels": _levels(feature) if feature.has_levels else None,
             "range": None if feature.range is None else list(feature.range),
             "decimals": feature.decimals,
             "step": steps.get(feature.name, feature.resolution),
-            "may_be_missing": feature.missing != "refuse",
+            "may_be_missing": feature.is_opaque or feature.missing != "refuse",
             "ordered": feature.ordered,
         }
         for feature in problem.schema

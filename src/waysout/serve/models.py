@@ -144,7 +144,7 @@ class FeatureForm(BaseModel):
     """What a form needs to ask for one feature."""
 
     name: str
-    kind: Literal["number", "integer", "category", "boolean"]
+    kind: Literal["number", "integer", "category", "boolean", "opaque"]
     unit: str
     about: str
     levels: list[Level] | None

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 ROUNDING = 16 * sys.float_info.epsilon
 
 
+CARRIED = "carried along, never proposed"
+"""Why an opaque feature does not move."""
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """A rule that a candidate breaks, and how.
@@ -82,6 +86,8 @@ class Lever:
     @classmethod
     def of(cls, feature: Feature, now: Value) -> Lever:
         """Return the feature's own domain, before any rule."""
+        if feature.is_opaque:
+            return cls(feature, now, values=(), blocked=CARRIED)
         blocked = ""
         if now is None and feature.missing == "keep":
             blocked = "the value is missing and stays so (missing = 'keep')"
@@ -114,7 +120,7 @@ class Lever:
 
     def admits(self, value: Value) -> bool:
         """Whether the feature may be *changed* to this value."""
-        if not self.feature.holds(value) or (self.values is not None and value not in self.values):
+        if not self.feature.fits(value) or (self.values is not None and value not in self.values):
             return False
         return self._allows(value)
 

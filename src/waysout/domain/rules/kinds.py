@@ -49,6 +49,14 @@ def _moved(feature: Feature, before: Value, after: Value) -> str:
     return f"{feature.name} goes from {ends[0]} to {ends[1]}"
 
 
+def _refuse_opaque(feature: Feature) -> None:
+    if feature.is_opaque:
+        raise RuleError(
+            f"feature {feature.name!r} is opaque, so it never changes: such a rule needs another "
+            "kind of feature"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class FeatureRule(Rule):
     """A rule about one feature, or about several one by one."""
@@ -61,6 +69,9 @@ class FeatureRule(Rule):
         one = getattr(self, "feature", None)
         several = getattr(self, "features", None)
         found = find_features(rules.schema, [one] if several is None else several)
+        if not isinstance(self, Immutable):
+            for _, feature in found:
+                _refuse_opaque(feature)
         parts = ((f.name, *self.part(i, f)) for i, f in found)
         return tuple(Bound((name,), check, narrow, (name,)) for name, check, narrow in parts)
 
@@ -277,6 +288,8 @@ class Linked(Rule):
         source, target = find_feature(schema, self.feature)[1], find_feature(schema, self.sets)[1]
         if source.name == target.name:
             raise RuleError(f"feature {source.name!r} cannot be linked to itself")
+        for feature in (source, target):
+            _refuse_opaque(feature)
         if source.is_numeric:
             raise RuleError(f"feature {source.name!r} is a {source.kind}; a link needs levels")
         if not isinstance(self.map, Mapping) or not self.map:
@@ -363,6 +376,7 @@ class Linear(Stated):
             except RuleError as error:
                 hint = " (a name such as capital-gain stands in `backticks`)"
                 raise RuleError(f"{self.that!r}: {error}{hint}") from None
+            _refuse_opaque(feature)
             if feature.kind == "category":
                 raise RuleError(f"{self.that!r}: feature {feature.name!r} is a category")
             terms.append((i, feature, coefficient))

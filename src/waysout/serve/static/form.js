@@ -79,7 +79,7 @@ function field(feature, id, typed, change) {
 
 function renderField(state, { feature, value, node, lock, limits, fault, may }) {
   const lever = own(state.decision?.levers, feature.name);
-  const byRule = Boolean(lever) && !lever.open;
+  const byRule = feature.kind === "opaque" || (Boolean(lever) && !lever.open);
   const byPerson = locking.isFixed(state.locks, feature.name);
   const said = own(state.faults, feature.name) ?? "";
   node.classList.toggle("is-locked", byRule || byPerson);
@@ -87,7 +87,7 @@ function renderField(state, { feature, value, node, lock, limits, fault, may }) 
   fault.hidden = !said;
   fault.textContent = said;
   lock.render(byRule, byPerson);
-  may.textContent = byRule ? reasonOf(lever) : "";
+  may.textContent = byRule && lever ? reasonOf(lever) : "";
   limits.render(state.locks, byRule || byPerson);
 }
 

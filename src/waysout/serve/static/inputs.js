@@ -9,6 +9,7 @@ const MISSING = "";
 export function control(feature, { id, describedBy, values = null, changed }) {
   const shared = { id, "aria-describedby": describedBy, dir: "auto" };
   const listeners = { on: { input: changed } };
+  if (feature.kind === "opaque") return carried(shared);
   return feature.levels
     ? choice(feature, values, { ...shared, ...listeners })
     : numeric(feature, { ...shared, ...listeners });
@@ -29,6 +30,20 @@ function numeric(feature, attributes) {
     },
     set(value) {
       node.value = value === null ? "" : String(value);
+    },
+  };
+}
+
+/** What is carried along is shown, and goes back to the server as it came. */
+function carried(attributes) {
+  const node = el("input", { ...attributes, type: "text", readonly: true });
+  let held = null;
+  return {
+    node,
+    get: () => held,
+    set(value) {
+      held = value ?? null;
+      node.value = held === null ? "" : String(held);
     },
   };
 }

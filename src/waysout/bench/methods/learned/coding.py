@@ -83,7 +83,7 @@ class FeatureCode:
         missing = np.isnan(column)
         known = column[~missing]
         if not feature.is_numeric:
-            return cls(LevelCode(len(feature.values())), bool(missing.any()))
+            return cls(LevelCode(max(1, len(feature.values()))), bool(missing.any()))
         return cls(NumberCode.fit(known if len(known) else np.zeros(1)), bool(missing.any()))
 
     @property
