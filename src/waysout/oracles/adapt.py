@@ -1,8 +1,8 @@
 """From a trained model to an oracle: `as_oracle`.
 
 How rows are handed over is read off the model where it tells (see the module of its kind); where it
-does not, a trial on the first batch decides once (see `waysout.oracles.layout_trial`); ``inputs=``
-overrides both.
+does not, they look like the user's own data (``like=``), or a trial on the first batch decides once
+(see `waysout.oracles.layout_trial`); ``inputs=`` overrides all of that.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -20,7 +21,8 @@ from waysout.domain.schema import Row, Scalar, Schema
 from waysout.errors import OracleError, WaysoutError, unknown
 from waysout.oracles.adapter import Adapter, classes_of
 from waysout.oracles.answers import Reader, WantedClass, choose_class, raised
-from waysout.oracles.inputs import InputKind, InputLayout, Inputs, check_rows, places
+from waysout.oracles.inputs import InputKind, InputLayout, Inputs, check_rows, is_generic, places
+from waysout.oracles.like import like_layout
 
 if TYPE_CHECKING:
     from waysout.oracles.layout_trial import LayoutTrial
@@ -31,6 +33,8 @@ KINDS = {
     "lightgbm": "lightgbm", "xgboost": "xgboost", "catboost": "catboost", "onnxruntime": "onnx",
     "waysout.oracles.onnx": "onnx",
 }  # fmt: skip
+# The kinds that do not record the form of their rows: the user's data tells it.
+_LIKE_DATA = ("estimators",)
 
 
 class ModelOracle:
@@ -50,13 +54,22 @@ class ModelOracle:
         self._adapter, self._wanted = adapter, wanted
         self._assumed_class = False
         self._lock = threading.Lock()
-        self.layout: InputLayout | None = adapter.layouts[0] if adapter.layouts else None
+        self.layout: InputLayout | None = None
         self._trial: LayoutTrial | None = None
-        if len(adapter.layouts) != 1 or adapter.refused:
-            from waysout.oracles.layout_trial import LayoutTrial
+        self._like, self._refused_like = adapter.like, ""
+        if self._like is None:
+            self._start_trial()
 
-            self.layout = None
-            self._trial = LayoutTrial(adapter.layouts, adapter.refused)
+    def _start_trial(self) -> None:
+        """Settle on the only layout there is, or start to find it."""
+        layouts, refused = self._adapter.layouts, self._adapter.refused
+        if len(layouts) == 1 and not refused:
+            self.layout = layouts[0]
+            return
+        from waysout.oracles.layout_trial import LayoutTrial
+
+        told = (f"like the data: {self._refused_like}",) if self._refused_like else ()
+        self._trial = LayoutTrial(layouts, (*told, *refused))
 
     @property
     def assumed_class(self) -> bool:
@@ -73,12 +86,17 @@ class ModelOracle:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know about how model and card fit together."""
-        if self._trial is None or self._trial.reacted or self.layout is None:
-            return self._adapter.notes
-        return (
-            *self._adapter.notes,
-            "no category changed the answers so far, so how the model gets them is unproven",
-        )
+        notes = list(self._adapter.notes)
+        if self._refused_like and self.layout is not None:
+            notes.append(
+                f"the model refused rows in the form of the data ({self._refused_like:.200}), and "
+                f"is given them as {self.layout.kind!r}"
+            )
+        if self._trial is not None and not self._trial.reacted and self.layout is not None:
+            notes.append(
+                "no category changed the answers so far, so how the model gets them is unproven"
+            )
+        return tuple(notes)
 
     def ask(self, rows: Sequence[Row]) -> Answers:
         """Answer for each row, in order, with one call of the model once its form is known."""
@@ -86,21 +104,39 @@ class ModelOracle:
         if not rows:
             return Answers(np.empty(0, dtype=np.float64), np.empty(0, dtype=np.bool_))
         with self._lock:
-            if self._trial is not None and not self._trial.proven:
-                answers = self._trial.ask(self._ask, rows)
-                self.layout = self._trial.layouts[0]
+            if self._like is not None and (answers := self._ask_like(self._like, rows)) is not None:
                 return answers
+            if self._trial is not None and not self._trial.proven:
+                told = self._trial.ask(self._ask, rows)
+                self.layout = self._trial.layouts[0]
+                return told
         assert self.layout is not None
         return self._ask(self.layout, rows)
 
-    def _ask(self, layout: InputLayout, rows: Sequence[Row]) -> Answers:
-        batch = layout.build(rows)
+    def _ask_like(self, like: InputLayout, rows: Sequence[Row]) -> Answers | None:
+        """Answer in the form of the user's data; nothing where the model refuses that form."""
         try:
-            returned = self._adapter.ask(batch)
+            returned = self._adapter.ask(like.build(rows))
+        except WaysoutError:
+            raise
+        except Exception as error:
+            self._refused_like, self._like = str(raised(error, self.schema)), None
+            self._start_trial()
+            return None
+        answers = self._read(returned, rows)
+        self.layout, self._like = like, None
+        return answers
+
+    def _ask(self, layout: InputLayout, rows: Sequence[Row]) -> Answers:
+        try:
+            returned = self._adapter.ask(layout.build(rows))
         except WaysoutError:
             raise
         except Exception as error:
             raise raised(error, self.schema) from error
+        return self._read(returned, rows)
+
+    def _read(self, returned: Any, rows: Sequence[Row]) -> Answers:
         reading = Reader(self.schema, self._wanted, self._adapter).read(returned, rows)
         self.labels_only = self.labels_only or reading.labels_only
         self._assumed_class = self._assumed_class or reading.assumed_class
@@ -115,6 +151,7 @@ def as_oracle(
     positive_class: Scalar | None = None,
     inputs: Inputs = "auto",
     name: str | None = None,
+    like: Any = None,
 ) -> ModelOracle:
     """Make an oracle of a model or a function, for the rows that a card describes.
 
@@ -122,7 +159,9 @@ def as_oracle(
     ``positive_class`` the model's own name for it, needed only where the two differ. ``inputs``
     says how the model was trained, where it does not tell itself: on the table's own values
     ("raw"), on pandas categories ("category"), on numbers for levels ("codes"); a function may
-    also ask for "dicts".
+    also ask for "dicts". ``like`` is a pandas or polars frame or a numpy matrix in the form the
+    model takes: its rows are handed over in exactly that form, with its columns, their order and
+    types, unless the model refuses it. (Of boosters, what they recorded tells.)
 
     >>> from waysout.domain.schema import Feature
     >>> schema = Schema((Feature("income", "number"),))
@@ -139,7 +178,7 @@ def as_oracle(
         positive = table.outcome.positive
     wanted = WantedClass(positive, positive_class)
     try:
-        adapter = _adapter(model, schema, inputs)
+        adapter = _adapter(model, schema, inputs, like)
     except WaysoutError:
         raise
     except Exception as error:
@@ -150,28 +189,67 @@ def as_oracle(
     return ModelOracle(adapter, schema, wanted, label, model)
 
 
-def _adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
-    if isinstance(model, type):
-        raise OracleError(f"{model.__name__} is a class: pass a fitted model, not its class")
+def model_columns(model: Any) -> tuple[str, ...] | None:
+    """Return the columns a model says it was trained on; None where it does not tell.
+
+    A pipeline that drops columns does not name those, and names that a library made up for columns
+    without any ("f0") are none. LightGBM and ONNX converters write "loan amount" as "loan_amount".
+
+    >>> model_columns(lambda frame: frame["income"] / 100) is None
+    True
+    """
+    model = getattr(model, "__self__", model)  # the owner of model.predict_proba
+    kind = None if isinstance(model, type) else _kind(model)
+    try:
+        module = importlib.import_module(f"waysout.oracles.{kind}")
+        columns = [str(name) for name in module.columns(model)]
+    except Exception:
+        return None  # it has no names, or is not fitted: `as_oracle` says what is wrong
+    return None if not columns or is_generic(columns) else tuple(columns)
+
+
+def _kind(model: Any) -> str | None:
+    """Return the module of a kind of model; None for a function and for what is no model."""
     defined = [base.__module__ for base in type(model).__mro__]
     known = [KINDS.get(module) or KINDS.get(module.split(".")[0]) for module in defined]
     kind = next((kind for kind in KINDS.values() if kind in known), None)
     methods = ("predict_proba", "predict", "decision_function")
     if kind is None and any(hasattr(model, method) for method in methods):
         kind = "estimators"
-    if kind is not None:
+    return kind
+
+
+def _adapter(model: Any, schema: Schema, inputs: Inputs, like: Any) -> Adapter:
+    if isinstance(model, type):
+        raise OracleError(f"{model.__name__} is a class: pass a fitted model, not its class")
+    kind = _kind(model)
+    if kind is None and not callable(model):
+        raise OracleError(
+            f"{type(model).__name__} is not a model that Waysout knows: pass a function that takes "
+            "a DataFrame and returns probabilities, a scikit-learn estimator, or a LightGBM, "
+            "XGBoost, CatBoost or ONNX model"
+        )
+    options: dict[str, Any] = {}
+    notes: tuple[str, ...] = ()
+    if like is not None and inputs == "auto" and kind in (None, *_LIKE_DATA):
+        options["like"], notes = like_layout(like, schema, model_columns(model))
+    if kind is None:
+        adapter = _of_function(model, schema, inputs, **options)
+    else:
         of_kind = importlib.import_module(f"waysout.oracles.{kind}")
-        return of_kind.adapter(model, schema, inputs)  # type: ignore[no-any-return]
-    if callable(model):
-        # A function gets the raw DataFrame unless it was asked for otherwise. One number a row is
-        # the chance of approval; a bound method such as model.predict_proba brings its owner's
-        # classes along.
-        form: InputKind = "raw" if inputs == "auto" else inputs
-        layout = InputLayout.plain(form, places(schema), named=form != "codes")
-        classes = classes_of(getattr(model, "__self__", None))
-        return Adapter(model, (layout,), gives="either", classes=classes)
-    raise OracleError(
-        f"{type(model).__name__} is not a model that Waysout knows: pass a function that takes "
-        "a DataFrame and returns probabilities, a scikit-learn estimator, or a LightGBM, XGBoost, "
-        "CatBoost or ONNX model"
-    )
+        adapter = of_kind.adapter(model, schema, inputs, **options)
+    return replace(adapter, notes=(*adapter.notes, *notes))
+
+
+def _of_function(
+    function: Any, schema: Schema, inputs: Inputs, like: InputLayout | None = None
+) -> Adapter:
+    """Adapt a function, which gets the raw DataFrame unless it was asked for otherwise.
+
+    One number a row is the chance of approval; a bound method such as model.predict_proba brings
+    its owner's classes along.
+    """
+    form: InputKind = "raw" if inputs == "auto" else inputs
+    layout = InputLayout.plain(form, places(schema), named=form != "codes")
+    classes = classes_of(getattr(function, "__self__", None))
+    return Adapter(function, (layout,), gives="either", classes=classes, like=like)

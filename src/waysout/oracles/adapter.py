@@ -42,7 +42,8 @@ class Adapter:
     ``ask`` takes a filled layout and returns probabilities, labels or an `Output`. ``layouts`` are
     the ways its rows may look: one where the model tells, several where a trial must decide;
     ``refused`` says why others are out of the question. ``classes`` name the columns of its
-    answer, where that is known beforehand.
+    answer, where that is known beforehand. ``like`` is the form of the user's own data, which is
+    asked in first: ``layouts`` are for a model that refuses it.
     """
 
     ask: Callable[[Any], Any]
@@ -52,6 +53,7 @@ class Adapter:
     sums_to_one: bool = True
     refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    like: InputLayout | None = None
 
 
 def classes_of(model: Any) -> tuple[Any, ...] | None:

@@ -19,6 +19,11 @@ def read_model(file: Path) -> Any:
     return catboost.CatBoost().load_model(str(file))
 
 
+def columns(model: Any) -> list[str]:
+    """Return what the model calls its columns."""
+    return list(model.feature_names_)
+
+
 def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     """Adapt a CatBoostClassifier or a CatBoost that was trained to classify.
 

@@ -25,7 +25,7 @@ from waysout.oracles.inputs import (
 _OWN_THRESHOLD = ("FixedThresholdClassifier", "TunedThresholdClassifierCV")
 
 
-def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
+def adapter(model: Any, schema: Schema, inputs: Inputs, like: InputLayout | None = None) -> Adapter:
     """Adapt an estimator or a pipeline by its fitted names, encoders and classes."""
     last = model.steps[-1][1] if hasattr(model, "steps") else model
     if type(last).__name__ in _OWN_THRESHOLD:
@@ -33,6 +33,42 @@ def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
             f"a {type(last).__name__} decides at a threshold of its own: pass the model inside it "
             "(.estimator_) and set that threshold as the goal (at_least=…)"
         )
+    layouts, refused, notes = list[InputLayout](), list[str](), list[str]()
+    try:
+        layouts, refused, notes = _layouts(model, schema, inputs)
+    except OracleError as error:
+        if like is None:
+            raise
+        refused = [str(error)]
+
+    def label(batch: Any) -> Any:
+        scores = np.asarray(model.decision_function(batch))
+        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(model.classes_)[index]
+
+    ask = next((getattr(model, n) for n in ("predict_proba", "predict") if hasattr(model, n)), None)
+    return Adapter(
+        ask or label,
+        tuple(layouts),
+        gives="scores" if hasattr(model, "predict_proba") else "labels",
+        classes=classes_of(model),
+        refused=tuple(refused),
+        # What encoders saw is beside the point where the data itself tells.
+        notes=() if like else tuple(notes),
+        like=like,
+    )
+
+
+def columns(model: Any) -> list[str]:
+    """Return the names of the columns the model was fitted on and looks at."""
+    used = _columns_used(model)
+    return [n for n in map(str, model.feature_names_in_) if used is None or n in used]
+
+
+def _layouts(
+    model: Any, schema: Schema, inputs: Inputs
+) -> tuple[list[InputLayout], list[str], list[str]]:
+    """Return the layouts the model may want, why not others, and what a user should know."""
     names, used = getattr(model, "feature_names_in_", None), _columns_used(model)
     if names is not None:
         names = [str(n) for n in names if used is None or str(n) in used or str(n) in schema]
@@ -48,21 +84,7 @@ def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
         for s in spots
         if s.name in evidence and s.feature.has_levels
     )
-
-    def label(batch: Any) -> Any:
-        scores = np.asarray(model.decision_function(batch))
-        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(model.classes_)[index]
-
-    ask = next((getattr(model, n) for n in ("predict_proba", "predict") if hasattr(model, n)), None)
-    return Adapter(
-        ask or label,
-        tuple(layouts),
-        gives="scores" if hasattr(model, "predict_proba") else "labels",
-        classes=classes_of(model),
-        refused=tuple(refused),
-        notes=tuple(note for note in seen if note),
-    )
+    return layouts, refused, [note for note in seen if note]
 
 
 def _columns_used(model: Any) -> set[str] | None:

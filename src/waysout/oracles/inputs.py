@@ -2,8 +2,9 @@
 
 An `InputLayout` says which columns a model wants, in its own order and under its own names, and
 what stands for each level of a category: the table's own value as `pd.read_csv` would give it
-("raw"), a pandas category ("category"), a number ("codes"), or a plain dict of raw values
-("dicts"). `InputLayout.build` fills it with rows.
+("raw"), a pandas category ("category"), a number ("codes"), a plain dict of raw values ("dicts"),
+or what a frame of the user's holds ("like", see `waysout.oracles.like`). `InputLayout.build` fills
+it with rows.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from waysout.domain.schema import LARGEST, MISSING_TOKENS, Feature, Row, Schema, Value, text_of
 from waysout.errors import OracleError, unknown
 
-InputKind = Literal["raw", "category", "codes", "dicts"]
+if TYPE_CHECKING:
+    from waysout.oracles.like import Form
+
+InputKind = Literal["raw", "category", "codes", "dicts", "like"]
 Inputs = Literal["auto", "raw", "category", "codes", "dicts"]
-Container = Literal["frame", "matrix", "dicts"]
+Container = Literal["frame", "matrix", "dicts", "like"]
 Holds = Literal["values", "objects", "numbers", "text", "categories", "dates"]
 
 # What libraries call columns that were given without names.
@@ -60,6 +64,8 @@ class InputColumn:
         if feature.is_opaque:
             held: dict[str, Holds] = {"date": "dates", "number": "values"}
             return cls(place, held.get(feature.holds, "objects"))
+        if feature.written:
+            return cls(place, "text")  # "12,5" is text to read_csv
         if feature.is_numeric:
             return cls(place, "numbers" if feature.kind == "number" else "values")
         text = all(isinstance(level, str) for level in feature.levels)
@@ -108,6 +114,9 @@ class InputColumn:
             return [
                 None if value is None else datetime.fromisoformat(str(value)) for value in values
             ]
+        if self.table is None and self.holds == "text":
+            raw = self.place.feature.raw
+            return [gap if value is None else raw(value) for value in values]
         if self.table is None:
             return [gap if value is None else value for value in values]
         table = self.table
@@ -121,6 +130,7 @@ class InputLayout:
     kind: InputKind
     columns: tuple[InputColumn, ...]
     container: Container
+    form: Form | None = None
 
     @classmethod
     def plain(cls, kind: InputKind, spots: Sequence[Place], *, named: bool = True) -> InputLayout:
@@ -144,6 +154,8 @@ class InputLayout:
 
     def build(self, rows: Sequence[Row]) -> Any:
         """Fill the layout with rows: a DataFrame, a matrix or a list of dicts."""
+        if self.form is not None:
+            return self.form.fill(self.columns, rows)
         if self.container == "dicts":
             spots = [column.place for column in self.columns]
             return [{s.name: s.feature.raw(row[s.position]) for s in spots} for row in rows]
@@ -204,10 +216,7 @@ def places(
 ) -> tuple[Place, ...]:
     """Find the model's columns in the schema: by name, or by position where it has no names."""
     wanted = count if names is None else len(names)
-    generic = names is None or any(
-        all(n == pattern.format(i) for i, n in enumerate(names)) for pattern in _GENERIC
-    )
-    if names is None or (generic and not any(name in schema for name in names)):
+    if names is None or (is_generic(names) and not any(name in schema for name in names)):
         if wanted not in (None, len(schema)):
             raise OracleError(
                 f"the model was trained on {wanted} columns and the card describes {len(schema)}: "
@@ -232,6 +241,15 @@ def places(
             )
         found.append(Place(name, alike[0], schema.features[alike[0]]))
     return tuple(found)
+
+
+def is_generic(names: Sequence[str]) -> bool:
+    """Whether a library made the names up, for columns that had none.
+
+    >>> is_generic(["f0", "f1"]), is_generic(["f0", "income"])
+    (True, False)
+    """
+    return any(all(n == p.format(i) for i, n in enumerate(names)) for p in _GENERIC)
 
 
 def codes_of(feature: Feature) -> dict[Value, float]:

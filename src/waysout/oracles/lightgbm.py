@@ -104,6 +104,12 @@ def read_model(file: Path) -> Any:
     return import_lightgbm().Booster(model_str=content.decode("utf-8"))
 
 
+def columns(model: Any) -> list[str]:
+    """Return what the model calls its columns."""
+    booster = model.booster_ if hasattr(type(model), "booster_") else model
+    return list(booster.feature_name())
+
+
 def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     """Adapt a Booster or an LGBMClassifier."""
     booster = model.booster_ if hasattr(type(model), "booster_") else model

@@ -102,6 +102,12 @@ def _tensor(node: Any, values: NDArray[Any], columns: Sequence[str]) -> NDArray[
     return (values.astype(str) if dtype is np.object_ else values).astype(dtype)
 
 
+def columns(model: Any) -> list[str]:
+    """Return the names of the inputs, where each is a column."""
+    nodes = (model.session if isinstance(model, OnnxModel) else model).get_inputs()
+    return [node.name for node in nodes] if len(nodes) > 1 else []
+
+
 def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     """Adapt an `OnnxModel` or a bare onnxruntime session."""
     model = model if isinstance(model, OnnxModel) else OnnxModel(model)

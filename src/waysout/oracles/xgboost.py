@@ -101,6 +101,12 @@ def _integer(data: bytes, at: int) -> tuple[int, int]:
     return value, at + 1 + _SIZES[code]
 
 
+def columns(model: Any) -> list[str]:
+    """Return what the model calls its columns."""
+    booster = model.get_booster() if hasattr(model, "get_booster") else model
+    return list(booster.feature_names or ())
+
+
 def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     """Adapt a Booster or an XGBClassifier."""
     from xgboost import DMatrix

@@ -1,0 +1,289 @@
+"""Rows in the form of a frame the user has: its container, columns, order and types.
+
+`like_layout` reads that form off a pandas or polars frame or a numpy matrix, once, and keeps no
+cell of it but one spelling for each level and for a missing value: a model may have been trained
+on "?" where the card reads a missing value, or on the number 1 for the level "1".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import importlib
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from waysout.domain.schema import Row, Schema, Value, text_of
+from waysout.errors import OracleError, RowError, unknown
+from waysout.oracles.inputs import InputColumn, InputLayout, Place
+
+# Enough cells to know how a column writes what is not one of a few levels.
+_ENOUGH = 1000
+
+
+@dataclass(frozen=True)
+class Form:
+    """What holds the rows: a kind of frame, with the labels and the types of its columns.
+
+    ``nones`` tells the columns in which a missing value is None, which an encoder tells from NaN.
+    """
+
+    container: str
+    labels: tuple[Any, ...]
+    dtypes: tuple[Any, ...]
+    nones: tuple[bool, ...]
+
+    def fill(self, columns: Sequence[InputColumn], rows: Sequence[Row]) -> Any:
+        """Return a frame, or a matrix, of these rows."""
+        cells = [column.cells(rows) for column in columns]
+        for i, none in enumerate(self.nones):
+            if none:
+                cells[i] = [None if _is_gap(cell) else cell for cell in cells[i]]
+        if self.container == "numpy":
+            return _matrix(cells, self.dtypes[0], len(rows))
+        typed = _pandas_column if self.container == "pandas" else _polars_column
+        package = importlib.import_module(self.container)
+        made = [typed(c, d) for c, d in zip(cells, self.dtypes, strict=True)]
+        if self.container == "polars":
+            return package.DataFrame(dict(zip(self.labels, made, strict=True)))
+        frame = package.DataFrame(dict(enumerate(made)))
+        frame.columns = list(self.labels)
+        return frame
+
+
+def like_layout(
+    like: Any, schema: Schema, names: Sequence[str] | None = None
+) -> tuple[InputLayout, tuple[str, ...]]:
+    """Return the layout of rows that look like a frame, and what a user should know about it.
+
+    ``names`` are the columns that the model was trained on, in its order, where it tells; without
+    them the model gets every column of the frame.
+    """
+    container = type(like).__module__.split(".")[0]
+    if container == "numpy":
+        if like.ndim != 2 or like.shape[1] != len(schema):
+            raise OracleError(
+                f"like is an array of shape {like.shape}, and the card describes {len(schema)} "
+                f"columns: pass a matrix with these columns: {', '.join(schema.names[:20])}"
+            )
+        places = [Place(f.name, i, f) for i, f in enumerate(schema)]
+        cells = [like[:, i].tolist() for i in range(len(schema))]
+        written = [_written(p, c, like.dtype) for p, c in zip(places, cells, strict=True)]
+        columns, nones = zip(*written, strict=True)
+        form = Form("numpy", (), (like.dtype,), nones)
+        return InputLayout("like", columns, "like", form), ()
+    if container not in ("pandas", "polars") or not hasattr(like, "columns"):
+        raise OracleError(
+            f"like is a {type(like).__name__}: pass a pandas or polars DataFrame or a numpy matrix "
+            "in the form the model was trained on"
+        )
+    spots, labels = _places(list(like.columns), schema, names)
+    dtypes = tuple(like[label].dtype for label in labels)
+    parts = zip(spots, labels, dtypes, strict=True)
+    written = [_written(p, _seen(like[label], p), dtype) for p, label, dtype in parts]
+    columns, nones = zip(*written, strict=True)
+    notes = (_never_seen(c, dtype) for c, dtype in zip(columns, dtypes, strict=True))
+    form = Form(container, tuple(labels), dtypes, nones)
+    return InputLayout("like", columns, "like", form), tuple(note for note in notes if note)
+
+
+def _places(
+    labels: Sequence[Any], schema: Schema, names: Sequence[str] | None
+) -> tuple[list[Place], list[Any]]:
+    """Find the frame's columns in the schema, those that the model wants in its order."""
+    known = {_plain(label): label for label in labels}
+    if len(known) < len(labels):
+        twice = next(n for n, count in Counter(map(_plain, labels)).items() if count > 1)
+        raise OracleError(f"like has several columns named {twice!r}: rename or drop one")
+    wanted = list(known) if names is None else [_plain(name) for name in names]
+    lacking = next((name for name in wanted if name not in known), None)
+    if lacking is not None:
+        raise OracleError(
+            f"the model wants a column that like does not have: {unknown('column', lacking, known)}"
+        )
+    strange = [name for name in wanted if name not in schema]
+    if strange:
+        listed = ", ".join(map(repr, strange[:20])) + (", …" if len(strange) > 20 else "")
+        raise OracleError(
+            f"like has columns that the card does not describe: {listed}. Describe them in the "
+            "card, or drop them if the model does not take them"
+        )
+    at = [schema.index(name) for name in wanted]
+    return [Place(schema.names[i], i, schema.features[i]) for i in at], [known[n] for n in wanted]
+
+
+def _plain(label: object) -> str:
+    return unicodedata.normalize("NFC", str(label)).strip()
+
+
+def _seen(series: Any, place: Place) -> list[Any]:
+    """Return cells of a column: all of them where its levels have to be found among them."""
+    return (series if place.feature.levels else series.head(_ENOUGH)).to_list()  # type: ignore[no-any-return]
+
+
+def _written(place: Place, cells: Iterable[Any], dtype: Any) -> tuple[InputColumn, bool]:
+    """Return the column with the table's own spelling of each level and of a missing value.
+
+    Besides, whether a missing value is None.
+    """
+    feature, column = place.feature, InputColumn.raw(place)
+    found: Counter[tuple[type, Any]] = Counter()
+    gaps: list[Any] = []
+    for cell in cells:
+        if feature.is_missing(cell):
+            gaps.append(cell)
+        else:
+            found[type(cell), cell] += 1
+    tokens = Counter(cell if isinstance(cell, str) else None for cell in gaps)
+    missing: Any = tokens.most_common(1)[0][0] if gaps else None
+    none = missing is None and any(cell is None for cell in gaps)
+    if column.table is None:
+        # A column of dates makes them of text by itself; one of objects does not.
+        objects = getattr(dtype, "kind", "") == "O" and str not in {kind for kind, _ in found}
+        plain = column.holds == "objects" or (column.holds == "dates" and not objects)
+        holds = "values" if plain else column.holds
+        return replace(column, missing=missing, holds=holds), none
+    written: dict[Value, Any] = {}
+    for (_, cell), _ in found.most_common():
+        with contextlib.suppress(RowError):  # a level that the card does not list
+            written.setdefault(feature.parse(cell), cell)
+    table = {value: written.get(value, raw) for value, raw in column.table.items()}
+    return replace(column, table=table, missing=missing, holds="objects"), none
+
+
+def _never_seen(column: InputColumn, dtype: Any) -> str | None:
+    """Say which levels of the card the column's type has no room for, if any."""
+    known = _categories(dtype)
+    lacking = [cell for cell in (column.table or {}).values() if known and cell not in known]
+    if not lacking:
+        return None
+    listed = ", ".join(map(repr, lacking[:8])) + (", …" if len(lacking) > 8 else "")
+    return (
+        f"column {column.place.name!r}: {listed} is none of the categories of the model's column, "
+        "and is given to it as missing"
+    )
+
+
+def _categories(dtype: Any) -> list[Any] | None:
+    """Return the only values that a column of this type can hold, where it has such."""
+    categories = getattr(dtype, "categories", None)
+    if categories is None or type(dtype).__name__ == "Categorical":
+        return None
+    return list(categories)
+
+
+def _is_gap(cell: Any) -> bool:
+    gone = cell is None or (isinstance(cell, float) and math.isnan(cell))
+    return gone or type(cell).__name__ in ("NAType", "NaTType")
+
+
+def _numbers(cells: Sequence[Any], dtype: Any, *, gap: bool) -> Any:
+    """Return numbers in a numpy type of integers or floats, or in the next that can hold them."""
+    values = [math.nan if _is_gap(cell) else _number(cell) for cell in cells]
+    whole = all(isinstance(v, int) or v.is_integer() for v in values)
+    if dtype.kind == "f" or not whole or gap:
+        return np.array(values, dtype=dtype if dtype.kind == "f" else np.float64)
+    try:
+        return np.array([int(v) for v in values], dtype=dtype)
+    except OverflowError:
+        return np.array([int(v) for v in values])
+
+
+def _number(cell: Any) -> int | float:
+    return cell if isinstance(cell, (int, float)) else float(cell)
+
+
+def _matrix(cells: Sequence[Sequence[Any]], dtype: Any, count: int) -> Any:
+    flat = [cell for column in cells for cell in column]
+    if dtype.kind in "iufb":
+        kept = np.dtype(np.float64) if dtype.kind == "b" and any(map(_is_gap, flat)) else dtype
+        made = _numbers(flat, kept, gap=any(map(_is_gap, flat)))
+        if dtype.kind == "b" and made.dtype.kind != "f":
+            made = made.astype(np.bool_)
+    elif dtype.kind in "US":
+        made = np.array([_text(cell) for cell in flat], dtype=dtype.kind)
+    else:
+        made = np.empty(len(flat), dtype=object)
+        made[:] = flat
+    return np.ascontiguousarray(made.reshape(len(cells), count).T)
+
+
+def _text(cell: Any) -> str:
+    return cell if isinstance(cell, str) else text_of(cell)
+
+
+def _pandas_column(cells: Sequence[Any], dtype: Any) -> Any:
+    import pandas as pd
+
+    gap = any(map(_is_gap, cells))
+    if isinstance(dtype, pd.CategoricalDtype):
+        known = set(dtype.categories)
+        kept = [cell if not _is_gap(cell) and cell in known else None for cell in cells]
+        return pd.Series(pd.Categorical(kept, dtype=dtype))
+    if isinstance(dtype, pd.DatetimeTZDtype) or getattr(dtype, "kind", "") == "M":
+        told = pd.to_datetime(pd.Series(cells, dtype=object), format="ISO8601")
+        zone = getattr(dtype, "tz", None)
+        if zone is not None:
+            told = told.dt.tz_localize(zone) if told.dt.tz is None else told.dt.tz_convert(zone)
+        return told.astype(dtype)
+    if isinstance(dtype, np.dtype):
+        if dtype.kind in "iuf":
+            return pd.Series(_numbers(cells, dtype, gap=gap))
+        if dtype.kind == "m":
+            return pd.Series(pd.to_timedelta(pd.Series(cells, dtype=object))).astype(dtype)
+        # A column of true and false has no room for a missing value.
+        return pd.Series(list(cells), dtype=object if dtype.kind == "b" and gap else dtype)
+    if isinstance(dtype, pd.StringDtype):
+        return pd.Series([None if _is_gap(c) else _text(c) for c in cells], dtype=dtype)
+    plain = [None if _is_gap(cell) else cell for cell in cells]
+    if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype):
+        plain = [None if cell is None else _number(cell) for cell in plain]
+        if pd.api.types.is_integer_dtype(dtype) and not _whole(plain):
+            return pd.Series(plain, dtype="Float64")
+    return pd.Series(plain, dtype=dtype)
+
+
+def _whole(cells: Iterable[Any]) -> bool:
+    return all(cell is None or float(cell).is_integer() for cell in cells)
+
+
+def _polars_column(cells: Sequence[Any], dtype: Any) -> Any:
+    import polars as pl
+
+    plain = [None if _is_gap(cell) else cell for cell in cells]
+    if dtype.is_numeric():
+        plain = [None if cell is None else _number(cell) for cell in plain]
+        kept = pl.Float64 if dtype.is_integer() and not _whole(plain) else dtype
+        if kept.is_integer():
+            plain = [None if cell is None else int(cell) for cell in plain]
+        return pl.Series(plain, dtype=kept)
+    if dtype == pl.Datetime:
+        told = [_as(dt.datetime.fromisoformat, cell) for cell in plain]
+        zone = getattr(dtype, "time_zone", None)
+        if zone is None:
+            return pl.Series(told, dtype=dtype)
+        made = pl.Series(told)
+        aware = any(cell is not None and cell.tzinfo is not None for cell in told)
+        made = made.dt.convert_time_zone(zone) if aware else made.dt.replace_time_zone(zone)
+        return made.cast(dtype)
+    if dtype == pl.Date:
+        return pl.Series([_as(_date, cell) for cell in plain], dtype=dtype)
+    if dtype in (pl.String, pl.Categorical, pl.Enum):
+        plain = [None if cell is None else _text(cell) for cell in plain]
+        known = _categories(dtype)
+        plain = plain if known is None else [cell if cell in known else None for cell in plain]
+    return pl.Series(plain, dtype=dtype)
+
+
+def _as(read: Callable[[str], Any], cell: Any) -> Any:
+    return read(cell) if isinstance(cell, str) else cell
+
+
+def _date(text: str) -> dt.date:
+    return dt.datetime.fromisoformat(text).date()
