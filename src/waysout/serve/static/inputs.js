@@ -9,9 +9,24 @@ const MISSING = "";
 export function control(feature, { id, describedBy, values = null, changed }) {
   const shared = { id, "aria-describedby": describedBy, dir: "auto" };
   const listeners = { on: { input: changed } };
+  if (feature.kind === "opaque") return plain({ ...shared, ...listeners });
   return feature.levels
     ? choice(feature, values, { ...shared, ...listeners })
     : numeric(feature, { ...shared, ...listeners });
+}
+
+/** A cell that is carried along: what is not typed over stays as it is, a number a number. */
+function plain(attributes) {
+  const node = el("input", { ...attributes, type: "text" });
+  let kept = null;
+  return {
+    node,
+    get: () => (node.value === String(kept ?? "") ? kept : node.value),
+    set(value) {
+      kept = value ?? null;
+      node.value = String(kept ?? "");
+    },
+  };
 }
 
 function numeric(feature, attributes) {
