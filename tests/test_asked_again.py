@@ -66,14 +66,15 @@ class Judge:
 
     def is_yes(self, changes: Mapping[str, Value]) -> bool:
         """Whether the model says yes to them; what the rules forbid is no way either."""
-        row = self.row(changes)
+        schema = self.problem.schema  # results hold the table's own spelling
+        row = self.row({name: schema[name].parse(value) for name, value in changes.items()})
         if row == self.query or self.problem.violations(self.query, row):
             return False
         return bool(self.problem.oracle.ask([row]).decision[0])
 
     def still_yes(self, way: Way) -> bool:
         """Whether the model says yes to a tenth and half as much more, as `Checks` defines it."""
-        rows = Checks(self.problem, self.query).farther(tuple(way.row.values()))
+        rows = Checks(self.problem, self.query).farther(self.problem.row(way.row))
         return not rows or bool(self.problem.oracle.ask(rows).decision.all())
 
     def lever(self, name: str) -> Lever:

@@ -167,7 +167,7 @@ def test_a_chance_that_was_asked_for_is_named() -> None:
     assert "The model then puts the chance of a yes at 71%." in told(asked)
     assert "says: granted" not in told(asked)
     little = replace(TOLD, settings={**TOLD.settings, "goal": {"at_least": 0.001}})
-    assert "a chance of at least <1%." in Page(letter_page(little)).text
+    assert "a chance of at least 0.1%." in Page(letter_page(little)).text
 
 
 def test_a_model_that_only_says_yes_or_no_is_given_no_chance() -> None:

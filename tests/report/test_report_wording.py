@@ -16,7 +16,7 @@ from waysout.report.words import Wording
     ("feature", "old", "new", "said"),
     [
         ("income", 24000, 31000.0, ("24,000", "31,000 euros a year")),
-        ("income", 9000, 9500, ("9000", "9500 euros a year")),
+        ("income", 900, 9500, ("900", "9,500 euros a year")),
         ("income", 9000, 10000, ("9,000", "10,000 euros a year")),
         ("income", None, 31000, ("missing", "31,000 euros a year")),
         ("income", 31000, None, ("31,000 euros a year", "missing")),

@@ -75,17 +75,17 @@ def test_a_form_tells_what_a_number_is() -> None:
     assert form(loans(), "income") == {
         "name": "income", "kind": "number", "unit": "thousand a year", "about": "before tax",
         "levels": None, "range": [0.5, 90.0], "decimals": 2, "step": 0.5, "may_be_missing": True,
-        "ordered": False,
+        "ordered": False, "label": "",
     }  # fmt: skip
     assert form(problem(), "a")["step"] == 1.0
 
 
-def test_levels_have_the_words_of_the_card_and_booleans_are_true_and_false() -> None:
+def test_levels_have_the_words_of_the_card_and_the_values_of_the_table() -> None:
     levels = {name: form(loans(), name)["levels"] for name in ("job", "married", "cosigner")}
     assert levels == {
-        "job": [{"value": "1", "words": "part-time"}, {"value": "2", "words": "full-time"}],
+        "job": [{"value": 1, "words": "part-time"}, {"value": 2, "words": "full-time"}],
         "married": [{"value": False, "words": "no"}, {"value": True, "words": "yes"}],
-        "cosigner": [{"value": False, "words": "none"}, {"value": True, "words": "one"}],
+        "cosigner": [{"value": "none", "words": "none"}, {"value": "one", "words": "one"}],
     }
     assert form(loans(), "job")["ordered"] is True
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from waysout.audit.people import Mask
 from waysout.domain.schema import LARGEST, MISSING_TOKENS, format_number
-from waysout.report.words import grouped
+from waysout.report.words import grouped, is_year
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ def _by_column(name: str, column: pd.Series, rejected: Mask) -> Groups:
         cut = np.unique(quartiles[quartiles < known.max()])  # equal quartiles make fewer groups
         by_text = np.searchsorted(cut, numbers, side="left")
         edges[name] = tuple(cut.tolist())
-        told = grouped(*edges[name])
+        told = grouped(*edges[name], apart=not is_year(name, *edges[name]))
         between = [f"over {low} to {high}" for low, high in pairwise(told)]
         names = [f"up to {told[0]}", *between, f"over {told[-1]}"] if told else ["any number"]
     gaps = np.where(missing, len(names), len(names) + 1)

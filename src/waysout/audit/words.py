@@ -253,9 +253,9 @@ def number(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-def percent(value: float | None) -> str:
-    """Format a share that may be unknown."""
-    return NOTHING if value is None else chance(value)
+def percent(value: float | None, limits: Sequence[float] = ()) -> str:
+    """Format a share, or a chance with its limits, that may be unknown."""
+    return NOTHING if value is None else chance(value, limits)
 
 
 def _figure(value: float | None) -> str:
@@ -310,7 +310,7 @@ _TABLES: Mapping[str, tuple[str, Mapping[str, Callable[[Group], str]]]] = {
     }),
     "search": ("The people and the search", {
         "approved": lambda g: percent(g.approval_rate),
-        "chance": lambda g: percent(g.chance),
+        "chance": lambda g: percent(g.chance, limits=(0.5,)),
         "LLM calls": lambda g: _figure(g.llm_calls),
     }),
 }  # fmt: skip

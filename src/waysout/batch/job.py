@@ -28,7 +28,8 @@ class BatchJob:
     ``make`` makes the problem, with the worker's own copy of the model. ``options`` are those of
     `find_many` that decide what a search does. ``steady`` says whether the model answers the same
     row the same way: it was probed once for the whole batch. ``trees`` is how many searches a
-    worker runs at once. ``contents`` says what has a row in the files.
+    worker runs at once. ``contents`` says what has a row in the files, and ``as_in_table`` whether
+    features hold the values of the user's table there.
     """
 
     make: Callable[[], Problem]
@@ -41,6 +42,7 @@ class BatchJob:
     steady: bool = True
     keep_stores: bool = False
     contents: Contents = Contents.WAYS
+    as_in_table: bool = True
 
 
 @dataclass(frozen=True)

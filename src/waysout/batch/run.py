@@ -61,6 +61,7 @@ COMPARED = 2_000
 """Rows with known outcomes that options are compared with: more would cost more than a search."""
 # What may differ when a batch is resumed.
 _FREE = ("version", "limit", "about", "probed")
+_VALUES = "values"  # which folders of earlier releases do not tell
 # Models that live in the memory of the process that loads them: one for all workers.
 _IN_MEMORY = ("llamacpp", "transformers")
 
@@ -213,6 +214,7 @@ def run_batch(
             steady=probed["stable"],
             keep_stores=request.keep_stores,
             contents=contents_of(held),
+            as_in_table=_VALUES in held,
         )
         tasks = cut(batch.stream, part_rows, limit=request.limit, total=batch.survey.rows)
         driver = Driver(out, tasks, batch.rows, on_progress, retry_failed=request.retry_failed)
@@ -340,6 +342,7 @@ def describe(batch: PreparedBatch) -> dict[str, Any]:
         "share": request.share,
         "part_rows": request.part_rows or max(least, min(most, each)),
         "all_options": request.all_options,
+        _VALUES: "as in the table",
         "about": source.as_dict(),
     }
 
@@ -405,6 +408,8 @@ def write_manifest(out: Path, described: Mapping[str, Any]) -> dict[str, Any]:
     if "all_options" not in found:
         # It is of a release that wrote options alone, and stays as it is whatever is asked.
         wanted.pop("all_options", None)
+    if _VALUES not in found:  # nor did it write the table's own values
+        wanted.pop(_VALUES, None)
     now = {**found, **{name: wanted.get(name) for name in _FREE}}
     changed = changed_settings(now, {**wanted, "part_rows": found["part_rows"]})
     if changed:

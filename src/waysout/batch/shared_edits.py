@@ -348,7 +348,7 @@ def _named_edits(
         for result in results:
             row = read_again(problem.schema, result.query.values())
             changes = [change for option in result.options for change in option.changes.items()]
-            worked = {(name, new) for name, (_, new) in changes}
+            worked = {(name, problem.schema[name].parse(new)) for name, (_, new) in changes}
             named: dict[Edit, None] = {}  # in order, each once
             for recorded in store.answers(result.index):
                 if isinstance(recorded.answer, Reply):

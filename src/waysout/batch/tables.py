@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from waysout.datasets.table import parquet_packages
 from waysout.domain.result import Option, OutcomeKind, ResultData, Safer, Way, plain
-from waysout.domain.schema import Schema
+from waysout.domain.schema import Feature, Schema, Value, text_of
+from waysout.domain.spelling import typed
 from waysout.errors import InputError, IntegrityError, UnavailableError, shown, unknown
 from waysout.store.tables import faults
 
@@ -34,6 +35,7 @@ _MARK = "waysout_batch"
 _PART = re.compile(r"part-(\d{6}|[1-9]\d{6,})\.parquet", re.ASCII)
 _TYPES = {"integer": "int64", "number": "float64", "boolean": "bool", "category": "string",
           "opaque": "string"}  # fmt: skip
+_TYPES_OF_CELLS = {int: "int64", float: "float64", bool: "bool", str: "string"}
 
 
 class Contents(StrEnum):
@@ -97,11 +99,18 @@ def store_path(out: Path, part: int) -> Path:
 class PartRows:
     """The rows of a part's files, as Arrow tables: much smaller than the results.
 
-    ``columns`` are those of the input, kept as text.
+    ``columns`` are those of the input, kept as text. Features hold what the user's table holds, in
+    its own type; without ``as_in_table`` what rows inside a search have, as in the folders of
+    earlier releases: all parts of a folder have the same columns.
     """
 
     def __init__(
-        self, schema: Schema, columns: Sequence[str], contents: Contents = Contents.WAYS
+        self,
+        schema: Schema,
+        columns: Sequence[str],
+        contents: Contents = Contents.WAYS,
+        *,
+        as_in_table: bool = True,
     ) -> None:
         with_ways = contents is not Contents.BEFORE_WAYS
         ours = _OPTION | (_WAY if with_ways else {})
@@ -116,8 +125,12 @@ class PartRows:
             while name in ours or (name != feature.name and name in schema.names):
                 name = f"feature_{name}"
             self._features[feature.name] = name
-        self._opaque = {feature.name for feature in schema if feature.is_opaque}
-        kinds = {self._features[feature.name]: _TYPES[feature.kind] for feature in schema}
+        self._schema, self._as_in_table = schema, as_in_table
+        kinds = {
+            self._features[feature.name]:
+            _type_of(feature) if as_in_table else _TYPES[feature.kind]
+            for feature in schema
+        }  # fmt: skip
         self._option = _schema(ours | kinds)
         self._tables: dict[int, tuple[pyarrow.Table, pyarrow.Table]] = {}
 
@@ -127,16 +140,20 @@ class PartRows:
         person = _table(self._person, [_person_cells(result) | inputs])
         numbers = {option.key: number for number, option in enumerate(result.options)}
         options = [
-            _option_cells(result.index, numbers.get(option.key), option)
-            | _way_cells(rank, option)
-            | {column: self._cell(name, option) for name, column in self._features.items()}
+            self._cells(result.index, numbers.get(option.key), rank, option)
             for rank, option in _written(result, self._contents)
         ]
         self._tables[result.index] = person, _table(self._option, options)
 
-    def _cell(self, name: str, option: Option) -> Any:
-        value = option.row.get(name)
-        return _text(value) if name in self._opaque else value
+    def _cells(
+        self, index: int, number: int | None, rank: int | None, option: Option
+    ) -> dict[str, Any]:
+        option = option if self._as_in_table else typed(self._schema, option)
+        features = {
+            column: _cell(option.row.get(name), self._option.field(column).type)
+            for name, column in self._features.items()
+        }
+        return _option_cells(index, number, option) | _way_cells(rank, option) | features
 
     def write(self, out: Path, part: int) -> None:
         """Write both files, in the order of the rows.
@@ -152,6 +169,28 @@ class PartRows:
             (out / part_name(part)).unlink(missing_ok=True)
         _write(out / PEOPLE / part_name(part), arrow.concat_tables(people))
         _write(out / part_name(part), arrow.concat_tables(options))
+
+
+def _type_of(feature: Feature) -> str:
+    """Return the type of a feature's column: that of its cells in the user's table.
+
+    Numbers stay numbers where the table writes them in its own way, as in ``12,5 %``: that way is
+    text, and goes into a text column; so does a feature whose levels are of several types.
+    """
+    if feature.is_numeric:
+        example = feature.raw(1 if feature.kind == "integer" else 1.0)
+        return "string" if isinstance(example, str) else _TYPES[feature.kind]
+    kinds = {type(level) for level in feature.levels}
+    if kinds == {int, float}:
+        return "float64"
+    return _TYPES_OF_CELLS.get(kinds.pop(), "string") if len(kinds) == 1 else "string"
+
+
+def _cell(value: Value, kind: pyarrow.DataType) -> Any:
+    """Return a value for a column; a column of text holds text."""
+    arrow, _ = parquet_packages()
+    is_text = value is None or isinstance(value, str) or not arrow.types.is_string(kind)
+    return value if is_text else text_of(value)
 
 
 def sweep(out: Path) -> None:

@@ -121,7 +121,10 @@ class Worker:
             with Store.open(path) if path.exists() else Store.create(path, new) as store:
                 check_same_run(store, described)
                 store.expect(len(task))
-                rows = PartRows(self.problem.schema, self.job.columns, self.job.contents)
+                job = self.job
+                rows = PartRows(
+                    self.problem.schema, job.columns, job.contents, as_in_table=job.as_in_table
+                )
                 part = _Part(task, store, rows, on_file=store.summary().finished)
                 self._parts[task.part] = part
                 try:
@@ -201,7 +204,7 @@ class Worker:
                 outcome = self.problem.settled(row, alone)
                 if outcome is not None and outcome.kind is OutcomeKind.ALREADY_APPROVED:
                     found[index] = Result(
-                        query=schema.as_dict(row),
+                        query=schema.raw(row),
                         outcome=outcome,
                         ledger=paid,
                         settings={"query_probability": outcome.best_probability},

@@ -60,12 +60,12 @@ class Finished:
     @cached_property
     def query(self) -> Row:
         """The row that was searched for."""
-        return tuple(self.result.query.values())
+        return self.problem.row(self.result.query)
 
     @cached_property
     def found(self) -> dict[str, Row]:
         """The options by key, without any that has the query's key."""
-        rows = {option.key: tuple(option.row.values()) for option in self.result.options}
+        rows = {option.key: self.problem.row(option.row) for option in self.result.options}
         rows.pop(self.problem.key(self.query), None)
         return rows
 
@@ -97,7 +97,7 @@ class Kind:
 
 def checked(run: Finished) -> Measures:
     """Count the options that break a rule, or that the oracle refuses when queried again."""
-    rows = [tuple(option.row.values()) for option in run.result.options]
+    rows = [run.problem.row(option.row) for option in run.result.options]
     broken = sum(bool(run.problem.violations(run.query, row)) for row in rows)
     refused = int((~run.problem.oracle.ask(rows).decision).sum()) if rows else 0
     return Measures({"violations": broken, "refused": refused})
@@ -113,7 +113,7 @@ def each_option(run: Finished) -> Measures:
     options = [option for option in result.options if option.key in run.found]
     known = approved(run.environment.data, problem.schema).matrix
     alone = [set_metrics(problem, query, [row], known) for row in run.found.values()]
-    first = [tuple(option.row.values()) for option in result.pick(SHORTLIST)]
+    first = [problem.row(option.row) for option in result.pick(SHORTLIST)]
     short = [set_metrics(problem, query, first[: n + 1]) for n in range(len(first))]
     return Measures(
         # Oracle rows for this are not counted in any search: it evaluates methods, and is not

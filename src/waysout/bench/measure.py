@@ -22,13 +22,13 @@ from waysout.datasets.manifest import load_oracle, load_oracle_model
 from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind, plain
-from waysout.domain.schema import Row
+from waysout.domain.schema import Row, Schema
 from waysout.llm.base import Backend
 from waysout.oracles.cache import CachedOracle
 from waysout.report.result import Result
 from waysout.run.context import Stop
 from waysout.run.options import Options
-from waysout.run.plan import as_before, describe, wording
+from waysout.run.plan import as_before, describe
 from waysout.run.progress import Progress
 
 _UNFINISHED = (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
@@ -85,10 +85,24 @@ def made_of(arm: Arm, place: Environment) -> str:
     These are the card, the scales from the training rows, and the name of the encoder.
     """
     problem = place.problem(arm.rules)
-    inputs = [describe(problem), wording(problem.schema), as_before(arm.made.settings())]
+    inputs = [describe(problem), _words(problem.schema), as_before(arm.made.settings())]
     # The last digit of a scale may differ between machines.
     rounded = json.loads(json.dumps(plain(inputs)), parse_float=lambda text: f"{float(text):.9g}")
     return digest(rounded)[:ID_LENGTH]
+
+
+def _words(schema: Schema) -> dict[str, dict[str, Any]]:
+    """Return the card's words in the form that the digests on file were made of."""
+    found = {}
+    for feature in schema:
+        words = dict(feature.words)
+        if feature.kind == "boolean" and feature.levels != (False, True):
+            spelled = zip(feature.values(), feature.level_texts, strict=True)
+            words = {str(value): words.get(level, level) for value, level in spelled}
+        given = {"unit": feature.unit, "about": feature.about, "words": words}
+        if any(given.values()):
+            found[feature.name] = {name: value for name, value in given.items() if value}
+    return found
 
 
 class FoundAt:

@@ -67,8 +67,8 @@ def verdicts(problem: Problem, query: Row, rows: Sequence[Row]) -> list[JudgedRo
 def judged(run: Finished) -> Measures:
     """Judge all ways of a search, and those shown first; add what there is to be found."""
     problem, query, result = run.problem, run.query, run.result
-    ways = [tuple(way.row.values()) for way in result.ways]
-    first = [tuple(option.row.values()) for option in result.pick(SHOWN)]
+    ways = [problem.row(way.row) for way in result.ways]
+    first = [problem.row(option.row) for option in result.pick(SHOWN)]
     known = {one.row: one for one in verdicts(problem, query, list(dict.fromkeys(ways + first)))}
     of_ways = [known[row] for row in ways]
     shown, columns = _shown(run, [known[row] for row in first])

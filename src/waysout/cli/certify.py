@@ -41,6 +41,7 @@ def certify(
     from waysout.cli.sources import check_chosen, check_source, find_row, open_source
     from waysout.oracles.certify import certify as prove
     from waysout.report.text import option_rows
+    from waysout.run.plan import goal_told, wording
     from waysout.run.source import Source, Trust
 
     check_chosen(row, where, json_row)
@@ -54,7 +55,9 @@ def certify(
         return
     typer.echo(sentence(found))
     if found.option is not None:
-        print_table("The cheapest way out known", *option_rows([found.option], reasons=False))
+        told = {"wording": wording(opened.problem.schema), "goal": goal_told(opened.problem.goal)}
+        table = option_rows([found.option], told, reasons=False)
+        print_table("The cheapest way out known", *table)
     for note in found.notes:
         say(f"note: {note}")
 

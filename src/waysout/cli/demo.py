@@ -47,6 +47,7 @@ def demo(
     from waysout.cli.places import check_places
     from waysout.datasets.queries import queries
     from waysout.errors import InputError
+    from waysout.report.html import standing
     from waysout.report.words import listed
     from waysout.run.find import prepare
 
@@ -70,8 +71,8 @@ def demo(
         ended = search.search(prepared, problem, query, signals)
     if not json:
         # After the search, which has asked for the chance and counted it.
-        chance = ended.result.settings.get("query_probability")
-        known = "" if chance is None else f" The model gives a yes a chance of {chance:.0%}."
+        likely = standing(ended.result)
+        known = f" The model gives a yes a chance of {likely}." if likely else ""
         tell(dataset.card.title)
         tell(f"Applicant in row {rows[applicant]}: {problem.no}.{known}")
         levers = problem.rules.levers(query).items()

@@ -310,6 +310,8 @@ def show(result: Result, *, most: int = SHOWN) -> None:
     from waysout.report.tipping import TITLE
 
     tell(text.sentence(result))
+    for note in text.note_lines(result):
+        tell(note)
     simulated = text.simulated_note(result)
     options = result.pick(most) if result.options else result.near_misses[:most]
     if options:

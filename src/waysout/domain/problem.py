@@ -101,6 +101,13 @@ class Problem:
         at = self.schema.index
         return {n: (query[at(n)], row[at(n)]) for n in self.schema.changed(query, row)}
 
+    def told_changes(self, query: Row, row: Row) -> dict[str, tuple[Value, Value]]:
+        """Return the same as the user's table holds the values."""
+        return {
+            name: (self.schema[name].raw(old), self.schema[name].raw(new))
+            for name, (old, new) in self.changes(query, row).items()
+        }
+
     def costs(self, query: Row, rows: Sequence[Row]) -> Matrix:
         """Return what rows cost: a sum over their changes (see `Distance.costs`)."""
         encoded = self.schema.encode([query, *rows])
@@ -109,10 +116,14 @@ class Problem:
     def option(
         self, query: Row, row: Row, probability: float, reasons: Sequence[str] = ()
     ) -> Option:
-        """Return a row as a person sees it: what changes, how far, how likely."""
+        """Return a row as a person sees it: what changes, how far, how likely.
+
+        Its values are those of the user's table, so that what comes out can go in again; see
+        `waysout.domain.spelling` for the way back.
+        """
         return Option(
-            row=self.schema.as_dict(row),
-            changes=self.changes(query, row),
+            row=self.schema.raw(row),
+            changes=self.told_changes(query, row),
             probability=float(probability),
             proximity=proximity(self.distance(query, row)),
             sparsity=self.rules.count_changes(query, row),

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Any, Self
 
@@ -247,6 +247,16 @@ class Tip:
     limit: Value = None
     goes_on: bool = False
 
+    def rewritten(self, write: Callable[[Value], Value]) -> Tip:
+        """Return the same with each value written another way."""
+        intervals = (
+            replace(i, first=write(i.first), last=write(i.last), before=write(i.before),
+                    after=write(i.after))
+            for i in self.intervals
+        )  # fmt: skip
+        refused = tuple(map(write, self.refused))
+        return replace(self, intervals=tuple(intervals), refused=refused, limit=write(self.limit))
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {
@@ -282,6 +292,11 @@ class ResultData:
     ``ways`` are the plans to show a person, best first; ``options`` all that was found, one for
     each key; ``tipping`` tells what each lever does alone. ``index`` is the query's position in its
     batch. ``rejections`` counts what was proposed and never became a candidate, by cause.
+    ``notes`` say what a reader should know about how the result came about.
+
+    Values of rows, here and in options, are those of the user's table in its own spelling and type;
+    results of earlier releases hold the schema's (``True`` for ``Y``), and `Schema.parse` reads
+    both.
     """
 
     query: Mapping[str, Value]
@@ -295,6 +310,7 @@ class ResultData:
     index: int = 0
     ways: Sequence[Way] = ()
     tipping: Mapping[str, Sequence[Tip]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, in the documented order of the JSON contract."""
@@ -319,6 +335,7 @@ class ResultData:
             "rejections": dict(self.rejections),
             "settings": dict(self.settings),
             "index": self.index,
+            "notes": list(self.notes),
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
@@ -351,7 +368,8 @@ class ResultData:
             rejections=dict(table["rejections"]),
             settings=dict(table["settings"]),
             index=int(_number(table["index"])),
-            # Earlier releases wrote neither.
+            # Earlier releases wrote none of these.
+            notes=tuple(map(str, table.get("notes", ()))),
             ways=tuple(Way.from_dict(way) for way in table.get("ways", ())),
             tipping={
                 str(name): tuple(map(Tip.from_dict, tips))

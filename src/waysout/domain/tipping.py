@@ -37,6 +37,11 @@ class Line:
         """The lever; of a one-hot group, that of its first feature."""
         return self.checks.levers[self.name]
 
+    def told(self, value: Value) -> Value:
+        """Return a value as the user's table holds it; a one-hot group's is a feature."""
+        is_group = len(self.checks.problem.rules.features_of(self.name)) > 1
+        return value if is_group else self.lever.feature.raw(value)
+
     def row(self, value: Value) -> Row:
         """Return the query with this lever alone at a value; a one-hot group's is a feature."""
         checks = self.checks
@@ -210,12 +215,13 @@ def _tip(line: Line, values: list[tuple[Value, bool]]) -> Tip:
         intervals = tuple(Interval(value, value, 1) for value, yes in values if yes)
         to_the_end = all(level in refused for level in line.levels())
     else:
-        found = _intervals(values, line.lever.now)
-        intervals = tuple(replace(i, sharp=line.is_sharp(i.before, i.first)) for i in found)
+        runs = _intervals(values, line.lever.now)
+        intervals = tuple(replace(i, sharp=line.is_sharp(i.before, i.first)) for i in runs)
         to_the_end = line.limit in refused
     status = TipStatus.NOT_UP_TO if to_the_end else TipStatus.NOT_ASKED
     status = TipStatus.TURNS if intervals else status
-    return Tip(line.move, status, intervals, refused, line.limit, line.goes_on(values))
+    found = Tip(line.move, status, intervals, refused, line.limit, line.goes_on(values))
+    return found.rewritten(line.told)
 
 
 def _intervals(values: list[tuple[Value, bool]], now: Value) -> tuple[Interval, ...]:

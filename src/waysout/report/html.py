@@ -25,6 +25,7 @@ from waysout.report.text import (
     NOT_APPROVED,
     ending,
     has_own_edits,
+    note_lines,
     safer_lines,
     sentence,
     simulated_note,
@@ -113,6 +114,7 @@ def excerpt(result: ResultData, n: int = 5) -> str:
     shown = pick(result, n) if result.options else ()
     lines, note = [esc(sentence(result, wording))], simulated_note(result)
     lines += [f"<strong>{esc(note)}</strong>"] if note else []
+    lines += map(esc, note_lines(result))
     first = _table("Ways out to read first", shown, result, wording) if shown else ""
     more = len(pickable(result)) - len(shown)
     rest = f"<p>… and {more:,} more: <code>to_frame()</code></p>" if more > 0 else ""
@@ -184,6 +186,7 @@ def _head(result: ResultData, title: str, wording: Wording) -> str:
     if note := simulated_note(result):
         parts.append(warning_note(note))
     parts += [f'<p class="lead">{esc(sentence(result, wording))}</p>']
+    parts += [f'<p class="soft">{esc(note)}</p>' for note in note_lines(result)]
     if said := ending(result):
         parts.append(f'<p class="soft">{esc(said)}</p>')
     if result.outcome.binding and not result.options:

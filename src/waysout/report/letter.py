@@ -31,7 +31,6 @@ from waysout.report.tipping import alone, first_of
 from waysout.report.words import (
     PLAIN_GOAL,
     Wording,
-    chance,
     clean,
     counted,
     cut,
@@ -260,13 +259,13 @@ class _Facts:
         """Say what reaches each higher chance that was asked for."""
         said, none = [], []
         for level, safer in safer_levels(option, self.result.settings).items():
-            asked = self.mark(chance(level))
+            asked = self.mark(self.wording.chance(level))
             if safer is None:
                 none.append(asked)
             elif safer.row != option.row:  # else its chance is told already
                 news = ((n, self.wording.pair(n, *pair)[1]) for n, pair in safer.changes.items())
                 changes = listed([f"{self._name(n)} to {self.mark(new)}" for n, new in news])
-                reached = self.mark(chance(safer.probability))
+                reached = self.mark(self.wording.chance(safer.probability))
                 said.append(f"For a chance of at least {asked}: {changes} (chance {reached}).")
         if none:
             levels = listed(none, "or")

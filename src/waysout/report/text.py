@@ -22,6 +22,7 @@ from waysout.report.words import (
     cut,
     doubts,
     goal_text,
+    limits_of,
     listed,
     reason_text,
     safer_levels,
@@ -53,20 +54,21 @@ _CUT_SHORT = {
 
 def lines(result: ResultData, width: int = 100, n: int = 5) -> str:
     """Return a result as plain text: the outcome, the ways to read first, what was spent."""
-    labels_only = bool(result.settings.get("labels_only"))
+    wording = AsStored.of(result)
     misses = () if result.options else result.near_misses[:n]
     more = len(pickable(result)) - n
-    parts = [_wrapped(said, width) for said in (sentence(result), simulated_note(result)) if said]
+    first = (sentence(result), simulated_note(result), *note_lines(result))
+    parts = [_wrapped(said, width) for said in first if said]
     if misses:
         parts.append(_wrapped(f"{NOT_APPROVED}.", width))
     for i, option in enumerate(pick(result, n) if result.options else misses, 1):
-        likely = "" if labels_only else f"chance {chance(option.probability)}, "
+        likely = "" if wording.labels_only else f"chance {wording.chance(option.probability)}, "
         said = notes_on(option, result.settings)
         head = _wrapped(f"{i}. {likely}{change_count(option)}", width)
         parts.append("\n".join([head, *(_wrapped(line, width, "   ") for line in said)]))
     word = "more way" if result.ways else "more option"
     parts += [f"… and {counted(more, word)}."] if more > 0 else []
-    if tips := alone(result, AsStored()):
+    if tips := alone(result, wording):
         told = [f"{tip.name} (now {tip.now}): {tip.said}" for tip in tips[:MOST_TIPS]]
         told += _left_out(tips)
         parts.append("\n".join([f"{TITLE}:", *(_wrapped(line, width, "   ") for line in told)]))
@@ -76,7 +78,7 @@ def lines(result: ResultData, width: int = 100, n: int = 5) -> str:
 
 def tip_rows(result: ResultData) -> tuple[list[str], list[list[str]]]:
     """Return what each feature does alone as a table: its columns, and its rows of text."""
-    tips = alone(result, AsStored())
+    tips = alone(result, AsStored.of(result))
     rows = [[tip.name, tip.now, tip.said] for tip in tips[:MOST_TIPS]]
     rows += [["", "", said] for said in _left_out(tips)]
     return ["feature", "now", "alone"], rows
@@ -93,10 +95,11 @@ def notes_on(
 ) -> list[str]:
     """Return an option in lines: its changes, what is doubtful, safer variants, the reasons."""
     reason = cut(reason_text(option.reasons), _LONGEST_REASON) if reasons else ""
+    wording = AsStored.from_settings(settings or {})
     return [
-        *AsStored().lines(option.changes),
+        *wording.lines(option.changes),
         *doubts(option),
-        *safer_lines(option, settings or {}, AsStored()),
+        *safer_lines(option, settings or {}, wording),
         *([f"Reason given: {reason}"] if reason else []),
     ]
 
@@ -106,16 +109,16 @@ def safer_lines(option: Option, settings: Mapping[str, Any], wording: Wording) -
     found, none = [], []
     for level, safer in safer_levels(option, settings).items():
         if safer is None:
-            none.append(chance(level))
+            none.append(wording.chance(level))
         elif safer.row == option.row:
-            found.append(f"at least {chance(level)}: has it already")
+            found.append(f"at least {wording.chance(level)}: has it already")
         else:
             told = []
             for name, pair in safer.changes.items():
                 before, after = wording.pair(name, *pair)
                 told.append(f"{wording.name(name)} {before} → {after}")
-            reached = chance(safer.probability)
-            found.append(f"at least {chance(level)}: {', '.join(told)} ({reached})")
+            reached = wording.chance(safer.probability)
+            found.append(f"at least {wording.chance(level)}: {', '.join(told)} ({reached})")
     if none:
         found.append(f"no variant with at least {listed(none, 'or')} was found")
     return found
@@ -139,7 +142,7 @@ def option_rows(
         told = notes_on(option, settings, reasons=reasons)
         if len(option.changes) > option.sparsity:
             told.append(change_count(option))
-        likely = [chance(option.probability)] * chances
+        likely = [chance(option.probability, limits_of(settings or {}))] * chances
         rows.append([str(i), "\n".join(told), *likely, f"{option.proximity:.2f}"])
     if any("\n" in row[1] for row in rows):
         for row in rows[:-1]:
@@ -162,10 +165,11 @@ def headline(result: ResultData) -> str:
 
 def sentence(result: ResultData, wording: Wording | None = None) -> str:
     """Say how the search ended, and what to do; without ``wording``, as it is in the table."""
+    wording = wording or AsStored.of(result)
     if not result.options:
-        return _nothing_found(result.outcome, bool(result.settings.get("labels_only")))
+        return _nothing_found(result.outcome, wording)
     found = pickable(result)
-    said = [headline(result), *_what_to_do(result, wording or AsStored())]
+    said = [headline(result), *_what_to_do(result, wording)]
     unstable = sum(o.stable is False for o in found)
     if unstable:
         was = "was" if unstable == 1 else "were"
@@ -203,7 +207,7 @@ def _changes(option: Option, wording: Wording, verb: str = "") -> str:
     return listed([*texts[:_MOST_NAMED], *([counted(rest, "more change")] if rest > 0 else [])])
 
 
-def _nothing_found(outcome: Outcome, labels_only: bool) -> str:
+def _nothing_found(outcome: Outcome, wording: Wording) -> str:
     what, best = _NOTHING_FOUND[outcome.kind], outcome.best_probability
     if outcome.kind is OutcomeKind.INFEASIBLE and not outcome.binding:
         what = "There is no way out"
@@ -212,13 +216,14 @@ def _nothing_found(outcome: Outcome, labels_only: bool) -> str:
     if len(reasons) > 3:  # one for each of many features
         reason = f"{'; '.join(reasons[:3])}; and {len(reasons) - 3} more"
     said = _with_reason(what, reason)
-    if best is None or labels_only:
+    if best is None or wording.labels_only:
         return f"{said}."
+    likely = wording.chance(best)
     if outcome.kind is OutcomeKind.ALREADY_APPROVED:
-        return f"{said} (chance {chance(best)})."
+        return f"{said} (chance {likely})."
     if outcome.kind is OutcomeKind.INFEASIBLE:
-        return f"{said}. The chance as things stand is {chance(best)}."
-    return f"{said}. The best chance reached is {chance(best)}."
+        return f"{said}. The chance as things stand is {likely}."
+    return f"{said}. The best chance reached is {likely}."
 
 
 def ending(result: ResultData) -> str:
@@ -255,6 +260,11 @@ def spent_line(ledger: Spent, saved: int = 0) -> str:
     parts.append(counted(ledger.oracle_rows, "oracle row") + set_up)
     parts += [f"{ledger.money:g} in money"] if ledger.money else []
     return f"Spent: {', '.join(parts)}, {ledger.seconds:,.1f} s."
+
+
+def note_lines(result: ResultData) -> list[str]:
+    """Return what a reader should know about how the result came about, a line for each note."""
+    return [f"Note: {said}" for note in result.notes if (said := clean(note))]
 
 
 def simulated_note(result: ResultData) -> str:

@@ -78,9 +78,9 @@ class _Sayer:
     def _group(self) -> tuple[str, ...]:
         """The features of a one-hot group that are known: its values are features."""
         names = tuple(v for v in self._asked if isinstance(v, str) and v in self.result.query)
-        is_text = isinstance(self.result.query.get(self.feature), str)
+        is_level = self.wording.is_level(self.feature, self.result.query.get(self.feature))
         all_names = len(names) == len(self._asked) > 0
-        if self.tip.move != "to" or is_text or not all_names:
+        if self.tip.move != "to" or is_level or not all_names:
             return ()
         return (self.feature, *names)
 
@@ -96,7 +96,7 @@ class _Sayer:
         """The present value."""
         query = self.result.query
         if self._group:
-            on = [name for name in self._group if query.get(name)]
+            on = [name for name in self._group if self.wording.is_on(name, query.get(name))]
             return self.mark(self.wording.name(on[0])) if on else ""
         return self.mark(self.wording.value(self.feature, query.get(self.feature)))
 

@@ -5,16 +5,20 @@ What is shown is untrusted text: everything returned here is clean, and nothing 
 
 from __future__ import annotations
 
+import math
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, TypeGuard
+from typing import Any, Self, TypeGuard
 
 from waysout.domain.result import Option, ResultData, Safer, Way
-from waysout.domain.schema import Value, format_number
+from waysout.domain.schema import Value, format_number, text_of
 from waysout.prompts.reasons import kept_reasons
 
+_DIGITS = 12  # of a number; what follows is what floats add
+_YEAR = re.compile("year|yr", re.IGNORECASE)
 PLAIN_GOAL = "the model's own yes"
 # These change the direction of the text that follows, so that it shows as something it is not.
 _TURNS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -58,34 +62,96 @@ def value_text(value: Value) -> str:
         return "missing"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return clean(value) or "(empty)" if isinstance(value, str) else format_number(value)
+    return clean(value) or "(empty)" if isinstance(value, str) else number_text(value)
 
 
-def grouped(*values: float) -> list[str]:
-    """Write numbers that are shown together; if one is large, all get thousands separators.
+def number_text(value: float, decimals: int | None = None) -> str:
+    """Write a number with at most some decimals, and without what floats add at their end.
 
-    >>> grouped(9500), grouped(14500, 5000.0), grouped(-60000.5, 1e-9)
-    (['9500'], ['14,500', '5,000'], ['-60,000.5', '1e-09'])
+    >>> number_text(0.1 + 0.2), number_text(12.5, 2), number_text(0.123456, 2), number_text(10**15)
+    ('0.3', '12.5', '0.12', '1000000000000000')
     """
-    texts = [format_number(value) for value in values]
-    if all(abs(value) < 10_000 for value in values):
+    if isinstance(value, int) or float(value).is_integer():
+        return str(int(value))
+    rounded = float(f"{value:.{_DIGITS}g}") if decimals is None else round(value, decimals)
+    return format_number(rounded)
+
+
+def grouped(*values: float, decimals: int | None = None, apart: bool = True) -> list[str]:
+    """Write numbers that are shown together, from 1,000 on with their thousands ``apart``.
+
+    They have at most ``decimals``, unless two different ones would look the same.
+
+    >>> grouped(950, 9500), grouped(-60000.5, 1e-9), grouped(0.304, 0.3, decimals=2)
+    (['950', '9,500'], ['-60,000.5', '1e-09'], ['0.304', '0.3'])
+    >>> grouped(2024, apart=False)
+    ['2024']
+    """
+    texts = [number_text(value, decimals) for value in values]
+    if len(set(texts)) < len(set(values)):
+        texts = [number_text(value) for value in values]
+    if not apart:
         return texts
     parts = [text.partition(".") for text in texts]
     return [
-        f"{int(whole):,}{point}{rest}" if whole.lstrip("-").isdigit() else whole + point + rest
+        f"{whole[:1] if whole[:1] == '-' else ''}{abs(int(whole)):,}{point}{rest}"
+        if whole.lstrip("-").isdigit() else whole + point + rest
         for whole, point, rest in parts
-    ]
+    ]  # fmt: skip
 
 
-def chance(probability: float) -> str:
+def is_year(name: str, *values: float) -> bool:
+    """Whether numbers are years, which have no thousands.
+
+    >>> is_year("birth_year", 1987, 2001), is_year("income", 2001), is_year("years_here", 12)
+    (True, False, False)
+    """
+    return bool(_YEAR.search(name)) and all(1500 <= value < 2200 for value in values)
+
+
+def chance(probability: float, limits: Sequence[float] = ()) -> str:
     """Write a probability. It is never shown as 0% or 100% unless it is exactly that.
+
+    Nor is it shown on the wrong side of one of the ``limits`` that decide, nor on the limit itself:
+    near one it gets a digit more, and what is short of it is rounded down.
 
     >>> chance(0.714), chance(0.999), chance(0.001), chance(1.0)
     ('71%', '>99%', '<1%', '100%')
+    >>> [chance(p, [0.5]) for p in (0.505, 0.5004, 0.5, 0.4996, 0.494)]
+    ['50.5%', '>50%', '50%', '49.9%', '49%']
     """
-    if 0.99 < probability < 1.0:
+    percent = round(100 * probability, _DIGITS)
+    if probability in limits:
+        return f"{percent:.6g}%"
+    if 0.99 < probability < 1.0 and not any(0.99 <= limit < 1.0 for limit in limits):
         return ">99%"
-    return "<1%" if 0.0 < probability < 0.01 else f"{probability:.0%}"
+    if 0.0 < probability < 0.01 and not any(0.0 < limit <= 0.01 for limit in limits):
+        return "<1%"
+    edges = [0.0, *limits, 1.0]
+    for digits in (0, 1):
+        shown = round(percent, digits)
+        wrong = [e for e in edges if _side(shown, 100 * e) != _side(percent, 100 * e)]
+        if not wrong:
+            return f"{shown:.{digits}f}%"
+    limit = wrong[0]
+    return f">{100 * limit:.6g}%" if probability > limit else f"{math.floor(10 * percent) / 10}%"
+
+
+def _side(number: float, limit: float) -> int:
+    limit = round(limit, _DIGITS)
+    return (number > limit) - (number < limit)
+
+
+def limits_of(settings: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the chances that decide in a result: the model's even one, and those of its goal."""
+    goal = _table(settings.get("goal"))
+    found = [0.5, goal.get("at_least"), goal.get("at_most")]
+    now, rise = settings.get("query_probability"), goal.get("rise")
+    if _is_number(now) and _is_number(rise):
+        found.append(now + rise)
+    safer = goal.get("safer")
+    found += safer if isinstance(safer, (list, tuple)) else []
+    return tuple(dict.fromkeys(limit for limit in found if _is_number(limit)))
 
 
 def goal_text(goal: object) -> str:
@@ -99,7 +165,8 @@ def goal_text(goal: object) -> str:
     if "rise" in limits:
         return f"a chance {100 * limits['rise']:g} points higher than now"
     words = (("at_least", "at least"), ("at_most", "at most"))
-    parts = [f"{said} {chance(limits[name])}" for name, said in words if name in limits]
+    told = tuple(limits.values())
+    parts = [f"{said} {chance(limits[name], told)}" for name, said in words if name in limits]
     return f"a chance of {' and '.join(parts)}" if parts else PLAIN_GOAL
 
 
@@ -220,58 +287,79 @@ def reason_text(reasons: Sequence[str]) -> str:
 class Wording:
     """Writes features and values in the words of their card.
 
-    A result holds no schema: units and words for levels are in its settings, under "wording".
-    Results of older releases have none, and their values are shown as they are.
+    A result holds no schema: names, units, decimals and words for levels are in its settings, under
+    "wording". Results of older releases have fewer of them, or none.
 
-    >>> wording = Wording({"income": {"unit": "euros a year"}, "job": {"words": {"none": "idle"}}})
-    >>> wording.pair("income", 24000, 31000.0), wording.value("job", "none")
-    (('24,000', '31,000 euros a year'), 'idle')
+    >>> wording = Wording({"income": {"unit": "euros a year"}, "job": {"words": {"0": "idle"}}})
+    >>> wording.pair("income", 4000, 31000.0), wording.value("job", 0)
+    (('4,000', '31,000 euros a year'), 'idle')
     """
 
     told: Mapping[str, Any] = field(default_factory=dict)
     labels_only: bool = False
+    limits: tuple[float, ...] = (0.5,)
 
     @classmethod
-    def of(cls, result: ResultData) -> Wording:
+    def of(cls, result: ResultData) -> Self:
         """Return the wording of a result."""
-        settings = result.settings
-        return cls(_table(settings.get("wording")), bool(settings.get("labels_only")))
+        return cls.from_settings(result.settings)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Return the wording of a result with these settings."""
+        told, labels_only = _table(settings.get("wording")), bool(settings.get("labels_only"))
+        return cls(told, labels_only, limits_of(settings))
 
     def name(self, feature: str) -> str:
-        """Write a feature's name.
+        """Write a feature's name: the card's, or its own as words.
 
         >>> Wording().name("loan_amount")
         'loan amount'
         """
-        return clean(str(feature).replace("_", " ")) or "(no name)"
+        plain = clean(str(feature).replace("_", " "))
+        return self._text(feature, "label") or plain or "(no name)"
 
     def about(self, feature: str) -> str:
         """Return the card's description of a feature, or an empty text."""
         return self._text(feature, "about")
 
+    def is_on(self, feature: str, value: Value) -> bool:
+        """Whether a value of a yes-or-no feature is the yes."""
+        true = self._text(feature, "true")
+        return text_of(value) in (true, "True") if true else bool(value)
+
+    def is_level(self, feature: str, value: Value) -> bool:
+        """Whether a value is a level of a category, in text or in code."""
+        told = _table(self.told.get(feature))
+        return (isinstance(value, str) or bool(told.get("coded"))) and not told.get("true")
+
     def value(self, feature: str, value: Value) -> str:
         """Write a value with its unit, or in the card's words."""
-        if _is_number(value):
-            return self._with_unit(feature, *grouped(value))
-        said = _table(_table(self.told.get(feature)).get("words")).get(str(value))
-        return (clean(said) if isinstance(said, str) else "") or value_text(value)
+        if self._is_amount(value, feature):
+            return self._with_unit(feature, *self._numbers(feature, value))
+        told = _table(self.told.get(feature))
+        said = _table(told.get("words")).get(text_of(value))
+        if isinstance(said, str) and clean(said):
+            return clean(said)
+        # A level may be the number 10001, which is no amount.
+        return value_text(text_of(value) if _is_number(value) else value)
 
     def pair(self, feature: str, old: Value, new: Value) -> tuple[str, str]:
         """Write the old and the new value; two numbers share one unit."""
-        if _is_number(old) and _is_number(new):
-            before, after = grouped(old, new)
+        if self._is_amount(old, feature) and self._is_amount(new, feature):
+            before, after = self._numbers(feature, old, new)
             return before, self._with_unit(feature, after)
         return self.value(feature, old), self.value(feature, new)
 
     def values(self, feature: str, *values: Value) -> list[str]:
         """Write values of one feature that are shown together, without their unit."""
-        if all(_is_number(value) for value in values):
-            return grouped(*(value for value in values if _is_number(value)))
+        if all(self._is_amount(value, feature) for value in values):
+            return self._numbers(feature, *(value for value in values if _is_number(value)))
         return [self.value(feature, value) for value in values]
 
     def with_unit(self, feature: str, text: str, value: Value) -> str:
         """Return the text of a value with its unit, if it is a number."""
-        return self._with_unit(feature, text) if _is_number(value) else text
+        return self._with_unit(feature, text) if self._is_amount(value, feature) else text
 
     def lines(self, changes: Mapping[str, tuple[Value, Value]]) -> list[str]:
         """Write the changes, one line for each feature."""
@@ -280,7 +368,19 @@ class Wording:
 
     def chance(self, probability: float) -> str:
         """Write a chance; empty for a model that only says yes or no."""
-        return "" if self.labels_only else chance(probability)
+        return "" if self.labels_only else chance(probability, self.limits)
+
+    def _is_amount(self, value: Value, feature: str) -> TypeGuard[float]:
+        told = _table(self.told.get(feature))
+        return _is_number(value) and not (told.get("coded") or told.get("true"))
+
+    def _decimals(self, feature: str) -> int | None:
+        decimals = _table(self.told.get(feature)).get("decimals")
+        return decimals if isinstance(decimals, int) and 0 <= decimals <= _DIGITS else None
+
+    def _numbers(self, feature: str, *values: float) -> list[str]:
+        apart = not is_year(feature, *values)
+        return grouped(*values, decimals=self._decimals(feature), apart=apart)
 
     def _with_unit(self, feature: str, number: str) -> str:
         unit = self._text(feature, "unit")
@@ -292,31 +392,23 @@ class Wording:
 
 
 class AsStored(Wording):
-    """Writes features and values as they are in the table, for whoever works with it.
+    """Writes for whoever works with the table: columns by their names, numbers without a unit.
+
+    Names and words that the card gives are used here too.
 
     >>> AsStored().lines({"loan_amount": (14500.0, 9000.0)})
     ['loan_amount: 14500 → 9000']
     """
 
     def name(self, feature: str) -> str:
-        """Return a feature's name."""
-        return clean(feature)
+        """Return the card's name for a feature, else the column's."""
+        return self._text(feature, "label") or clean(feature)
 
-    def value(self, feature: str, value: Value) -> str:
-        """Write a value."""
-        return value_text(value)
+    def _numbers(self, feature: str, *values: float) -> list[str]:
+        return grouped(*values, decimals=self._decimals(feature), apart=False)
 
-    def pair(self, feature: str, old: Value, new: Value) -> tuple[str, str]:
-        """Write the old and the new value."""
-        return value_text(old), value_text(new)
-
-    def values(self, feature: str, *values: Value) -> list[str]:
-        """Write values of one feature."""
-        return [value_text(value) for value in values]
-
-    def with_unit(self, feature: str, text: str, value: Value) -> str:
-        """Return the text: a table has no units."""
-        return text
+    def _with_unit(self, feature: str, number: str) -> str:
+        return number
 
 
 def _table(told: object) -> Mapping[str, Any]:
@@ -324,5 +416,5 @@ def _table(told: object) -> Mapping[str, Any]:
     return told if isinstance(told, Mapping) else {}
 
 
-def _is_number(value: Value) -> TypeGuard[float]:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

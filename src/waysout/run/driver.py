@@ -15,6 +15,7 @@ from waysout.domain.oracle import Answers
 from waysout.domain.pick import pick
 from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Tip, Way
 from waysout.domain.schema import Row
+from waysout.domain.spelling import row_of
 from waysout.errors import (
     BudgetSpent,
     InputError,
@@ -131,14 +132,14 @@ class SearchDriver:
             except asyncio.CancelledError as error:
                 ending = self._ended_by(error)
             else:
-                options = _marked(options, firm)
+                options = self._marked(options, firm)
                 ways = tuple(
                     replace(
                         way,
-                        variants=tuple(_marked(way.variants, firm)),
-                        safer=tuple(_marked(way.safer, firm)),
+                        variants=tuple(self._marked(way.variants, firm)),
+                        safer=tuple(self._marked(way.safer, firm)),
                     )
-                    for way in _marked(ways, firm)
+                    for way in self._marked(ways, firm)
                 )
         found = len(archive) and ending.kind not in _UNFINISHED
         kind = OutcomeKind.FOUND if found else ending.kind
@@ -394,7 +395,7 @@ class SearchDriver:
         left = int(min(self.context.plan.budget.again_rows, self.ledger.setup_rows_left))
         left = max(0, left) if self.context.doubtful else 0
         first = _to_read(ways, left)
-        rows = list(dict.fromkeys(map(_row_of, (*first, *ways, *safer, *options, *variants))))
+        rows = list(dict.fromkeys(map(self._row_of, (*first, *ways, *safer, *options, *variants))))
         asked = [row for row in rows if row not in past.again][:left]
         with suppress(BudgetSpent, OracleError):  # then they stay options, asked once
             if asked:
@@ -409,6 +410,15 @@ class SearchDriver:
         known = [row for row in rows if row in past.again]
         met = self.search.case.problem.goal.met(past.second_answers(known)).tolist()
         return dict(zip(known, met, strict=True))
+
+    def _row_of(self, option: Option) -> Row:
+        return row_of(self.context.problem.schema, option)
+
+    def _marked(self, options: Sequence[AnyOption], firm: Mapping[Row, bool]) -> list[AnyOption]:
+        """Return options with what the model said the second time."""
+        if not firm:
+            return list(options)
+        return [replace(option, stable=firm.get(self._row_of(option))) for option in options]
 
     def _tipping(self) -> dict[str, tuple[Tip, ...]]:
         assert self.search is not None
@@ -446,7 +456,7 @@ class SearchDriver:
             saved = limit - spent.llm_calls  # the search ended by itself
         metrics = await self._in_thread(lambda: metrics_of(context, archive, saved))
         result = Result(
-            query=context.problem.schema.as_dict(self.query),
+            query=context.problem.schema.raw(self.query),
             outcome=outcome,
             ways=tuple(ways),
             options=tuple(options),
@@ -469,15 +479,6 @@ def _to_read(ways: Sequence[Way], most: int) -> Sequence[Option]:
     if not (ways and most):
         return ()
     return pick(ResultData({}, Outcome(OutcomeKind.FOUND), ways=tuple(ways)), most)
-
-
-def _row_of(option: Option) -> Row:
-    return tuple(option.row.values())
-
-
-def _marked(options: Sequence[AnyOption], firm: Mapping[Row, bool]) -> list[AnyOption]:
-    """Return options with what the model said the second time."""
-    return [replace(option, stable=firm.get(_row_of(option))) for option in options]
 
 
 def metrics_of(

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.result import Outcome, OutcomeKind, plain
+from waysout.domain.spelling import as_in_table
 from waysout.errors import LLMError, RowError
 from waysout.llm.call import Caller, Price
 from waysout.llm.connect import connect
@@ -282,7 +283,7 @@ async def search_one(
         store.add_query(index, context.problem.schema.as_dict(query))  # refuses another row
         finished = store.finished(index)
         if finished is not None:
-            return Result.of(finished)
+            return as_in_table(context.problem.schema, Result.of(finished))
         scored = next(store.setup(index), None)
     probe_rows = 0 if scored is not None else await context.probe(query)
     if store:

@@ -13,7 +13,7 @@ from waysout.domain.memory import Past
 from waysout.domain.oracle import Goal
 from waysout.domain.problem import Problem
 from waysout.domain.result import plain
-from waysout.domain.schema import Row, Schema
+from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, shown
 from waysout.prompts.propose import Proposer, Style
 from waysout.search.base import Case, Method, Search
@@ -21,6 +21,7 @@ from waysout.search.finish import Finishing, without_set_aside
 from waysout.store import Store
 
 MOST_K = 50
+_NO_AND_YES = (("0", "1"), ("n", "y"), ("f", "t"), ("no", "yes"), ("false", "true"))
 _LATER = (("ask", "throughout"), ("tips", 0.0))
 # What a run of an earlier release did where its method has a setting more today.
 _EARLIER: Mapping[str, Mapping[str, Any]] = {"wayfinder": {"tips": 0.0}}
@@ -146,18 +147,41 @@ def goal_told(goal: Goal) -> dict[str, Any]:
 
 
 def wording(schema: Schema) -> dict[str, dict[str, Any]]:
-    """Return the card's words for features and their values, where it has any."""
+    """Return what results need to write features and values for people, where there is any.
+
+    ``true`` is the spelling that stands for a yes, and ``coded`` says that numbers are names of
+    levels: results hold the table's own values, which do not tell.
+    """
     found = {}
     for feature in schema:
-        words = dict(feature.words)
-        if feature.kind == "boolean" and feature.levels != (False, True):
-            # Rows hold True and False, whatever the card's spellings are.
-            spelled = zip(feature.values(), feature.level_texts, strict=True)
-            words = {str(value): words.get(level, level) for value, level in spelled}
-        given = {"unit": feature.unit, "about": feature.about, "words": words}
-        if any(given.values()):
-            found[feature.name] = {name: value for name, value in given.items() if value}
+        spelled = feature.kind == "boolean" and feature.levels != (False, True)
+        words = level_words(feature) if spelled or feature.kind == "category" else feature.words
+        coded = any(type(level) in (int, float) for level in feature.levels)
+        given = {
+            "label": getattr(feature, "label", ""),
+            "unit": feature.unit,
+            "about": feature.about,
+            "words": {level: said for level, said in words.items() if said != level},
+            "decimals": feature.decimals,
+            "true": feature.level_texts[1] if spelled else "",
+            "coded": coded or None,
+        }
+        told = {name: value for name, value in given.items() if value or value == 0}
+        if told:
+            found[feature.name] = told
     return found
+
+
+def level_words(feature: Feature) -> dict[str, str]:
+    """Return the words for each level: the card's, else no and yes for 0 and 1 and the like.
+
+    >>> level_words(Feature("insured", "boolean", levels=("N", "Y")))
+    {'N': 'no', 'Y': 'yes'}
+    """
+    words = {level: level for level in feature.level_texts}
+    if feature.kind == "boolean" and tuple(map(str.casefold, words)) in _NO_AND_YES:
+        words = dict(zip(words, ("no", "yes"), strict=True))
+    return words | dict(feature.words)
 
 
 def manifest(problem: Problem, plan: Plan, llm: str | None) -> dict[str, Any]:

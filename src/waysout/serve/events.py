@@ -133,7 +133,10 @@ class Lineage:
                 parent = max(within, key=lambda i: (len(self._changes[i]), -i), default=0)
             number = self._numbers[one.row] = len(self._changes)
             self._changes.append(edits)
-            told = {name: list(pair) for name, pair in changes.items()}
+            told = {
+                n: list(pair)
+                for n, pair in self._problem.told_changes(self._query, one.row).items()
+            }
             added.append(
                 {"id": number, "parent": parent, "changes": told, "probability": one.probability,
                  "approved": one.approved}

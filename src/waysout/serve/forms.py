@@ -10,11 +10,12 @@ from waysout.domain.problem import Problem
 from waysout.domain.result import ResultData
 from waysout.domain.rules import Allowed, Exclude, Immutable, Lever, Range, Rule, Step
 from waysout.domain.rules.base import ROUNDING
-from waysout.domain.schema import Feature, Row, Value, text_of
+from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import RowError, RuleError, SchemaError, UnavailableError, shown
 from waysout.methods import about, all_methods, method_class
 from waysout.report.tipping import alone
-from waysout.report.words import Wording, goal_text
+from waysout.report.words import Wording, goal_text, limits_of
+from waysout.run.plan import level_words
 from waysout.serve.models import Locks
 
 WHY = "you said so"
@@ -32,6 +33,7 @@ def problem_form(problem: Problem) -> dict[str, Any]:
     features = [
         {
             **{name: getattr(feature, name) for name in ("name", "kind", "unit", "about")},
+            "label": feature.label,
             "levels": _levels(feature) if feature.has_levels else None,
             "range": None if feature.range is None else list(feature.range),
             "decimals": feature.decimals,
@@ -46,6 +48,7 @@ def problem_form(problem: Problem) -> dict[str, Any]:
         "labels_only": problem.oracle.labels_only,
         "goal": goal_text(asdict(problem.goal)),
         "safer": list(problem.goal.safer),
+        "limits_of_chance": list(limits_of({"goal": asdict(problem.goal)})),
         "features": features,
         "rules": [
             {"name": rule.label, "says": rule.says, "why": rule.why} for rule in problem.rules.rules
@@ -54,12 +57,18 @@ def problem_form(problem: Problem) -> dict[str, Any]:
 
 
 def _levels(feature: Feature) -> list[dict[str, Any]]:
-    plain = feature.levels == (False, True)
-    spelled = ("no", "yes") if plain else map(text_of, feature.levels)
-    return [
-        {"value": value, "words": feature.words.get(level, words)}
-        for value, level, words in zip(feature.values(), feature.level_texts, spelled, strict=True)
-    ]
+    told = zip(feature.levels, level_words(feature).values(), strict=True)
+    return [{"value": value, "words": words} for value, words in told]
+
+
+def form_row(schema: Schema, row: Row) -> dict[str, Value]:
+    """Return a row for a form: levels as the table has them, and plain numbers to be moved."""
+    return {f.name: form_value(f, value) for f, value in zip(schema, row, strict=True)}
+
+
+def form_value(feature: Feature, value: Value) -> Value:
+    """Return one value for a form."""
+    return value if feature.is_numeric else feature.raw(value)
 
 
 def method_forms(asks_llm: bool, knows_rows: bool) -> list[dict[str, Any]]:
@@ -100,7 +109,7 @@ def _lever(lever: Lever) -> dict[str, Any]:
         "low": low,
         "high": high,
         "step": step,
-        "choices": None if choices is None else list(choices),
+        "choices": None if choices is None else [form_value(lever.feature, c) for c in choices],
     }
 
 

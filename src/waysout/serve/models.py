@@ -136,7 +136,7 @@ class ProblemList(BaseModel):
 class Level(BaseModel):
     """A value of a category or a boolean, and its name for people."""
 
-    value: str | bool
+    value: bool | int | float | str
     words: str
 
 
@@ -147,6 +147,7 @@ class FeatureForm(BaseModel):
     kind: Literal["number", "integer", "category", "boolean", "opaque"]
     unit: str
     about: str
+    label: str
     levels: list[Level] | None
     range: list[float] | None
     decimals: int | None
@@ -186,6 +187,7 @@ class ProblemForm(ProblemName):
     labels_only: bool
     goal: str
     safer: list[float]
+    limits_of_chance: list[float]
     features: list[FeatureForm]
     rules: list[RuleForm]
     methods: list[MethodForm]

@@ -16,7 +16,7 @@ from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.oracles.cache import CachedOracle
 from waysout.serve.concurrency import SerializedOracle
-from waysout.serve.forms import lever_forms, lock_rules
+from waysout.serve.forms import form_row, lever_forms, lock_rules
 from waysout.serve.models import DecideRequest
 
 MOST_EXAMPLES = 30
@@ -81,10 +81,9 @@ class ServedProblem:
         goal = self.problem.goal
         # A goal that asks for a rise is never met by a row as it is.
         yes = answers.decision if goal.rise is not None else goal.met(answers)
-        as_dict = self.problem.schema.as_dict
         said = zip(self.candidates, rows, answers.probability.tolist(), yes.tolist(), strict=True)
         return [
-            {"number": number, "row": as_dict(row), "probability": chance}
+            {"number": number, "row": form_row(self.problem.schema, row), "probability": chance}
             for number, row, chance, met in said
             if not met
         ][:MOST_EXAMPLES]
@@ -99,14 +98,14 @@ class ServedProblem:
         query = row if request.query is None else self.problem.row(request.query)
         problem = self.problem.with_rules(lock_rules(self.problem, query, request.locks))
         return {
-            "row": problem.schema.as_dict(row),
+            "row": form_row(problem.schema, row),
             **self.verdict(query, row),
             "levers": lever_forms(problem, query),
             "broken": [
                 {"rule": v.rule, "features": list(v.features), "reason": v.reason}
                 for v in problem.violations(query, row)
             ],
-            "changes": {name: list(pair) for name, pair in problem.changes(query, row).items()},
+            "changes": {n: list(pair) for n, pair in problem.told_changes(query, row).items()},
             "proximity": proximity(problem.distance(query, row)),
             "sparsity": problem.rules.count_changes(query, row),
         }

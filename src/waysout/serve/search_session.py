@@ -36,7 +36,7 @@ from waysout.run.progress import Progress, Tried
 from waysout.serve.concurrency import SharedBackend
 from waysout.serve.errors import Conflict
 from waysout.serve.events import SHORTLIST, EventLog, Lineage, Shortlist
-from waysout.serve.forms import lever_tips, lock_rules
+from waysout.serve.forms import form_row, lever_tips, lock_rules
 from waysout.serve.models import Locks, SearchRequest
 from waysout.serve.problems import ServedProblem
 from waysout.store import new_run_path, runs_dir
@@ -183,7 +183,7 @@ class SearchSession:
         return {
             **self.line(),
             "part": self.part,
-            "row": self.problem.schema.as_dict(self.query),
+            "row": form_row(self.problem.schema, self.query),
             "locks": self.locks.model_dump(),
             "method": self._request.method,
             "llm": llm,
@@ -217,7 +217,7 @@ class SearchSession:
 
     def _bare_result(self, kind: OutcomeKind, reason: str) -> Result:
         return Result(
-            query=self.problem.schema.as_dict(self.query),
+            query=self.problem.schema.raw(self.query),
             outcome=Outcome(kind, reason),
             options=tuple(self.options.values()),
             ways=self.ways,

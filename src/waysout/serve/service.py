@@ -16,6 +16,7 @@ from waysout.domain.budget import SETUP_ROWS
 from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
 from waysout.domain.result import Outcome, OutcomeKind, ResultData
+from waysout.domain.spelling import as_in_table
 from waysout.errors import InputError, IntegrityError, WaysoutError, shown, unknown
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect, is_simulated
@@ -75,6 +76,7 @@ class SavedRun:
             ledger=store.spent(0),
             settings={**describe(problem), "wording": wording(problem.schema), "llm": llm},
         ))  # fmt: skip
+        result = as_in_table(problem.schema, result)
         about = store.manifest.get("about")
         locks = about.get("locks") or {} if isinstance(about, Mapping) else {}
         day = store.summary().updated.astimezone().date()

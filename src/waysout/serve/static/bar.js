@@ -89,7 +89,7 @@ function summaryOf(state) {
   if (isOtherCase(state)) return `${count} for the values before`;
   if (search.options.size === 0) return isStopped(search) ? "Stopped: no way out found yet" : "No way out found";
   if (same(state.locks, search.locks)) return count;
-  return `${count}, ${keeping(search, state.locks).toLocaleString("en")} within your locks`;
+  return `${count}, ${keeping(search, state.locks, state.card).toLocaleString("en")} within your locks`;
 }
 
 /** "9 ways out (41 of 150 rows approved)"; while it runs, the options so far. */
@@ -101,7 +101,7 @@ function countOf({ ways, options, ended }) {
 
 function soFar({ options, learning, unheard, llm, begun, budget, tried }, count) {
   if (unheard) return `${count} so far. The server does not answer: trying again…`;
-  if (learning) return `${clean(learning.what)}: ${chance(learning.share)}`;
+  if (learning) return `${clean(learning.what)}: ${chance(learning.share, [])}`;
   if (options.size) return `${count} so far`;
   const isWaiting = llm && tried.length === 0 && budget.calls_left > 0 && budget.calls_left === begun.calls_left;
   return isWaiting ? "Waiting for the LLM's first suggestions…" : "Looking for ways out…";

@@ -29,7 +29,7 @@ export function makeCard(option, { card, search, acts = null }) {
     option.levers ? [safer(option, features, card), variants(option, features, card)] : null,
     reason(option, search),
     acts ? buttons(option, names, acts) : null);
-  return { node, dim: (locks) => dim(node, broken, locking.broken(locks, option)) };
+  return { node, dim: (locks) => dim(node, broken, locking.broken(locks, option, card)) };
 }
 
 function title(names) {

@@ -36,8 +36,8 @@ export const allowAgain = (locks, index) => ({
   excluded: locks.excluded.filter((_, i) => i !== index),
 });
 
-/** What of the locks an option breaks, as [kind, feature]; null where it keeps them all. */
-export function broken(locks, option) {
+/** What of the locks an option of a card breaks, as [kind, feature]; null where it keeps them all. */
+export function broken(locks, option, card) {
   for (const [name, [, to]] of Object.entries(option.changes)) {
     if (isFixed(locks, name)) return ["fixed", name];
     if (own(locks.choices, name)?.includes(to) === false) return ["choice", name];
@@ -46,17 +46,18 @@ export function broken(locks, option) {
     const value = own(option.row, name);
     if (typeof value === "number" && outside(range, value)) return ["range", name];
   }
-  return locks.excluded.some((changes) => goesAsFar(option, changes)) ? ["excluded", ""] : null;
+  const levels = new Set(card.features.filter((feature) => feature.levels).map((feature) => feature.name));
+  return locks.excluded.some((changes) => goesAsFar(option, changes, levels)) ? ["excluded", ""] : null;
 }
 
 const outside = ({ min, max }, value) => (min !== null && value < min) || (max !== null && value > max);
 
-/** Whether an option goes at least as far in each of the changes. */
-function goesAsFar(option, changes) {
+/** Whether an option goes at least as far in each of the changes; levels, even 1 and 2, have no farther. */
+function goesAsFar(option, changes, levels) {
   return Object.entries(changes).every(([name, [from, to]]) => {
     const now = own(option.changes, name)?.[1];
     if (now === undefined) return false;
-    if (typeof to !== "number" || typeof from !== "number") return now === to;
+    if (levels.has(name) || typeof to !== "number" || typeof from !== "number") return now === to;
     return to > from ? now >= to : now <= to;
   });
 }

@@ -16,7 +16,7 @@ import { NO_LOCKS, START, callsUsed, createStore, freshSearch, heard, same } fro
 import { createTabs } from "./tabs.js";
 import { createTree } from "./tree.js";
 import { createWhatIf } from "./whatif.js";
-import { clean } from "./words.js";
+import { clean, speakOf } from "./words.js";
 
 const TYPING = 250; // ms after the last key before the model is asked
 
@@ -234,6 +234,7 @@ function renderTitle({ search }) {
 
 async function openProblem(name) {
   const card = await api.problem(name);
+  speakOf(card);
   form.build(card);
   slot("problem-title").textContent = clean(card.title || card.name);
   fill(slot("rules"), card.rules.map(({ says, why }) => el("li", {}, bdi(clean(says)), why ? ` (${clean(why)})` : "")));

@@ -222,6 +222,7 @@ function renderMisses({ card, search, misses }, list) {
 }
 
 /** How many ways, or options where no way is known, keep the locks as they stand on the page. */
-export function keeping({ ways, options }, locks) {
-  return (ways.length > 0 ? ways : [...options.values()]).filter((option) => broken(locks, option) === null).length;
+export function keeping({ ways, options }, locks, card) {
+  const found = ways.length > 0 ? ways : [...options.values()];
+  return found.filter((option) => broken(locks, option, card) === null).length;
 }

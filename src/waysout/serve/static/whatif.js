@@ -30,6 +30,7 @@ export function createWhatIf(store) {
   };
 
   const begin = () => ask(question(), 0, (answer) => {
+    row = answer.row; // an option may write its numbers as the table does, which no slider takes
     renderLevers(store.get().card, answer.levers, { query, row, moved });
     answered(answer);
   }, failed);

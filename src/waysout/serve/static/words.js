@@ -6,8 +6,17 @@ const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066
 /** Untrusted text on one line, harmless to show. */
 export const clean = (text) => String(text).replace(/\s+/g, " ").replace(UNSEEN, "").trim();
 
-/** A feature's name as words: `other_debts` reads "other debts". */
-export const label = (name) => clean(name).replaceAll("_", " ").trim() || "(no name)";
+// What the card on show calls its features, and the chances that decide with it.
+const card = { labels: new Map(), limits: [0.5] };
+
+/** Take the names and the limits of a card. */
+export function speakOf({ features, limits_of_chance: limits }) {
+  card.labels = new Map(features.map((feature) => [feature.name, clean(feature.label)]));
+  card.limits = limits;
+}
+
+/** A feature's name for people: the card's, or its own as words: `other_debts` reads "other debts". */
+export const label = (name) => card.labels.get(name) || clean(name).replaceAll("_", " ").trim() || "(no name)";
 
 /** The same at the start of a line. */
 export function heading(name) {
@@ -15,10 +24,10 @@ export function heading(name) {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** A number with its thousands apart where the feature goes to 10,000: a year stays 2024. */
+/** A number with at most the feature's decimals, its thousands apart; a year stays 2024. */
 export function number(value, feature = null) {
-  const largest = Math.max(Math.abs(value), ...(feature?.range ?? []).map(Math.abs));
-  return value.toLocaleString("en", { useGrouping: largest >= 10000, maximumFractionDigits: 10 });
+  const isYear = /year|yr/i.test(feature?.name ?? "") && value >= 1500 && value < 2200;
+  return value.toLocaleString("en", { useGrouping: !isYear, maximumFractionDigits: feature?.decimals ?? 10 });
 }
 
 /** A value without its unit, in the card's own words where it has some. */
@@ -33,15 +42,27 @@ export function plainValue(feature, value) {
 /** A value with its unit. */
 export function fullValue(feature, value) {
   const told = plainValue(feature, value);
-  return feature?.unit && typeof value === "number" ? `${told} ${clean(feature.unit)}` : told;
+  return feature?.unit && !feature.levels && typeof value === "number" ? `${told} ${clean(feature.unit)}` : told;
 }
 
-/** A probability; what is not certain is not shown as certain. */
-export function chance(probability) {
-  if (probability > 0.99 && probability < 1) return ">99%";
-  if (probability > 0 && probability < 0.01) return "<1%";
-  return `${Math.round(probability * 100)}%`;
+/** A probability; what is not certain is not shown as certain, nor on the wrong side of a limit. */
+export function chance(probability, limits = card.limits) {
+  const percent = tidy(100 * probability);
+  if (limits.includes(probability)) return `${percent}%`;
+  if (probability > 0.99 && probability < 1 && !limits.some((limit) => limit >= 0.99 && limit < 1)) return ">99%";
+  if (probability > 0 && probability < 0.01 && !limits.some((limit) => limit > 0 && limit <= 0.01)) return "<1%";
+  let wrong = null;
+  for (const digits of [0, 1]) {
+    const shown = Number(percent.toFixed(digits));
+    const isWrong = (limit) => Math.sign(shown - tidy(100 * limit)) !== Math.sign(percent - tidy(100 * limit));
+    wrong = [0, ...limits, 1].find(isWrong);
+    if (wrong === undefined) return `${percent.toFixed(digits)}%`;
+  }
+  return probability > wrong ? `>${tidy(100 * wrong)}%` : `${(Math.floor(10 * percent) / 10).toFixed(1)}%`;
 }
+
+/** A number without what floats add at their end. */
+const tidy = (number) => Number(number.toPrecision(12));
 
 /** A number of things: `counted(1, "way out", "ways out")`. */
 export function counted(count, one, many = `${one}s`) {
