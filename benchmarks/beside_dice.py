@@ -114,7 +114,10 @@ def main() -> None:
         for person in refused:
             counting = Counting(model)
             start = time.perf_counter()
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            with (
+                contextlib.redirect_stdout(io.StringIO()),
+                contextlib.redirect_stderr(io.StringIO()),
+            ):
                 rows = tool(counting, X, y, person)[list(X.columns)]
             seconds += time.perf_counter() - start
             asked += counting.rows
@@ -123,8 +126,10 @@ def main() -> None:
             padded += sum(needless(model, X, person, row) for _, row in rows.iterrows())
             changes += sum(int((row != X.iloc[person]).sum()) for _, row in rows.iterrows())
         n = len(refused)
-        print(f"| {name} | {seconds / n:.1f} | {asked / n:,.0f} | {returned / n:.1f} "
-              f"| {valid / returned:.0%} | {padded / returned:.0%} | {changes / returned:.1f} |")
+        print(
+            f"| {name} | {seconds / n:.1f} | {asked / n:,.0f} | {returned / n:.1f} "
+            f"| {valid / returned:.0%} | {padded / returned:.0%} | {changes / returned:.1f} |"
+        )
 
 
 if __name__ == "__main__":

@@ -27,14 +27,16 @@ ROWS = 60
 def people() -> pd.DataFrame:
     draws = np.random.default_rng(3)
     n = 400
-    return pd.DataFrame({
-        "customer_id": [f"C{i:05d}" for i in range(n)],
-        "age": draws.integers(20, 70, n),
-        "income": draws.normal(40, 12, n).round(1),
-        "debt": draws.integers(0, 30, n),
-        "job": draws.choice(["clerk", "cook", "driver"], n),
-        "owns_home": draws.choice(["N", "Y"], n),
-    })
+    return pd.DataFrame(
+        {
+            "customer_id": [f"C{i:05d}" for i in range(n)],
+            "age": draws.integers(20, 70, n),
+            "income": draws.normal(40, 12, n).round(1),
+            "debt": draws.integers(0, 30, n),
+            "job": draws.choice(["clerk", "cook", "driver"], n),
+            "owns_home": draws.choice(["N", "Y"], n),
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +159,7 @@ def test_forms_of_a_row(form: str, people: pd.DataFrame, model: Any, refused: in
 def test_polars_in_polars_out(people: pd.DataFrame, model: Any, refused: int) -> None:
     pl = pytest.importorskip("polars")
     frame = pl.from_pandas(people)
-    result = waysout.find(
-        model, frame[refused], data=frame, positive="good", oracle_rows=ROWS
-    )
+    result = waysout.find(model, frame[refused], data=frame, positive="good", oracle_rows=ROWS)
     found = result.to_frame(all_features=True)
     assert isinstance(found, pl.DataFrame)
     assert approved(model, found.to_pandas())
@@ -200,9 +200,7 @@ def test_classes_that_say_nothing_are_asked_about(people: pd.DataFrame, model: A
         waysout.find(model, people.iloc[0], data=people)
 
 
-def test_labels_that_do_not_match(
-    people: pd.DataFrame, labels: pd.Series[Any], model: Any
-) -> None:
+def test_labels_that_do_not_match(people: pd.DataFrame, labels: pd.Series[Any], model: Any) -> None:
     with pytest.raises(WaysoutError, match=r"'ok'.*'bad', 'good'"):
         waysout.find(model, people.iloc[0], data=people, y=labels, positive="ok")
     numbers = (labels == "good").astype(int)
