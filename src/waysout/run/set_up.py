@@ -91,7 +91,7 @@ def set_up(model: Any, given: Given) -> SetUp:
         notes.append(_told(card))
     rules = (*_asked_rules(given), *given.rules)
     rows, truth = _typed(card, table, labels, positive)
-    like = frame.only([n for n in used if n in card.schema]).empty()
+    like = frame.only([n for n in used if n in card.schema]).native
     problem = _problem(model, given, card, rules, rows, like)
     examples = tuple(rows[:: max(1, len(rows) // _EXAMPLES)][:_EXAMPLES])
     if keep is not None:
