@@ -91,6 +91,13 @@ class Feature:
     first. ``range`` bounds the values that may be *proposed*; a query's own value may lie outside.
     ``codes`` are the numbers a label-encoded model was trained on, ``missing_code`` the one it got
     for a missing value (default: NaN).
+
+    >>> import waysout
+    >>> home = waysout.Feature("home", "category", levels=("rented", "own"))
+    >>> home.parse(" own "), home.coerce("OWN")  # a cell of the table; a value that was proposed
+    ('own', 'own')
+    >>> waysout.Feature("income", "integer", range=(0, 200_000), unit="euros").parse("48000.0")
+    48000
     """
 
     name: str
@@ -342,7 +349,16 @@ class Feature:
 
 @dataclass(frozen=True)
 class Schema:
-    """The features of a table, in order."""
+    """The features of a table, in order.
+
+    It reads rows of the table into tuples of typed values.
+
+    >>> import waysout
+    >>> income = waysout.Feature("income", "integer", unit="euros a year")
+    >>> schema = waysout.Schema((income, waysout.Feature("married", "boolean")))
+    >>> schema.parse({"married": "yes", "income": "48000.0"})
+    (48000, True)
+    """
 
     features: tuple[Feature, ...]
 

@@ -124,9 +124,9 @@ def as_oracle(
     ("raw"), on pandas categories ("category"), on numbers for levels ("codes"); a function may
     also ask for "dicts".
 
-    >>> from waysout.domain.schema import Feature
-    >>> schema = Schema((Feature("income", "number"),))
-    >>> oracle = as_oracle(lambda frame: frame["income"] / 100, schema, positive="yes")
+    >>> import waysout
+    >>> schema = waysout.Schema((waysout.Feature("income", "number"),))
+    >>> oracle = waysout.as_oracle(lambda frame: frame["income"] / 100, schema, positive="yes")
     >>> oracle.ask([(20.0,), (70.0,)]).decision.tolist()
     [False, True]
     """
