@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+import own_cache
 from waysout.cli.main import main
 
 # Tests run side by side: a library that takes all cores in each of them mostly waits for itself.
@@ -33,22 +34,8 @@ def pytest_xdist_auto_num_workers() -> int:
 CommandLine = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the tests out of the user's cache, and the user's cache out of the tests.
-
-    All workers share one: the model of the demo takes seconds to train, for each of them anew.
-    """
-    before, folder = os.environ.get("WAYSOUT_CACHE"), tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    cache = folder / "cache"
-    cache.mkdir(exist_ok=True)
-    os.environ["WAYSOUT_CACHE"] = str(cache)
-    yield
-    os.environ.pop("WAYSOUT_CACHE")
-    if before is not None:
-        os.environ["WAYSOUT_CACHE"] = before
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(own_cache)
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import doctest
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -57,6 +59,22 @@ def test_public_names_load_and_others_do_not() -> None:
     assert set(waysout.__all__) <= set(dir(waysout))
     with pytest.raises(AttributeError, match="no attribute 'fnd'"):
         _ = waysout.fnd
+
+
+@pytest.mark.parametrize("name", [name for name in waysout.__all__ if name != "__version__"])
+def test_a_public_name_has_an_example_that_runs_as_it_is_copied(name: str) -> None:
+    thing = getattr(waysout, name)
+    if isinstance(thing, ModuleType):
+        return
+    # Not `inspect.getdoc`, which takes the docstring of a base class where there is none.
+    examples = doctest.DocTestParser().get_examples(thing.__doc__ or "", name)
+    assert examples, f"waysout.{name} has no example in its docstring"
+    private = [line for e in examples for line in e.source.splitlines() if "from waysout" in line]
+    assert not private
+    # In an empty namespace, where the module's own names are not at hand.
+    test = doctest.DocTest(examples, {"__name__": "__main__"}, name, None, None, None)
+    told: list[str] = []
+    assert not doctest.DocTestRunner(verbose=False).run(test, out=told.append).failed, "".join(told)
 
 
 def test_domain_and_adapters_do_not_load_models_libraries(tmp_path: Path) -> None:

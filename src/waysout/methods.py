@@ -78,7 +78,12 @@ def about(name: str) -> str:
 
 
 def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
-    """Return a method by name; ``settings`` may be strings, as on a command line."""
+    """Return a method by name; ``settings`` may be strings, as on a command line.
+
+    >>> import waysout
+    >>> waysout.make_method("lats", {"depth": "3"}) == waysout.Lats(depth=3)
+    True
+    """
     # Only a name that is not ours costs a look at what is installed.
     known = METHODS if name in METHODS else all_methods()
     if name not in known:

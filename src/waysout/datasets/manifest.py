@@ -130,7 +130,16 @@ def load_oracle_model(name_or_dir: str | Path) -> tuple[Path, Manifest]:
 
 
 def load_oracle(card: Card, name_or_dir: str | Path | None = None) -> ModelOracle:
-    """Return the trained oracle of a card's table, ready to be asked (default: by its name)."""
+    """Return the trained oracle of a card's table, ready to be asked (default: by its name).
+
+    The example needs ``waysout oracle train synthetic`` first, which takes seconds; so no test
+    runs it.
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.load_oracle(data.card)  # doctest: +SKIP
+    >>> problem = waysout.Problem.from_card(data.card, oracle)  # doctest: +SKIP
+    """
     from waysout.oracles.adapt import as_oracle
     from waysout.oracles.load import load_model
 

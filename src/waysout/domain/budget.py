@@ -24,7 +24,12 @@ class Budget:
     """What a search may spend. ``None`` means no limit.
 
     ``setup_rows`` are on top of ``oracle_rows``. Most of them (`probe_rows`) try the model, once
-    for all people of a run; the others (`own_setup_rows`) are each person's own.
+    for all people of a run; the others (`own_setup_rows`) are each person's own. `find` makes a
+    budget of its keywords; whoever asks a model or an LLM by hand gives one to a `Ledger`.
+
+    >>> import waysout
+    >>> waysout.Budget(llm_calls=0, oracle_rows=100, seconds=60)
+    Budget(llm_calls=0, oracle_rows=100, tokens=None, money=None, seconds=60, setup_rows=60)
     """
 
     llm_calls: int | None = 30
@@ -106,7 +111,17 @@ setup_rows=0, money=0.0, seconds=2.0)
 
 @dataclass
 class Ledger:
-    """Counts what is spent and refuses what would pass a limit. Safe to share between threads."""
+    """Counts what is spent and refuses what would pass a limit. Safe to share between threads.
+
+    >>> import waysout
+    >>> ledger = waysout.Ledger(waysout.Budget(oracle_rows=100))
+    >>> ledger.take_rows(60)
+    >>> ledger.rows_left, ledger.spent.oracle_rows
+    (40, 60)
+    >>> ledger.take_rows(60)
+    Traceback (most recent call last):
+    waysout.errors.BudgetSpent: 60 more oracle rows would pass the limit of 100 (60 spent)
+    """
 
     budget: Budget = field(default_factory=Budget)
     before: Spent = field(default_factory=Spent)  # what an interrupted run had spent already

@@ -61,7 +61,18 @@ class CardOutcome:
 
 @dataclass(frozen=True)
 class Card:
-    """The description of a table: features, outcome, rule sets, bins for the key, scales."""
+    """The description of a table: features, outcome, rule sets, bins for the key, scales.
+
+    >>> import waysout
+    >>> card = waysout.Card.parse('''
+    ... card = 1
+    ... name = "loans"
+    ... outcome = { target = "decision", positive = "approved" }
+    ... features.income = { kind = "integer", unit = "euros a year", range = [0, 200000] }
+    ... ''')
+    >>> card.schema.parse({"income": "48000", "decision": "refused"})
+    (48000,)
+    """
 
     name: str
     schema: Schema

@@ -118,6 +118,16 @@ class Memory:
     still keep the rules are there from the start, edits that an LLM named are combined anew, and no
     row is asked again, except by tree searches, which grow a new tree. So a person may lock a
     feature and continue.
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> memory, person = waysout.Memory(), data.rows[828]
+    >>> first = waysout.find(problem, person, oracle_rows=40, memory=memory)
+    >>> again = waysout.find(problem, person, oracle_rows=0, memory=memory)
+    >>> len(memory), len(again.options) == len(first.options) > 0
+    (40, True)
     """
 
     def __init__(self) -> None:

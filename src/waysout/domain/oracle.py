@@ -56,7 +56,8 @@ class Goal:
     interval instead, and ``rise`` for a probability that much above the query's. ``safer`` are
     higher probabilities that each way is pushed to as well, where that can be done.
 
-    >>> Goal(rise=0.25).for_query(0.5)
+    >>> import waysout
+    >>> waysout.Goal(rise=0.25).for_query(0.5)
     Goal(at_least=0.75, at_most=None, rise=None, safer=())
     """
 

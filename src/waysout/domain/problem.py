@@ -18,7 +18,18 @@ from waysout.errors import InputError, shown
 
 @dataclass(frozen=True)
 class Problem:
-    """Schema, rules, key, distance and oracle, bound together."""
+    """Schema, rules, key, distance and oracle, bound together.
+
+    This is what `find` searches; a card and a model make one.
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> result = waysout.find(problem, data.rows[828], oracle_rows=40)
+    >>> str(result.outcome.kind)
+    'found'
+    """
 
     schema: Schema
     rules: RuleSet

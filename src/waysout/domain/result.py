@@ -38,6 +38,14 @@ class Outcome:
 
     ``binding`` names the rules that leave no way out; ``best_probability`` is the nearest the
     search came when it found nothing.
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> outcome = waysout.find(problem, data.rows[828], oracle_rows=40).outcome
+    >>> str(outcome.kind), outcome.reason
+    ('found', 'all 40 oracle rows are spent')
     """
 
     kind: OutcomeKind
@@ -52,6 +60,15 @@ class Option:
 
     ``stable`` says whether it was approved again when it was asked a second time; ``None`` where it
     was not asked again.
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> option = waysout.find(problem, data.rows[828], oracle_rows=40).pick(1)[0]
+    >>> before, after = option.changes["credit_score"]
+    >>> before, after >= 700, option.probability == after / 1400
+    (647, True, True)
     """
 
     row: Mapping[str, Value]

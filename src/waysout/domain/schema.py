@@ -101,6 +101,13 @@ class Feature:
     says what a model is given there: the cell itself, a ``"date"``, or a ``"number"``.
     ``written`` is an example of how the table writes a number that `float` cannot read, such as
     ``"12,5 %"``; ``label`` is the name that people read, if it is not the column's.
+
+    >>> import waysout
+    >>> home = waysout.Feature("home", "category", levels=("rented", "own"))
+    >>> home.parse(" own "), home.coerce("OWN")  # a cell of the table; a value that was proposed
+    ('own', 'own')
+    >>> waysout.Feature("income", "integer", range=(0, 200_000), unit="euros").parse("48000.0")
+    48000
     """
 
     name: str
@@ -432,7 +439,16 @@ class Feature:
 
 @dataclass(frozen=True)
 class Schema:
-    """The features of a table, in order."""
+    """The features of a table, in order.
+
+    It reads rows of the table into tuples of typed values.
+
+    >>> import waysout
+    >>> income = waysout.Feature("income", "integer", unit="euros a year")
+    >>> schema = waysout.Schema((income, waysout.Feature("married", "boolean")))
+    >>> schema.parse({"married": "yes", "income": "48000.0"})
+    (48000, True)
+    """
 
     features: tuple[Feature, ...]
 

@@ -44,6 +44,9 @@ def check_backend(backend: Backend, *, seconds: float = 300.0) -> None:
     It must answer with well-formed replies, one or several at a time, keep to the token limit and
     to a constraint in the form it claims, continue after a cancelled request, and work again in
     another event loop, as when a script calls it twice; all within ``seconds``.
+
+    >>> import waysout
+    >>> waysout.check_backend(waysout.connect("simulated:1"))  # silence: it does
     """
     name = getattr(backend, "name", None)
     _demand(isinstance(name, str) and bool(name), backend, f"its name is {shown(name)}")

@@ -60,6 +60,10 @@ def connect(name: str) -> Backend:
     """Return the backend that a connection string names; nothing is loaded or contacted yet.
 
     Options follow a question mark: ``llamacpp:smollm2-135m?slots=8&threads=2``.
+
+    >>> import waysout
+    >>> waysout.connect("simulated:1").name  # no LLM: random edits, for tests and dry runs
+    'simulated:1'
     """
     scheme, colon, rest = name.partition(":")
     provider = PROVIDERS.get(scheme)

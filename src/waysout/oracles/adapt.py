@@ -163,9 +163,9 @@ def as_oracle(
     model takes: its rows are handed over in exactly that form, with its columns, their order and
     types, unless the model refuses it. (Of boosters, what they recorded tells.)
 
-    >>> from waysout.domain.schema import Feature
-    >>> schema = Schema((Feature("income", "number"),))
-    >>> oracle = as_oracle(lambda frame: frame["income"] / 100, schema, positive="yes")
+    >>> import waysout
+    >>> schema = waysout.Schema((waysout.Feature("income", "number"),))
+    >>> oracle = waysout.as_oracle(lambda frame: frame["income"] / 100, schema, positive="yes")
     >>> oracle.ask([(20.0,), (70.0,)]).decision.tolist()
     [False, True]
     """

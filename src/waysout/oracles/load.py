@@ -39,6 +39,17 @@ def load_model(
 
     ``trusted_types`` are the names of types a skops file may create besides those skops knows;
     ``trust_pickle`` allows a pickle or joblib file to run its code.
+
+    Here a function stands for a fitted model:
+
+    >>> import operator, pathlib, pickle, tempfile
+    >>> import waysout
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder, "model.pkl")
+    ...     written = file.write_bytes(pickle.dumps(operator.itemgetter("chance")))
+    ...     model = waysout.load_model(file, trust_pickle=True)
+    >>> model({"chance": 0.7})
+    0.7
     """
     file = Path(path)
     suffix, known = file.suffix.lower(), (*_READERS, ".skops", *PICKLES)

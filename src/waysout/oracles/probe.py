@@ -57,6 +57,13 @@ def probe(
     ``labels`` tell which rows are labelled positive: as many of either kind are asked as there are,
     and probabilities clearly worse than chance against them mean that the classes are swapped,
     and raise.
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> found = waysout.probe(oracle, data.rows, labels=data.labels)
+    >>> found.stable, found.labels_only, found.rows_asked
+    (True, False, 128)
     """
     if not rows:
         raise InputError("there are no rows to probe the model with")
@@ -127,6 +134,12 @@ def check_oracle(
     the probabilities of approval that the model itself gave for these rows where it was trained:
     the one check that proves that it is asked the way it was trained. (Numbers that were
     label-encoded cannot be seen otherwise.)
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> scores = [data.card.schema.as_dict(row)["credit_score"] for row in data.rows[:20]]
+    >>> waysout.check_oracle(oracle, data.rows[:20], expected=[score / 1400 for score in scores])
     """
     if not rows:
         raise InputError("there are no rows to check the oracle with")

@@ -27,6 +27,15 @@ class Style:
     ``spread`` gives each candidate of a reply other features to choose from, dealt anew for each
     call, where the backend takes a grammar: a small model names the same feature five times (the
     demo with SmolLM2-135M found 0 options without it, and 35 with it).
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> paper = waysout.Style("paper", constrain=False, strict=True)
+    >>> asked = {"llm": "simulated:1", "calls": 2, "oracle_rows": 20, "style": paper}
+    >>> waysout.find(problem, data.rows[828], **asked).settings["style"]["template"]
+    'paper'
     """
 
     template: Template = "waysout"

@@ -33,6 +33,17 @@ class Result(Data):
     """What a search found for one query.
 
     ``print(result)`` describes it; the methods return it as a short list, a frame or a file.
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> result = waysout.find(problem, data.rows[828], oracle_rows=40)
+    >>> best = result.pick(1)[0]
+    >>> list(best.changes), best.probability >= 0.5
+    (['credit_score'], True)
+    >>> waysout.Result.from_json(result.to_json()) == result
+    True
     """
 
     @classmethod

@@ -57,6 +57,12 @@ def check_method(
     ask the same again for the same seed, and accept a repeated or a nonsensical answer. It is tried
     on a small table of our own with a simulated LLM, or on your ``problem`` with rejected ``rows``
     (and ``data`` with known outcomes, where the method needs some).
+
+    >>> import waysout
+    >>> waysout.check_method("nearest")  # silence: it does
+    >>> waysout.check_method(waysout.Wayfinder)
+    Traceback (most recent call last):
+    waysout.errors.InputError: method is the class Wayfinder: make one, Wayfinder(…)
     """
     world = _world(method, problem, rows, data)
     method = world.method

@@ -200,7 +200,20 @@ def probe_within(
 
 
 class Stop:
-    """Ends a run from any thread, such as a signal's; what was found so far is the result."""
+    """Ends a run from any thread, such as a signal's; what was found so far is the result.
+
+    Here the model's first answer ends it, where a program would have a button or a signal:
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> stop = waysout.Stop()
+    >>> watch = {"stop": stop, "progress": lambda progress: stop("seen enough")}
+    >>> outcome = waysout.find(problem, data.rows[828], **watch).outcome
+    >>> str(outcome.kind), outcome.reason
+    ('interrupted', 'seen enough')
+    """
 
     def __init__(self) -> None:
         self.reason = ""

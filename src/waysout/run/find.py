@@ -60,12 +60,32 @@ def find_many(
     that fails gives a result with that outcome and does not affect the others. What ends the whole
     run (an LLM that is gone or set up wrongly, rows that cannot be read) is raised after the
     results of all searches that had begun: a short list never looks like a complete one.
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> results = waysout.find_many(problem, data.rows[826:829], oracle_rows=40)
+    >>> sorted((result.index, str(result.outcome.kind)) for result in results)
+    [(0, 'already-approved'), (1, 'already-approved'), (2, 'found')]
     """
     return prepare(options).results(problem, rows)
 
 
 async def afind(problem: Problem, row: Any, **options: Unpack[Options]) -> Result:
-    """`find`, for code that runs in an event loop."""
+    """`find`, for code that runs in an event loop.
+
+    In a notebook, which has one already, write ``await waysout.afind(…)``.
+
+    >>> import asyncio
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> result = asyncio.run(waysout.afind(problem, data.rows[828], oracle_rows=40))
+    >>> str(result.outcome.kind)
+    'found'
+    """
     check_problem(problem)
     read_row(problem, row)
     found: list[Result] = []
@@ -82,7 +102,19 @@ async def afind(problem: Problem, row: Any, **options: Unpack[Options]) -> Resul
 def afind_many(
     problem: Problem, rows: Iterable[Any], **options: Unpack[Options]
 ) -> AsyncGenerator[Result]:
-    """`find_many`, for code that runs in an event loop."""
+    """`find_many`, for code that runs in an event loop.
+
+    >>> import asyncio
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> async def kinds(rows):
+    ...     found = waysout.afind_many(problem, rows, oracle_rows=40)
+    ...     return sorted([str(result.outcome.kind) async for result in found])
+    >>> asyncio.run(kinds(data.rows[826:829]))
+    ['already-approved', 'already-approved', 'found']
+    """
     return prepare(options).aresults(problem, rows)
 
 

@@ -89,7 +89,20 @@ def within(lowest: float, highest: float, default: Any) -> Any:
 class Method(ABC):
     """The settings of a way to search; `start` makes a search of one case.
 
-    Settings may be strings, as on a command line; they are converted to their types.
+    Settings may be strings, as on a command line; they are converted to their types. A method of
+    your own goes to `find` as ``method=``, and `check_method` says whether it keeps the protocol;
+    ``docs/search.md`` has one that searches by itself.
+
+    >>> from dataclasses import dataclass
+    >>> import waysout
+    >>> @dataclass(frozen=True)
+    ... class Hasty(waysout.Method):
+    ...     name = "hasty"
+    ...     batch: int = 50
+    ...     def start(self, case):
+    ...         return waysout.Wayfinder(batch=self.batch, hold=0, tips=0).start(case)
+    >>> Hasty(batch="25").settings()
+    {'batch': 25}
     """
 
     name: ClassVar[str]

@@ -20,13 +20,23 @@ Pruning = Literal["none", "gzip", "rlbwt", "repair", "embedding"]
 
 @dataclass(frozen=True)
 class CompMCTS(TreeMethod):
-    """The paper's method.
+    """The paper's method: an LLM proposes the moves of a tree search that prunes what is not new.
 
     ``threshold`` is θ, below which ΔC is pruned; with ``pruning="embedding"`` it is τ, the cosine
     distance below which two candidates are the same, and ``encoder`` names the sentence encoder.
     ``reward`` is a preset (balanced, validity, quality, diversity, equal, baseline) or four
     weights: validity, proximity, sparsity, novelty; ``gate`` and ``softness`` are the τ and s of
     its soft gate (a goal that names a probability moves the gate there).
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> limits = {"calls": 3, "oracle_rows": 20}
+    >>> method = waysout.CompMCTS(pruning="none")
+    >>> result = waysout.find(problem, data.rows[828], method=method, llm="simulated:1", **limits)
+    >>> result.settings["method"], result.ledger.llm_calls
+    ('comp-mcts', 3)
     """
 
     name: ClassVar[str] = "comp-mcts"

@@ -13,10 +13,20 @@ from waysout.search.reward import SELF_CONSISTENCY, SelfConsistency
 
 @dataclass(frozen=True)
 class Lats(TreeMethod):
-    """The paper's LATS-style baselines.
+    """The paper's LATS-style baselines: an LLM proposes the moves of a plain tree search.
 
     High-temp is ``temperature=1.2``; diversity-prompted is ``diversity=True``, which names the
     features already edited on the path. With K = 1 a tree grows one child at a time.
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> limits = {"calls": 3, "oracle_rows": 20}
+    >>> method = waysout.Lats(diversity=True)
+    >>> result = waysout.find(problem, data.rows[828], method=method, llm="simulated:1", **limits)
+    >>> result.settings["method"], result.ledger.llm_calls
+    ('lats', 3)
     """
 
     name: ClassVar[str] = "lats"

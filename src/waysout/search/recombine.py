@@ -60,6 +60,16 @@ class Recombine(Method):
     add to an option found, and against each edit that no LLM named. ``pruning`` drops combinations
     whose key adds less than ``threshold`` to those asked before. ``batch`` rows are asked at once,
     later a twentieth of those asked before.
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> limits = {"calls": 3, "oracle_rows": 20}
+    >>> method = waysout.Recombine(edits=5)
+    >>> result = waysout.find(problem, data.rows[828], method=method, llm="simulated:1", **limits)
+    >>> result.settings["method"], result.ledger.llm_calls
+    ('recombine', 3)
     """
 
     name: ClassVar[str] = "recombine"

@@ -74,6 +74,15 @@ class Wayfinder(Method):
     before. ``edits`` is how many values an LLM call asks for; they are tried and preferred at equal
     quality, and without calls nothing is missing but the reasons. ``ask`` says when it is asked:
     throughout, or only when stuck.
+
+    >>> import waysout
+    >>> data = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
+    >>> problem = waysout.Problem.from_card(data.card, oracle, training=data.rows)
+    >>> quick = waysout.Wayfinder(finish=0.25, tips=0)
+    >>> result = waysout.find(problem, data.rows[828], method=quick, oracle_rows=60)
+    >>> [list(way.changes) for way in result.ways]
+    [['credit_score']]
     """
 
     name: ClassVar[str] = "wayfinder"
