@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 # defined in: no need to import that.
 KINDS = {
     "lightgbm": "lightgbm", "xgboost": "xgboost", "catboost": "catboost", "onnxruntime": "onnx",
-    "waysout.oracles.onnx": "onnx",
+    "waysout.oracles.onnx": "onnx", "keras": "keras", "tf_keras": "keras", "torch": "torch",
 }  # fmt: skip
 # The kinds that do not record the form of their rows: the user's data tells it.
-_LIKE_DATA = ("estimators",)
+_LIKE_DATA = ("estimators", "keras", "torch")
 
 
 class ModelOracle:
@@ -244,6 +244,8 @@ def _kind(model: Any) -> str | None:
     methods = ("predict_proba", "predict", "decision_function")
     if kind is None and any(hasattr(model, method) for method in methods):
         kind = "estimators"
+    if kind == "torch" and hasattr(model, "predict_proba"):
+        kind = "estimators"  # A module that knows what to do with a table.
     return kind
 
 
@@ -254,8 +256,8 @@ def _adapter(model: Any, schema: Schema, inputs: Inputs, like: Any) -> Adapter:
     if kind is None and not callable(model):
         raise OracleError(
             f"{type(model).__name__} is not a model that Waysout knows: pass a function that takes "
-            "a DataFrame and returns probabilities, a scikit-learn estimator, or a LightGBM, "
-            "XGBoost, CatBoost or ONNX model"
+            "a DataFrame and returns probabilities, a scikit-learn estimator, a torch module, or a "
+            "LightGBM, XGBoost, CatBoost, ONNX or Keras model"
         )
     options: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
