@@ -80,12 +80,53 @@ def test_named_columns_are_the_classes() -> None:
 
 def test_two_nameless_columns() -> None:
     table = np.column_stack([1 - CHANCE, CHANCE])
-    for positive, index in (("Approved", 1), (1, 1), (True, 1), ("0", 0)):
+    for positive, index in (("Approved", 1), (1, 1), (True, 1), (False, 0), ("0", 0)):
         oracle = as_oracle(returning(table), SCHEMA, positive=positive)
         assert oracle.ask(ROWS).probability == pytest.approx(table[:, index])
         assert oracle.assumed_class
     with pytest.raises(OracleError, match=r"which of them is 2 is not known"):
         as_oracle(returning(table), SCHEMA, positive=2).ask(ROWS)
+
+
+def test_what_was_taken_for_a_yes_is_said() -> None:
+    table = np.column_stack([1 - CHANCE, CHANCE])
+    nameless = as_oracle(returning(table), SCHEMA, positive="good")
+    nameless.ask(ROWS)
+    assert nameless.notes == (
+        "the model returned 2 columns without names; column 1 was taken for a yes: pass "
+        "positive_class=0 if it is the other",
+    )
+    told = as_oracle(returning(table), SCHEMA, positive="good", positive_class=1)
+    told.ask(ROWS)
+    assert told.notes == ()
+    for returned in ([0, 1, 1], pd.DataFrame({"0": 1 - CHANCE, "1": CHANCE})):
+        oracle = as_oracle(returning(returned), SCHEMA, positive="good")
+        assert oracle.ask(ROWS).decision.tolist() == YES
+        (note,) = oracle.notes
+        assert all(part in note for part in ("0", "1", "'good'", "was taken for a yes", "pass"))
+
+
+@pytest.mark.parametrize(
+    ("returned", "positive"),
+    [(["bad", "good", "good"], 1), ([1, 2, 2], "good"), (["b", "g", "g"], True)],
+)
+def test_labels_that_cannot_match_are_an_error(returned: Any, positive: Any) -> None:
+    first, last = repr(returned[0]), repr(returned[-1])
+    both = rf"labels {first}, {last}, and the card's label for a yes is {positive!r}"
+    with pytest.raises(OracleError, match=both):
+        as_oracle(returning(returned), SCHEMA, positive=positive).ask(ROWS)
+    oracle = as_oracle(returning(returned), SCHEMA, positive=positive, positive_class=returned[-1])
+    assert oracle.ask(ROWS).decision.tolist() == YES
+
+
+def test_labels_among_which_no_yes_was_seen_are_told() -> None:
+    answers = [["low", "mid", "low"], ["low", "high", "low"], ["low", "mid", "low"]]
+    oracle = as_oracle(lambda frame: answers.pop(0), SCHEMA, positive="high")
+    oracle.ask(ROWS)
+    assert "'low', 'mid' so far, and none is the card's label for a yes, 'high'" in oracle.notes[0]
+    for _ in range(2):
+        oracle.ask(ROWS)
+        assert oracle.notes == ()
 
 
 def test_one_number_is_the_chance_of_approval_unless_said_otherwise() -> None:

@@ -84,8 +84,8 @@ def test_a_small_probe_sees_what_a_large_one_does() -> None:
     batchwise = oracle(lambda frame: chance(frame) / chance(frame).max())
     assert not probe(batchwise, ROWS, **few).stable
     assert probe(oracle(lambda f: (chance(f) > 0.5).astype(float)), ROWS, **few).labels_only
-    constant = probe(oracle(lambda f: np.tile([0.7, 0.3], (len(f), 1))), ROWS, **few)
-    assert any("same answer" in note for note in constant.notes)
+    with pytest.raises(OracleError, match=r"bank gave 20 rows .* and 20 .* the same answer, 0.3"):
+        probe(oracle(lambda f: np.tile([0.7, 0.3], (len(f), 1))), ROWS, **few)
 
 
 def test_swapped_classes_raise() -> None:
@@ -93,6 +93,35 @@ def test_swapped_classes_raise() -> None:
     with pytest.raises(OracleError, match=r"bank .*swapped.*positive_class="):
         probe(turned, ROWS, labels=LABELS)
     assert probe(turned, ROWS[40:59], labels=LABELS[40:59]).agreement == pytest.approx(0, abs=0.2)
+
+
+def test_swapped_labels_and_columns_name_both_sides() -> None:
+    def labels(frame: Any) -> Any:
+        return np.where(chance(frame) > 0.5, 0, 1)
+
+    def columns(frame: Any) -> Any:
+        return np.column_stack([chance(frame), 1 - chance(frame)])
+
+    for model, taken in ((labels, "the label 1"), (columns, "column 1 of 2")):
+        with pytest.raises(OracleError, match=rf"{taken} is taken for the card's 'good'"):
+            probe(as_oracle(model, SCHEMA, positive="good"), ROWS, labels=LABELS)
+        turned = as_oracle(model, SCHEMA, positive="good", positive_class=0)
+        assert probe(turned, ROWS, labels=LABELS).agreement == pytest.approx(1, abs=0.02)
+
+
+def test_labels_confirm_what_was_assumed() -> None:
+    model = as_oracle(lambda f: np.where(chance(f) > 0.5, 1, 0), SCHEMA, positive="good")
+    assert probe(model, ROWS, labels=LABELS).notes == ()
+    assert "was taken for a yes" in probe(model, ROWS).notes[0]
+    assert "was taken for a yes" in probe(model, ROWS[45:55], labels=LABELS[45:55]).notes[0]
+
+
+def test_one_answer_for_all_is_an_error_where_labels_differ() -> None:
+    text = as_oracle(lambda f: ["yes"] * len(f), SCHEMA, positive="good")
+    with pytest.raises(OracleError, match=r"same answer, 0: the label 'good' is taken"):
+        probe(text, ROWS, labels=LABELS)
+    few = probe(oracle(lambda f: np.full(len(f), 0.3)), ROWS[45:55], labels=LABELS[45:55])
+    assert "same answer (0.3)" in few.notes[0]
 
 
 def test_a_weak_model_is_not_called_swapped() -> None:
@@ -136,7 +165,7 @@ def test_labels_for_probabilities_are_noticed() -> None:
 
 def test_constant_and_assumed_are_noted() -> None:
     notes = probe(oracle(lambda f: np.tile([0.7, 0.3], (len(f), 1))), ROWS).notes
-    assert "class 1 was taken for approval" in notes[0]
+    assert "column 1 was taken for a yes: pass positive_class=0" in notes[0]
     assert "same answer (0.3)" in notes[1]
 
 

@@ -20,7 +20,14 @@ from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row, Scalar, Schema
 from waysout.errors import OracleError, WaysoutError, unknown
 from waysout.oracles.adapter import Adapter, classes_of
-from waysout.oracles.answers import Reader, WantedClass, choose_class, raised
+from waysout.oracles.answers import (
+    Reader,
+    WantedClass,
+    choose_class,
+    class_assumed,
+    class_taken,
+    raised,
+)
 from waysout.oracles.inputs import InputKind, InputLayout, Inputs, check_rows, is_generic, places
 from waysout.oracles.like import like_layout
 
@@ -31,10 +38,10 @@ if TYPE_CHECKING:
 # defined in: no need to import that.
 KINDS = {
     "lightgbm": "lightgbm", "xgboost": "xgboost", "catboost": "catboost", "onnxruntime": "onnx",
-    "waysout.oracles.onnx": "onnx",
+    "waysout.oracles.onnx": "onnx", "keras": "keras", "tf_keras": "keras", "torch": "torch",
 }  # fmt: skip
 # The kinds that do not record the form of their rows: the user's data tells it.
-_LIKE_DATA = ("estimators",)
+_LIKE_DATA = ("estimators", "keras", "torch")
 
 
 class ModelOracle:
@@ -52,7 +59,13 @@ class ModelOracle:
         self.name, self.schema, self.model = name, schema, model
         self.labels_only = adapter.gives == "labels"
         self._adapter, self._wanted = adapter, wanted
-        self._assumed_class = False
+        self._assumed = self._taken = ""
+        self._strange: set[str] = set()  # labels so far, as long as none was a yes
+        self._seen_yes = False
+        if adapter.classes is not None:
+            index, assumed = choose_class(adapter.classes, wanted)
+            self._taken = class_taken(adapter.classes, index)
+            self._assumed = class_assumed(adapter.classes, index, wanted) if assumed else ""
         self._lock = threading.Lock()
         self.layout: InputLayout | None = None
         self._trial: LayoutTrial | None = None
@@ -74,9 +87,18 @@ class ModelOracle:
     @property
     def assumed_class(self) -> bool:
         """Whether class 1 was taken for approval because nothing named another."""
-        if self._adapter.classes is not None:
-            return choose_class(self._adapter.classes, self._wanted)[1]
-        return self._assumed_class
+        return bool(self._assumed)
+
+    @property
+    def assumption(self) -> str:
+        """On which assumption something was taken for a yes, if on any; `notes` say it too."""
+        return self._assumed
+
+    @property
+    def yes_told(self) -> str:
+        """What is taken for a yes, and the card's label for it; empty until that is known."""
+        label = self._wanted.positive
+        return f"{self._taken} is taken for the card's {label!r}" if self._taken else ""
 
     @property
     def inputs(self) -> InputKind | None:
@@ -86,7 +108,13 @@ class ModelOracle:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know about how model and card fit together."""
-        notes = list(self._adapter.notes)
+        notes = [*self._adapter.notes, *([self._assumed] if self._assumed else [])]
+        if len(self._strange) > 1:
+            notes.append(
+                f"the model has answered {', '.join(sorted(self._strange)[:8])} so far, and none "
+                f"is the card's label for a yes, {self._wanted.positive!r}: name the model's with "
+                "positive_class=… if it has another"
+            )
         if self._refused_like and self.layout is not None:
             notes.append(
                 f"the model refused rows in the form of the data ({self._refused_like:.200}), and "
@@ -139,7 +167,9 @@ class ModelOracle:
     def _read(self, returned: Any, rows: Sequence[Row]) -> Answers:
         reading = Reader(self.schema, self._wanted, self._adapter).read(returned, rows)
         self.labels_only = self.labels_only or reading.labels_only
-        self._assumed_class = self._assumed_class or reading.assumed_class
+        self._taken, self._assumed = reading.taken, reading.assumed
+        self._seen_yes = self._seen_yes or not reading.strange
+        self._strange = set() if self._seen_yes else self._strange | reading.strange
         return reading.answers
 
 
@@ -183,8 +213,6 @@ def as_oracle(
         raise
     except Exception as error:
         raise raised(error, schema) from error
-    if adapter.classes is not None:
-        choose_class(adapter.classes, wanted)
     label = getattr(model, "__name__", type(model).__name__) if name is None else name
     return ModelOracle(adapter, schema, wanted, label, model)
 
@@ -216,6 +244,8 @@ def _kind(model: Any) -> str | None:
     methods = ("predict_proba", "predict", "decision_function")
     if kind is None and any(hasattr(model, method) for method in methods):
         kind = "estimators"
+    if kind == "torch" and hasattr(model, "predict_proba"):
+        kind = "estimators"  # A module that knows what to do with a table.
     return kind
 
 
@@ -226,8 +256,8 @@ def _adapter(model: Any, schema: Schema, inputs: Inputs, like: Any) -> Adapter:
     if kind is None and not callable(model):
         raise OracleError(
             f"{type(model).__name__} is not a model that Waysout knows: pass a function that takes "
-            "a DataFrame and returns probabilities, a scikit-learn estimator, or a LightGBM, "
-            "XGBoost, CatBoost or ONNX model"
+            "a DataFrame and returns probabilities, a scikit-learn estimator, a torch module, or a "
+            "LightGBM, XGBoost, CatBoost, ONNX or Keras model"
         )
     options: dict[str, Any] = {}
     notes: tuple[str, ...] = ()

@@ -33,11 +33,17 @@ class WantedClass:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReading:
-    """A batch of answers, and what was learnt about the model by reading them."""
+    """A batch of answers, and what was learnt about the model by reading them.
+
+    ``taken`` says what was taken for a yes, ``assumed`` on which assumption, if on any.
+    ``strange`` are labels without a yes among them, of a model that does not name its classes.
+    """
 
     answers: Answers
     labels_only: bool
-    assumed_class: bool
+    taken: str
+    assumed: str = ""
+    strange: frozenset[str] = frozenset()
 
 
 def same(a: object, b: object) -> bool:
@@ -66,31 +72,56 @@ def choose_class(
     zero_one = texts in ({"0", "1"}, {"False", "True"})
     if wanted.positive_class is None and numbered and zero_one:
         return next(i for i, c in enumerate(classes) if same(c, 1) or same(c, True)), True
+    whose = "the card's label for a yes" if wanted.positive_class is None else "positive_class"
     raise OracleError(
-        f"none of the model's classes ({', '.join(repr(_plain(c)) for c in classes[:20])}) is "
-        f"known to be {named!r}: name the one that means approval with positive_class=…"
+        f"the model's classes are {_listed(classes)}, and {whose} is {_plain(named)!r}, which is "
+        f"known to be none of them: name the class that means a yes with "
+        f"positive_class={_plain(classes[-1])!r}, or whichever it is"
     )
+
+
+def class_taken(classes: Sequence[Any], index: int) -> str:
+    """Say which class is taken for a yes."""
+    return f"class {_plain(classes[index])!r} of {_listed(classes)}"
+
+
+def class_assumed(classes: Sequence[Any], index: int, wanted: WantedClass) -> str:
+    """Say that class 1 was assumed to be a yes, on what grounds, and what to do if it is not."""
+    return (
+        f"the model's classes are {_listed(classes)}, and the card's label for a yes is "
+        f"{_plain(wanted.positive)!r}: class {_plain(classes[index])!r} was taken for a yes; pass "
+        f"positive_class={_plain(classes[1 - index])!r} if it is the other"
+    )
+
+
+def _listed(classes: Sequence[Any]) -> str:
+    return ", ".join(repr(_plain(c)) for c in classes[:20]) + (", …" if len(classes) > 20 else "")
 
 
 def _choose_column(width: int, wanted: WantedClass, *, numbered: bool) -> tuple[int, bool]:
     """Return the approval's column among nameless ones, and whether it had to be assumed."""
     if wanted.positive_class is not None or not numbered:
         return choose_class(range(width), wanted, numbered=numbered)
-    label = label_text(wanted.positive)
-    if width == 2 and label in ("0", "1"):
-        return int(label), True
-    try:
-        # Of the labels 1 and 2 the column 1 would be the wrong one, so a number must be 0 or 1.
-        is_number = bool(np.isfinite(float(label)))
-    except ValueError:
-        is_number = False
-    if width == 2 and not is_number:
+    column = {"0": 0, "1": 1, "False": 0, "True": 1}.get(label_text(wanted.positive))
+    if width == 2 and column is not None:
+        return column, True
+    # Of the labels 1 and 2 the column 1 would be the wrong one, so a number must be 0 or 1.
+    if width == 2 and not _is_number(wanted.positive):
         return 1, True
     raise OracleError(
         f"the model returned {width} columns without names, so which of them is "
         f"{wanted.positive!r} is not known: name its number with positive_class=…, or return a "
         "DataFrame whose columns are named by class"
     )
+
+
+def _is_number(label: object) -> bool:
+    if isinstance(label, (bool, np.bool_)):
+        return True
+    try:
+        return bool(np.isfinite(float(label_text(label))))
+    except ValueError:
+        return False
 
 
 def _plain(value: Any) -> Any:
@@ -151,14 +182,15 @@ class Reader:
             )
         scores, classes = np.clip(scores, 0.0, 1.0), output.classes
         if scores.ndim == 1:
-            index, assumed = 1, False
+            index, taken, note = 1, "the number it returns", ""
             if classes is not None:
-                index, assumed = choose_class(classes, self.wanted)
+                index, taken, note = self._of_classes(classes)
             elif self.wanted.positive_class is not None:
                 # One number a row is the chance of approval, unless the user says it is another's.
                 index, _ = choose_class((0, 1), self.wanted)
+                taken = taken if index == 1 else "one less the number it returns"
             chance = scores if index == 1 else 1.0 - scores
-            return AnswerReading(Answers(chance, chance >= 0.5), False, assumed)
+            return AnswerReading(Answers(chance, chance >= 0.5), False, taken, note)
         width = scores.shape[1]
         if classes is not None and len(classes) != width:
             raise OracleError(f"the model has {len(classes)} classes and returned {width} columns")
@@ -173,11 +205,23 @@ class Reader:
             )
         if classes is None:
             index, assumed = _choose_column(width, self.wanted, numbered=output.numbered)
+            taken = f"column {index} of {width}"
+            note = (
+                f"the model returned {width} columns without names; column {index} was taken for "
+                f"a yes: pass positive_class={1 - index} if it is the other"
+            )
+            note = note if assumed else ""
         else:
-            index, assumed = choose_class(classes, self.wanted)
+            index, taken, note = self._of_classes(classes)
         chance = np.ascontiguousarray(scores[:, index])
         decision = chance >= 0.5 if width == 2 else scores.argmax(axis=1) == index
-        return AnswerReading(Answers(chance, decision), False, assumed)
+        return AnswerReading(Answers(chance, decision), False, taken, note)
+
+    def _of_classes(self, classes: Sequence[Any]) -> tuple[int, str, str]:
+        """Return the index of a yes, what it is, and the assumption that took, if any."""
+        index, assumed = choose_class(classes, self.wanted)
+        note = class_assumed(classes, index, self.wanted) if assumed else ""
+        return index, class_taken(classes, index), note
 
     def _labels(self, values: NDArray[Any], output: Output, rows: Sequence[Row]) -> AnswerReading:
         if values.ndim != 1:
@@ -193,18 +237,36 @@ class Reader:
                     "A regression model has no classes: wrap it in a function that returns the "
                     "probability of approval",
                 )
-        distinct, positive, assumed = set(labels), self.wanted.positive, False
+        distinct, positive, note = set(labels), self.wanted.positive, ""
         if output.classes is not None:
-            index, assumed = choose_class(output.classes, self.wanted)
+            index, taken, note = self._of_classes(output.classes)
             positive = output.classes[index]
         elif self.wanted.positive_class is not None:
             positive = self.wanted.positive_class
         elif all(any(same(s, c) for c in _ZERO_ONE) for s in distinct):
-            assumed = not any(same(positive, c) for c in _ZERO_ONE)
-            positive = 1 if assumed else positive
+            if not any(same(positive, c) for c in _ZERO_ONE):
+                note, positive = class_assumed((0, 1), 1, self.wanted), 1
+        else:
+            self._check_labels(distinct)
+        if output.classes is None:
+            taken = f"the label {_plain(positive)!r}"
         yes = {seen: same(seen, positive) for seen in distinct}
         decision = np.array([yes[seen] for seen in labels], dtype=np.bool_)
-        return AnswerReading(Answers(decision.astype(np.float64), decision), True, assumed)
+        known = output.classes is not None or any(yes.values())
+        strange = frozenset[str]() if known else frozenset(map(repr, distinct))
+        answers = Answers(decision.astype(np.float64), decision)
+        return AnswerReading(answers, True, taken, note, strange)
+
+    def _check_labels(self, seen: set[Any]) -> None:
+        """Raise where the labels are text and the card's is a number, or the other way round."""
+        positive = self.wanted.positive
+        alike = {_is_number(label) for label in seen}
+        if _is_number(positive) not in alike and not any(same(s, positive) for s in seen):
+            raise OracleError(
+                f"the model returned the labels {_listed(sorted(seen, key=str))}, and the card's "
+                f"label for a yes is {_plain(positive)!r}, which can be none of them: "
+                "name the model's label for a yes with positive_class=…"
+            )
 
     def _fault(self, rows: Sequence[Row], i: int, what: str, remedy: str) -> OracleError:
         """Say what came back, for which row, and what to do."""

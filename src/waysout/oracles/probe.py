@@ -56,7 +56,8 @@ def probe(
 
     ``labels`` tell which rows are labelled positive: as many of either kind are asked as there are,
     and probabilities clearly worse than chance against them mean that the classes are swapped,
-    and raise.
+    and raise; so does one and the same answer for all. Labels that agree confirm what the oracle
+    had to assume, and no note is needed.
 
     >>> import waysout
     >>> data = waysout.load_dataset("synthetic")
@@ -84,17 +85,16 @@ def probe(
     twice = _to_ask_again(first, len(sample) if again is None else again)
     second = _ask_shuffled(model, [sample[i] for i in twice])
     stable = _alike(Answers(first.probability[twice], first.decision[twice]), second)
-    share, agreement = float(first.decision.mean()), None
+    share, agreement, confirmed = float(first.decision.mean()), None, False
     if truth is not None and 0 < truth[chosen].sum() < len(chosen):
-        _refuse_swapped(first.probability, truth[chosen], model)
+        confirmed = _held_against(first.probability, truth[chosen], model)
         yes, no = first.decision[truth[chosen]].mean(), first.decision[~truth[chosen]].mean()
         share = float(truth.mean() * yes + (1 - truth.mean()) * no)
         agreement = float(yes + 1 - no) / 2
     p = first.probability
     zero_one = len(p) >= ENOUGH_TO_TELL_LABELS and bool(np.isin(p, (0.0, 1.0)).all())
-    notes = [str(note) for note in getattr(model, "notes", ())]
-    if getattr(model, "assumed_class", False):
-        notes.append("class 1 was taken for approval, because no class has the card's label")
+    assumption = getattr(model, "assumption", "") if confirmed else ""
+    notes = [str(note) for note in getattr(model, "notes", ()) if note != assumption]
     if not stable:
         notes.append("the model gave some rows other answers when they were asked again")
     if zero_one and not model.labels_only:
@@ -198,20 +198,32 @@ def _alike(a: Answers, b: Answers) -> bool:
     return bool(close and np.array_equal(a.decision[firm], b.decision[firm]))
 
 
-def _refuse_swapped(chance: NDArray[np.float64], labels: NDArray[np.bool_], oracle: Oracle) -> None:
-    """Raise where positives rank below negatives more than chance explains.
+def _held_against(chance: NDArray[np.float64], labels: NDArray[np.bool_], oracle: Oracle) -> bool:
+    """Raise where positives rank below negatives more than chance explains, or all are alike.
 
-    Ranks (the area under the ROC curve) see it also where every decision is a no.
+    Return whether they rank above more than chance explains. Ranks (the area under the ROC curve)
+    see it also where every decision is a no.
     """
     yes, no = chance[labels], chance[~labels]
     above = (yes[:, None] > no).mean() + 0.5 * (yes[:, None] == no).mean()
-    n = len(chance)
+    n, told = len(chance), getattr(oracle, "yes_told", "")
+    told = f": {told}" if told else ""
     # Equal probabilities leave less to chance (the tie correction of Mann and Whitney).
     ties = sum(t**3 - t for t in Counter(chance.tolist()).values()) / max(1, n * (n - 1))
     error = math.sqrt(max(0.0, n + 1 - ties) / (12 * len(yes) * len(no)))
-    if n >= ENOUGH_TO_TELL_CLASSES and above < BELOW_CHANCE and 0.5 - above > 2 * error:
+    if n < ENOUGH_TO_TELL_CLASSES:
+        return False
+    if np.ptp(chance) == 0.0:
         raise OracleError(
-            f"{oracle.name} disagrees with the labels more than chance would (it ranks a positive "
-            f"row above a negative one {above:.0%} of the time, on {n} rows): its classes look "
-            "swapped. Name the one that means approval with positive_class=…"
+            f"{oracle.name} gave {len(yes)} rows that are labelled positive and {len(no)} that are "
+            f"not one and the same answer, {chance[0]:.6g}{told}. Name the class that means a yes "
+            "(positive_class=…), check that the card's columns and levels are those the model was "
+            "trained on, or name the form of its rows (inputs=…)"
         )
+    if above < BELOW_CHANCE and 0.5 - above > 2 * error:
+        raise OracleError(
+            f"{oracle.name} disagrees with the labels more than chance would (it ranks a row "
+            f"labelled positive above another one {above:.0%} of the time, on {n} rows){told}. Its "
+            "classes look swapped: name the one that means a yes with positive_class=…"
+        )
+    return bool(above - 0.5 > 2 * error)
