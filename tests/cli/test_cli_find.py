@@ -219,9 +219,9 @@ def test_a_condition_may_be_written_in_many_ways(waysout: CommandLine, where: st
 
 def test_a_joint_within_quotes_is_a_part_of_the_value(waysout: CommandLine) -> None:
     _, _, err = waysout(*FIND, "--where", "job == 'Bosnia and Herzegovina'", *QUICK)
-    assert "0 rows of loans.csv meet" in err
+    assert "no row of loans.csv meets this: unknown value of job 'Bosnia and Herzegovina'" in err
     _, _, err = waysout(*FIND, "--where", "job == Bosnia and Herzegovina", *QUICK)
-    assert "a condition is COLUMN == VALUE (or != < <= > >=), not 'Herzegovina'" in err
+    assert "unknown column 'Herzegovina'" in err
 
 
 def test_a_file_may_be_called_stdin(
@@ -569,8 +569,9 @@ def test_what_is_wrong_is_said(
         ("loan_id == 999", "0 rows of loans.csv meet 'loan_id == 999'"),
         ("loan_id < 3", "3 rows of loans.csv meet 'loan_id < 3' (0, 1, 2): add a condition"),
         ("lona_id == 0", "did you mean 'loan_id'?"),
-        ("loan_id", "a condition is COLUMN == VALUE"),
-        ("job < full-time", "0 rows"),
+        ("loan_id", "it ends after 'loan_id' instead of a comparison"),
+        ("job < full-time", "'full-time' is no number, date or column, so < cannot compare it"),
+        ("job == 'Full-Time'", "unknown value of job 'Full-Time'; did you mean 'full-time'?"),
     ],
 )
 def test_a_condition_that_names_no_row(waysout: CommandLine, where: str, reason: str) -> None:
