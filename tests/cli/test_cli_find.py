@@ -610,7 +610,7 @@ def test_an_llm_that_does_not_answer_leaves_a_run_to_go_on_with(
     code, out, err = waysout(*FIND, *ROW, "--llm", "openai:m@http://127.0.0.1:9/v1", "--json")
     assert (code, json.loads(out)["error"]["code"]) == (9, 9)
     assert "openai:m@http://127.0.0.1:9/v1 does not answer" in err
-    assert f"resume it with: waysout runs resume {list_runs(runs_dir())[0].stem}" in err
+    assert f" waysout runs resume {list_runs(runs_dir())[0].stem}" in err
 
 
 def test_an_error_of_the_llm_in_the_middle_leaves_what_was_found(
@@ -630,7 +630,7 @@ def test_an_error_of_the_llm_in_the_middle_leaves_what_was_found(
     assert (code, found["outcome"], found["ledger"]["llm_calls"]) == (8, "interrupted", 3)
     assert found["error"] == {"type": "LLMError", "message": "the key has run out", "code": 8}
     assert found["options"]
-    assert f"resume it with: waysout runs resume {list_runs(runs_dir())[0].stem}" in err
+    assert f" waysout runs resume {list_runs(runs_dir())[0].stem}" in err
     code, out, err = waysout("runs", "resume")
     assert code == 8
     assert "interrupted: the key has run out" in " ".join(out.split())
