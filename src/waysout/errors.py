@@ -27,6 +27,7 @@ traceback and leaves with the class's exit code.
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -196,11 +197,34 @@ def unknown(what: str, name: object, known: Iterable[object]) -> str:
 
     >>> unknown("feature", "incme", ["age", "income"])
     "unknown feature 'incme'; did you mean 'income'? Known: 'age', 'income'"
+    >>> unknown("feature", "CapitalGain", ["age", "capital-gain"])
+    "unknown feature 'CapitalGain'; did you mean 'capital-gain'? Known: 'age', 'capital-gain'"
     """
     names = [str(k) for k in known]
     asked = name if isinstance(name, str) else shown(name)
-    # Looking for near misses among thousands of names takes seconds, and lists nothing useful.
-    near = difflib.get_close_matches(asked[:60], names[:1000], n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    near = _nearest(asked, names)
+    hint = "." if near is None else f"; did you mean {near!r}?"
     listed = ", ".join(repr(n) for n in names[:20]) + (", …" if len(names) > 20 else "")
     return f"unknown {what} {shown(asked)}{hint} Known: {listed or 'none'}"
+
+
+def _nearest(asked: str, names: Sequence[str]) -> str | None:
+    """Return the known name that was most likely meant: whatever its case, spaces and hyphens."""
+    wanted = _folded(asked)
+    if not wanted:
+        return None
+    # Several may differ from it in those alone: the one that is spelt most alike was meant.
+    same = [name for name in names if _folded(name) == wanted]
+    if same:
+        return max(same, key=lambda name: difflib.SequenceMatcher(a=asked, b=name).ratio())
+    # Looking for near misses among thousands of names takes seconds, and lists nothing useful.
+    folded: dict[str, str] = {}
+    for name in names[:1000]:
+        folded.setdefault(_folded(name), name)
+    found = difflib.get_close_matches(wanted[:60], folded, n=1)
+    return folded[found[0]] if found else None
+
+
+def _folded(name: str) -> str:
+    """Return a name without its case, and without what only separates its words."""
+    return re.sub(r"[\s_-]+", "", name.casefold())

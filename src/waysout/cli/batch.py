@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from contextlib import redirect_stdout
@@ -24,6 +23,7 @@ from waysout.cli.output import (
     say,
     tell,
 )
+from waysout.cli.places import command
 from waysout.cli.search import FAILED, INTERRUPTED, Signals
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class BatchSignals(Signals):
 
 def resume_command() -> str:
     """Say how to resume what was interrupted."""
-    return f"what is done is kept; resume with: {shlex.join(['waysout', *sys.argv[1:]])}"
+    return f"what is done is kept; resume with: {command(*sys.argv[1:])}"
 
 
 class BatchScreen:

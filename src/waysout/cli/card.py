@@ -32,6 +32,7 @@ def infer(
     Example: waysout card infer loans.csv --target status --positive approved > loans.toml
     """
     import re
+    import shlex
 
     from waysout.cli.places import check_places
     from waysout.datasets.infer import infer_card
@@ -48,7 +49,7 @@ def infer(
         typer.echo(text, nl=False)
     else:
         write_atomically(out, text.encode())
-        say(f"wrote {out}; look it over, then: waysout card check {out}")
+        say(f"wrote {out}; look it over, then: waysout card check {shlex.quote(str(out))}")
 
 
 @app.command()

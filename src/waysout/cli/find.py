@@ -71,7 +71,7 @@ def find(
     Try: waysout find --data synthetic --row 828
     """
     from waysout.cli import search
-    from waysout.cli.places import check_places
+    from waysout.cli.places import check_places, trust_options
     from waysout.cli.sources import check_chosen, check_source, find_row, goal_of
     from waysout.errors import InputError
     from waysout.run.find import prepare
@@ -98,7 +98,8 @@ def find(
     source = Source(data, card, model, rules, positive_class, inputs, **goal)
     check_source(source)
     trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
-    with search.Signals(json, place, asked) as signals:
+    trusted = trust_options(trust)
+    with search.Signals(json, place, asked, trusted) as signals:
         if run is not None and run.is_file():
             from waysout.cli.kept import check_unchanged
 
@@ -108,7 +109,7 @@ def find(
         )
     search.hand_over(
         ended, json=json, most=show, html=html, csv=csv, all_options=all_options, letter=letter,
-        run=place, llm=asked,
+        run=place, llm=asked, trusted=trusted,
     )  # fmt: skip
 
 

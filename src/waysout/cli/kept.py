@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+from waysout.cli.places import command, is_ours, resume_hint, run_argument
 from waysout.run.plan import as_now
 from waysout.run.source import Source
 
@@ -73,7 +74,7 @@ def check_is_of_find(store: Store) -> None:
     if _about(store).get("service"):
         raise InputError(
             f"{store.path} was made by `waysout serve`, with what that person cannot change: open "
-            f"it there, with waysout serve {store.path.stem}"
+            f"it there, with {command('serve', run_argument(store.path))}"
         )
 
 
@@ -89,6 +90,19 @@ def made_of(store: Store) -> dict[str, str]:
     if not store.manifest.get("llm"):  # the method asks none
         del found["llm"]
     return {name: value for name, value in found.items() if isinstance(value, str) and value}
+
+
+def how_to_resume(store: Store) -> str:
+    """Say how to resume a run; nothing where only its own code can."""
+    about = _about(store)
+    if not says_of_what(store):
+        return ""
+    if about.get("service"):
+        return f"open it with: {command('serve', run_argument(store.path))}"
+    trusted = about.get("trusted") if is_ours(store.path) else []  # no file vouches for itself
+    words = trusted if isinstance(trusted, list) else []
+    llm = made_of(store).get("llm", "")
+    return resume_hint(store.path, llm, [word for word in words if isinstance(word, str)])
 
 
 def check_unchanged(run: Path, source: Source) -> None:

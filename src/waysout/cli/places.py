@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from waysout.run.source import Trust
 
 # Schemes of LLMs that send nothing to an address.
 _LOCAL = ("llamacpp", "replay", "simulated")
+# Where things are, unless they are where they always are: a command works only with these.
+_FOLDERS = ("WAYSOUT_RUNS", "WAYSOUT_DATA", "WAYSOUT_CACHE")
 
 
 def check_places(
@@ -64,7 +72,49 @@ def check_confirmed(path: Path, llm: str) -> None:
         )
 
 
-def resume_hint(path: Path, llm: str) -> str:
-    """Say how to resume a run; ``llm`` is empty where it asks none."""
-    confirmed = f" --llm {shlex.quote(llm)}" if must_confirm(path, llm) else ""
-    return f"resume it with: waysout runs resume {shlex.quote(run_name(path))}{confirmed}"
+def resume_hint(path: Path, llm: str, trusted: Sequence[str] = ()) -> str:
+    """Say how to resume a run; ``llm`` is empty where it asks none.
+
+    ``trusted`` are the options by which the user vouched for the run's files.
+    """
+    confirmed = ["--llm", llm] if must_confirm(path, llm) else []
+    return f"resume it with: {command('runs', 'resume', run_argument(path), *confirmed, *trusted)}"
+
+
+def run_argument(path: Path) -> str:
+    """Return what names a run on a command line, from whatever folder that is typed in."""
+    name = run_name(path)
+    plain = is_ours(path) and name != "last" and not name.startswith("-")
+    return name if plain and not Path(name).exists() else str(path.resolve())
+
+
+def trust_options(trust: Trust) -> list[str]:
+    """Return the options that say what the user vouches for."""
+    types = [word for name in trust.types for word in ("--trust-types", name)]
+    pickle, code = ["--trust-pickle"] * trust.pickle, ["--trust-code"] * trust.code
+    return [*pickle, *types, *code]
+
+
+def command(*words: str) -> str:
+    """Return a command of ours as it can be typed: with its folders, its program and quotes."""
+    set_ = {name: os.environ[name] for name in _FOLDERS if os.environ.get(name)}
+    folders = {name: str(Path(place).expanduser().resolve()) for name, place in set_.items()}
+    # Other shells have no such way to set a variable for one command.
+    before = (
+        ""
+        if os.name == "nt"
+        else "".join(f"{name}={shlex.quote(place)} " for name, place in folders.items())
+    )
+    return before + shlex.join([*_program(), *words])
+
+
+def _program() -> list[str]:
+    """Return how this program was started, if `waysout` alone would not start it."""
+    started = Path(sys.argv[0])
+    if started.name == "__main__.py":
+        return [sys.executable, "-m", "waysout"]
+    found = shutil.which("waysout")
+    if started.name == "waysout" and started.is_file():
+        same = found is not None and started.samefile(found)
+        return ["waysout" if same else str(started.absolute())]
+    return ["waysout"]

@@ -11,7 +11,7 @@ import typer
 
 from waysout.cli import arguments as arg
 from waysout.cli.output import JsonFlag, echo_json, print_json, print_table, say, tell
-from waysout.cli.places import check_confirmed, check_places, resume_hint
+from waysout.cli.places import check_confirmed, check_places, trust_options
 
 if TYPE_CHECKING:
     from waysout.report.result import Result
@@ -67,7 +67,7 @@ def _status(run: Mapping[str, Any]) -> str:
 @app.command()
 def show(run: RunName = "last", json: JsonFlag = False) -> None:
     """Show what a run is, and what it has found so far (also while it is running)."""
-    from waysout.cli.kept import made_of
+    from waysout.cli.kept import how_to_resume, made_of
     from waysout.cli.search import show as show_result
     from waysout.report.words import counted
     from waysout.store import Store, find_run
@@ -97,8 +97,8 @@ def show(run: RunName = "last", json: JsonFlag = False) -> None:
             if index not in results:
                 found = counted(sum(1 for _ in store.options(index)), "option")
                 typer.echo(f"Query {index}: running or interrupted, {found} so far")
-        if summary["status"] == "interrupted" and named:
-            say(resume_hint(store.path, named.get("llm", "")))
+        if summary["status"] == "interrupted" and (hint := how_to_resume(store)):
+            say(hint)
 
 
 def _results(store: Store) -> dict[int, Result]:
@@ -160,10 +160,11 @@ def resume(
         check_confirmed(path, asked)
     search.check_llm(prepared)
     counts = f"; {on_file.llm_calls} calls and {on_file.oracle_rows} rows are on file"
-    with search.Signals(json, path, asked) as signals:
+    trusted = trust_options(trust)
+    with search.Signals(json, path, asked, trusted) as signals:
         check_unchanged(path, source)
         ended = search.search_source(prepared, source, trust, lambda _: kept.row, signals, counts)
-    search.hand_over(ended, json=json, run=path, llm=asked)
+    search.hand_over(ended, json=json, run=path, llm=asked, trusted=trusted)
 
 
 @app.command()
@@ -231,7 +232,7 @@ def repair(
     json: JsonFlag = False,
 ) -> None:  # fmt: skip
     """Save what can be read of a damaged run; the damaged file is kept beside it."""
-    from waysout.cli.kept import made_of
+    from waysout.cli.kept import how_to_resume
     from waysout.store import Store, find_run
     from waysout.store.repair import repair as repair_run
 
@@ -249,4 +250,5 @@ def repair(
         tell(f"{report.unusable} of the lost answers could be read, but one before them is gone")
     tell(f"the damaged file: {report.original}")
     with Store.read(report.path) as store:
-        say(resume_hint(report.path, made_of(store).get("llm", "")))
+        if hint := how_to_resume(store):
+            say(hint)

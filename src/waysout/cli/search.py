@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -47,12 +47,14 @@ class Signals:
 
     A signal calls ``stop``, so that a search ends with what it has. Without one, or at a second
     signal, the process ends at once; with ``json`` it still prints one document. ``run`` is the
-    file that has the answers so far, given by ``llm``.
+    file that has the answers so far, given by ``llm`` and by files for which the user vouched with
+    the options ``trusted``.
     """
 
     json: bool
     run: Path | None = None
     llm: str = ""
+    trusted: Sequence[str] = ()
     stop: Callable[[str], object] | None = None
     caught: int = 0
     _timer: Timer | None = None
@@ -99,7 +101,7 @@ class Signals:
         """Say where the run is, and how to resume it."""
         if self.run is None or not self.run.exists():
             return []
-        return [f"run: {run_name(self.run)}", resume_hint(self.run, self.llm)]
+        return [f"run: {run_name(self.run)}", resume_hint(self.run, self.llm, self.trusted)]
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,8 @@ def search_source(
         about = {
             **source.as_dict(), "digests": source.digests(), "llm": given.get("llm") or "",
             "price": given.get("price", ""), "row": query,
+            # Only to say how it is resumed: that asks for the user's word again.
+            "trusted": list(signals.trusted),
         }  # fmt: skip
         more: Options = {**given, "about": about}
         if opened.known is not None:
@@ -266,6 +270,7 @@ def hand_over(
     letter: Path | None = None,
     run: Path | None = None,
     llm: str = "",
+    trusted: Sequence[str] = (),
 ) -> None:
     """Print the result, write the files that were asked for, and leave with the exit code."""
     from waysout.errors import UnavailableError
@@ -292,7 +297,7 @@ def hand_over(
         show(result, most=most)
     if json and ended.code:
         say(f"error: {ended.message}")
-    where = Signals(json, run, llm).hints()
+    where = Signals(json, run, llm, trusted).hints()
     for note in [*notes, *(where if ended.result.outcome.kind in _CODES else where[:1])]:
         say(note)
     if code:

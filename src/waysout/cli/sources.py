@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-import operator
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,62 +143,17 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     return found
 
 
-_CONDITION = re.compile(r"\s*(?P<column>.+?)\s*(?P<how>==|!=|<=|>=|<|>)\s*(?P<value>.+?)\s*")
-# What is quoted, or what joins two conditions; a quote begins a word, unlike an apostrophe.
-_JOINT = re.compile(r"""(?<![^\s=<>!])(?:'[^']*'|"[^"]*")|(?P<joint>\s+and\s+)""")
-_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
-    ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
 _MOST_SHOWN = 5
 
 
 def _matching(table: Table, where: str) -> Mapping[str, Any]:
-    """Return the one row that meets ``COLUMN == VALUE`` (several joined by ``and``)."""
+    """Return the one row that meets a condition."""
+    from waysout.cli.where import rows_where
     from waysout.errors import InputError
 
-    joints = [found for found in _JOINT.finditer(where) if found["joint"]]
-    starts = [0, *(found.end() for found in joints)]
-    ends = [*(found.start() for found in joints), len(where)]
-    parts = [where[start:end] for start, end in zip(starts, ends, strict=True)]
-    tests = [_condition(table, part) for part in parts]
-    found = [i for i, record in enumerate(table.records) if all(test(record) for test in tests)]
+    found = rows_where(table, where)
     if len(found) == 1:
         return table.records[found[0]]
     some = ", ".join(map(str, found[:_MOST_SHOWN])) + (", …" if len(found) > _MOST_SHOWN else "")
     which = f" ({some}): add a condition, or take one of them with --row" if found else ""
-    raise InputError(f"{len(found)} rows of {table.source} meet {where!r}{which}")
-
-
-def _condition(table: Table, text: str) -> Callable[[Mapping[str, object]], bool]:
-    from waysout.errors import InputError, shown, unknown
-
-    parts = _CONDITION.fullmatch(text)
-    if parts is None:
-        raise InputError(f"a condition is COLUMN == VALUE (or != < <= > >=), not {shown(text)}")
-    column, compare = _unquoted(parts["column"]), _COMPARE[parts["how"]]
-    value = _unquoted(parts["value"])
-    if column not in table.columns:
-        raise InputError(unknown("column", column, table.columns))
-
-    def test(record: Mapping[str, object]) -> bool:
-        cell = str(record[column]).strip()
-        numbers = _number(cell), _number(value)
-        if None not in numbers:
-            return compare(*numbers)
-        return parts["how"] in ("==", "!=") and compare(cell, value)
-
-    return test
-
-
-def _unquoted(text: str) -> str:
-    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'`"
-    return text[1:-1] if quoted else text
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return None if math.isnan(number) else number  # "nan" is a text, and equals itself
+    raise InputError(f"{len(found):,} rows of {table.source} meet {where!r}{which}")

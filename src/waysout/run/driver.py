@@ -120,6 +120,13 @@ class SearchDriver:
                 past=self._past(),
             )
             ending = await self._drive(self.search)
+            if ending.kind is OutcomeKind.EXHAUSTED and not self.search.archive.answered:
+                # No method may say that all was tried where nothing was: do the rules forbid it?
+                refused = await self._in_thread(lambda: problem.rules.refusals(self.query))
+                if refused is not None:
+                    return await self._close(
+                        Outcome(OutcomeKind.INFEASIBLE, refused.reason, refused.binding, chance)
+                    )
         except (Exception, asyncio.CancelledError) as error:
             ending = self._ended_by(error)
         if self.search is None:

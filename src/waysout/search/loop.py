@@ -134,7 +134,9 @@ class TreeSearch(Search):
                 break  # it was to be widened, and nothing may be edited there
             self.tree.close(node.id)
         if not self.waiting:
-            self._end(OutcomeKind.EXHAUSTED, "every row within reach was expanded")
+            expanded = "every row within reach was expanded"
+            nothing = "nothing that was proposed could be asked"
+            self._end(OutcomeKind.EXHAUSTED, expanded if self.archive.answered else nothing)
         return None
 
     def _select(self) -> Node | None:

@@ -167,6 +167,14 @@ class RecombineSearch(NamingSearch):
 
     # Asking ------------------------------------------------------------------------------------
 
+    def _nothing_left(self) -> str:
+        """Return why there is nothing left to ask."""
+        if not len(self.library):
+            return "no edit is known"
+        if not self.archive.answered:
+            return "none of the combinations that were made keeps the rules"
+        return "every combination within reach was asked"
+
     def _next(self) -> Work | None:
         if self.waiting:
             return None
@@ -179,8 +187,7 @@ class RecombineSearch(NamingSearch):
         if work is None and self.method.own_edits and self.library.add_drawn(self._rng):
             work = self._more_rows()
         if work is None:
-            asked = "every combination within reach was asked"
-            self._over(OutcomeKind.EXHAUSTED, asked if len(self.library) else "no edit is known")
+            self._over(OutcomeKind.EXHAUSTED, self._nothing_left())
         return work
 
     def _more_rows(self) -> Work | None:

@@ -172,6 +172,14 @@ class WayfinderSearch(NamingSearch):
 
     # Asking ------------------------------------------------------------------------------------
 
+    def _nothing_left(self) -> str:
+        """Return why there is nothing left to ask."""
+        if not len(self.steps):
+            return "no edit is known"
+        if not self.archive.answered:
+            return "none of the combinations that were made keeps the rules"
+        return "every combination within reach was asked"
+
     def _next(self) -> Work | None:
         if self.waiting:
             return None
@@ -186,8 +194,7 @@ class WayfinderSearch(NamingSearch):
             work = self._evaluate([trial.row for trial in trials], trials)
         work = work or self._more_edits(self.case.query)
         if work is None:
-            asked = "every combination within reach was asked"
-            self._over(OutcomeKind.EXHAUSTED, asked if len(self.steps) else "no edit is known")
+            self._over(OutcomeKind.EXHAUSTED, self._nothing_left())
         return work
 
     def _trials(self) -> list[_Trial]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sqlite3
 import time
 import zlib
@@ -103,7 +104,8 @@ def faults(path: Path) -> Iterator[None]:
 def damaged(path: Path, why: str) -> IntegrityError:
     """Return an error that says how to save what is left of a damaged run."""
     return IntegrityError(
-        f"{path} is damaged ({why}); to save what can be read: waysout runs repair {path}"
+        f"{path} is damaged ({why}); to save what can be read: waysout runs repair "
+        f"{shlex.quote(str(path))}"
     )
 
 
@@ -111,7 +113,7 @@ def no_run(path: Path) -> InputError:
     """Return an error that says that a file is not a run."""
     return InputError(
         f"{path} is not a Waysout run; if it was one, and its beginning is destroyed: "
-        f"waysout runs repair {path}"
+        f"waysout runs repair {shlex.quote(str(path))}"
     )
 
 

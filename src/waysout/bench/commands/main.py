@@ -33,6 +33,7 @@ from waysout.cli.output import (
     say,
     tell,
 )
+from waysout.cli.places import command
 from waysout.cli.search import Signals
 
 if TYPE_CHECKING:
@@ -233,8 +234,7 @@ class PlanSignals(Signals):
 
 def resume_words() -> str:
     """Return how to resume an interrupted run."""
-    command = shlex.join(["waysout", *sys.argv[1:]])
-    return f"finished searches are stored; resume with: {command}"
+    return f"finished searches are stored; resume with: {command(*sys.argv[1:])}"
 
 
 @contextmanager

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,7 @@ from waysout.domain.rules.kinds import (
     Step,
     Transitions,
 )
+from waysout.domain.rules.reach import Refusals, reach_of, refusals
 from waysout.domain.schema import Row, Schema, Value
 from waysout.errors import RuleError, shown, unknown
 
@@ -77,7 +78,7 @@ class RuleSet:
 
     def __post_init__(self) -> None:
         self._bound  # noqa: B018 - binding is what finds a wrong rule, so it happens now
-        self._links  # noqa: B018 - ordering the links is what finds a circle
+        self.links  # noqa: B018 - ordering the links is what finds a circle
         stepped = [rule.feature for rule in self.rules if isinstance(rule, Step)]
         for feature in stepped:
             if stepped.count(feature) > 1:
@@ -92,7 +93,7 @@ class RuleSet:
         return tuple((rule.label, part) for rule in self.rules for part in rule.bind(self))
 
     @cached_property
-    def _links(self) -> tuple[tuple[str, str, dict[Value, Value]], ...]:
+    def links(self) -> tuple[tuple[str, str, dict[Value, Value]], ...]:
         """The links, each after those that set its source."""
         found = {}
         for rule in self.rules:
@@ -111,7 +112,8 @@ class RuleSet:
         return tuple(ordered)
 
     @cached_property
-    def _groups(self) -> tuple[tuple[str, ...], ...]:
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The one-hot groups, by the names of their features."""
         found = (rule.features for rule in self.rules if isinstance(rule, OneHot))
         return tuple(tuple(f.name for _, f in find_features(self.schema, names)) for names in found)
 
@@ -155,11 +157,11 @@ class RuleSet:
         for name, value in edits.items():
             cleared: set[str] = set()
             if value:
-                cleared.update(n for group in self._groups if name in group for n in group)
+                cleared.update(n for group in self.groups if name in group for n in group)
             off = {n: False if self.schema[n].kind == "boolean" else 0 for n in cleared}
             row = self.schema.replace(row, {**off, name: value})
         moved = {self.schema[name].name for name in edits}
-        for source, target, table in self._links:
+        for source, target, table in self.links:
             value = row[self.schema.index(source)]
             if source in moved and value is not None:
                 row = self.schema.replace(row, {target: table[value]})
@@ -170,7 +172,7 @@ class RuleSet:
     def _sources(self) -> dict[str, set[str]]:
         """For each feature that follows others, all that it follows, however indirectly."""
         found: dict[str, set[str]] = {}
-        for source, target, _ in self._links:
+        for source, target, _ in self.links:
             found[target] = {source} | found.get(source, set())
         return found
 
@@ -181,18 +183,18 @@ class RuleSet:
         """
         changed = set(self.schema.changed(query, candidate))
         levers = {name for name in changed if not self._sources.get(name, set()) & changed}
-        for group in self._groups:
+        for group in self.groups:
             if levers.intersection(group):
                 levers = levers.difference(group) | {group[0]}
         return frozenset(levers)
 
     def leader(self, feature: str) -> str:
         """Return the name of the lever that a feature belongs to: its own, or its group's."""
-        return next((group[0] for group in self._groups if feature in group), feature)
+        return next((group[0] for group in self.groups if feature in group), feature)
 
     def features_of(self, lever: str) -> tuple[str, ...]:
         """Return the features that make a lever (see `moved`): itself, or its one-hot group."""
-        return next((group for group in self._groups if group[0] == lever), (lever,))
+        return next((group for group in self.groups if group[0] == lever), (lever,))
 
     def count_changes(self, query: Row, candidate: Row) -> int:
         """Count the changes a person would count: what follows another change is not one."""
@@ -218,7 +220,7 @@ class RuleSet:
         moved = self.moved(query, row)
         if not limits or len(moved) < min(limits):
             return names
-        groups = {name for group in self._groups if moved.intersection(group) for name in group}
+        groups = {name for group in self.groups if moved.intersection(group) for name in group}
         return names & (moved | groups)
 
     def levers(self, query: Row) -> Mapping[str, Lever]:
@@ -251,30 +253,38 @@ class RuleSet:
     def obstacles(self, query: Row) -> tuple[Violation, ...]:
         """Return the rules that no edit can satisfy, so that the query has no way out.
 
-        A broken rule counts only if no edit moves any of its features, followers included. An empty
-        answer does not promise a way out: the oracle has its say, and so do rules about several
-        features at once.
+        A broken rule counts only if no row within reach keeps it: because no edit moves any of its
+        features, followers included, or none moves them far enough. An empty answer does not
+        promise a way out: the oracle has its say, and so do rules that only together leave nothing
+        (see `refusals`).
         """
         levers = self.levers(query)
-        free = {g for g in self._groups if any(not levers[name].blocked for name in g)}
+        free = {g for g in self.groups if any(not levers[name].blocked for name in g)}
         movable = self.movable(query)
         if not movable:
             return tuple(
                 Violation(lever.blocked_by or DOMAIN, (name,), f"{name} is {lever.describe()}")
                 for name, lever in levers.items()
             )
-        return tuple(
-            Violation(v.rule, v.features, f"{v.reason}, but may not change")
-            for v in self.violations(query, query)
+        found = []
+        for v in self.violations(query, query):
+            why = self._bound[v.part][1].unmet
             # A group with two set is right again once one of them is cleared, by setting the other.
-            if v.features and not movable.intersection(v.features) and v.features not in free
-        )
+            if v.features and not movable.intersection(v.features) and v.features not in free:
+                found.append(replace(v, reason=f"{v.reason}, but may not change"))
+            elif why is not None and (unmet := why(reach_of(self, query))) is not None:
+                found.append(replace(v, reason=unmet))
+        return tuple(found)
+
+    def refusals(self, query: Row) -> Refusals | None:
+        """Return the rules that leave no row to ask, as far as can be told by looking at rows."""
+        return refusals(self, query)
 
     def movable(self, query: Row) -> frozenset[str]:
         """Return the features that some edit moves, be it as a follower."""
         editable = set(self.actionable(query))
         found = set(editable)
-        for group in self._groups:
+        for group in self.groups:
             found.update(group if editable.intersection(group) else ())
         found.update(name for name, sources in self._sources.items() if sources & found)
         return frozenset(found)

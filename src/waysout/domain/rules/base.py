@@ -18,6 +18,7 @@ from waysout.errors import RowError, RuleError, SchemaError, shown, unknown
 
 if TYPE_CHECKING:
     from waysout.domain.rules import RuleSet
+    from waysout.domain.rules.reach import Reach
 
 # Comparisons allow for the last bits of a float and no more: 0.1 + 0.2 keeps a limit of 0.3, and
 # ten billion and nine breaks one of ten billion.
@@ -153,6 +154,28 @@ class Lever:
         first = math.ceil((low - self.start) / step - ROUNDING)
         return first, math.floor((high - self.start) / step + ROUNDING)
 
+    def ends(self) -> tuple[float, float] | None:
+        """Return the least and the greatest number it may be set to; ``None`` if there is none.
+
+        Where it has no end that is ±`LARGEST`.
+        """
+        if not self.is_open or self.feature.kind == "category":
+            return None
+        choices = self.choices()
+        if choices is not None:
+            numbers = [float(choice) for choice in choices if choice is not None]
+            return min(numbers), max(numbers)
+        if (step := self._grid) is None:
+            return self.low, self.high
+        first = math.ceil((self.low - self.start) / step - ROUNDING)
+        last = math.floor((self.high - self.start) / step + ROUNDING)
+        # It is open, so both walks end at a value that is not barred by name.
+        while self.feature.coerce(self.start + step * first) in self.never:
+            first += 1
+        while self.feature.coerce(self.start + step * last) in self.never:
+            last -= 1
+        return self.start + step * first, self.start + step * last
+
     def sample(self, count: int) -> tuple[Value, ...]:
         """Return at most ``count`` admitted values, spread evenly: what could be tried first."""
         choices = self.choices()
@@ -251,6 +274,7 @@ def interval_words(low: float, high: float) -> str:
 
 Check = Callable[[Row, Row], str | None]
 Narrow = Callable[[Lever], Lever]
+Unmet = Callable[[Mapping[str, "Reach"]], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,13 +282,14 @@ class Bound:
     """A rule, or its part about one feature, bound to a table.
 
     ``check`` returns why a candidate breaks it, if it does. ``narrow`` returns what it leaves of
-    the levers of ``narrows``.
+    the levers of ``narrows``. ``unmet`` says why no row within reach can keep it, if that is so.
     """
 
     features: tuple[str, ...]
     check: Check
     narrow: Narrow | None = None
     narrows: tuple[str, ...] = ()
+    unmet: Unmet | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,7 +396,23 @@ def read_limits(feature: Feature, low: object, high: object) -> tuple[float, flo
     return lowest, highest
 
 
-Condition = tuple[int, Feature, Callable[[Value], bool]]
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a condition asks of a value: to be one of a list, or within limits."""
+
+    values: tuple[Value, ...] | None = None
+    low: float = -LARGEST
+    high: float = LARGEST
+
+    def __call__(self, value: Value) -> bool:
+        """Whether a value is as asked."""
+        if self.values is not None:
+            return value in self.values
+        number = float(cast(float, value))
+        return at_most(self.low, number) and at_most(number, self.high)
+
+
+Condition = tuple[int, Feature, Wanted]
 
 
 def read_conditions(schema: Schema, part: str, table: object) -> list[Condition]:
@@ -379,14 +420,14 @@ def read_conditions(schema: Schema, part: str, table: object) -> list[Condition]
     if not isinstance(table, Mapping) or not table:
         raise RuleError(f"{part} is a table such as {{ age = {{ max = 20 }} }}, not {shown(table)}")
 
-    def test(feature: Feature, want: object) -> Callable[[Value], bool]:
+    def test(feature: Feature, want: object) -> Wanted:
         if not isinstance(want, Mapping):
-            values = read_values(feature, want if isinstance(want, (list, tuple)) else [want])
-            return lambda value: value in values
+            listed = want if isinstance(want, (list, tuple)) else [want]
+            return Wanted(read_values(feature, listed))
         if extra := set(want) - {"min", "max"}:
             raise RuleError(unknown("condition", min(extra), ["min", "max"]))
         low, high = read_limits(feature, want.get("min"), want.get("max"))
-        return lambda value: at_most(low, cast(float, value)) and at_most(cast(float, value), high)
+        return Wanted(low=low, high=high)
 
     found = ((*find_feature(schema, name), want) for name, want in table.items())
     return [(i, feature, test(feature, want)) for i, feature, want in found]

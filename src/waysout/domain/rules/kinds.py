@@ -20,6 +20,7 @@ from waysout.domain.rules.base import (
     ROUNDING,
     Bound,
     Check,
+    Comparison,
     Lever,
     Narrow,
     Rule,
@@ -37,11 +38,15 @@ from waysout.domain.rules.base import (
     read_value,
     read_values,
 )
-from waysout.domain.schema import Feature, Row, Schema, Value
+from waysout.domain.schema import Feature, Row, Schema, Value, format_number
 from waysout.errors import RuleError, shown, unknown
 
 if TYPE_CHECKING:
     from waysout.domain.rules import RuleSet
+    from waysout.domain.rules.reach import Reach
+
+# That a comparison cannot hold is said only where rounding is no part of it.
+_SLACK = 1e-9
 
 
 def _moved(feature: Feature, before: Value, after: Value) -> str:
@@ -394,7 +399,40 @@ class Linear(Stated):
             values = ", ".join(f"{f.name} = {f.format(candidate[i])}" for i, f, _ in terms)
             return f"{self.that} does not hold for {values}"
 
-        return (Bound(tuple(f.name for _, f, _ in terms), check),)
+        def unmet(reach: Mapping[str, Reach]) -> str | None:
+            ends = [(f, c, reach[f.name].numbers()) for _, f, c in terms]
+            known = [(f, c, pair) for f, c, pair in ends if pair is not None]
+            if len(known) < len(ends):
+                return None  # it holds where a value is missing
+            # The sum's least and greatest value are at corners, for each term by itself.
+            why = _missed(parsed, known, 1) or _missed(parsed, known, -1)
+            return why and f"{self.that} cannot be met: {why}"
+
+        return (Bound(tuple(f.name for _, f, _ in terms), check, unmet=unmet),)
+
+
+def _missed(
+    parsed: Comparison, terms: Sequence[tuple[Feature, float, tuple[float, float]]], side: int
+) -> str | None:
+    """Say why a comparison fails even where it comes nearest to holding, if it does.
+
+    ``side`` is 1 for the least value that its sum can have, -1 for the greatest.
+    """
+    if parsed.comparison not in {1: ("<", "<=", "=="), -1: (">", ">=", "==")}[side]:
+        return None
+    corner = [(f, ends, ends[0 if side * c > 0 else 1]) for f, c, ends in terms]
+    products = [c * value for (_, c, _), (*_, value) in zip(terms, corner, strict=True)]
+    over = side * math.fsum([*products, parsed.constant])
+    slack = _SLACK * (abs(parsed.constant) + sum(map(abs, products)))
+    if over <= slack and not (over >= 0 and parsed.comparison in ("<", ">")):
+        return None
+    short = f", which misses it by {format_number(over)}" if over > slack else ""
+    return f"{' and '.join(_at_end(*at) for at in corner)}{short}"
+
+
+def _at_end(feature: Feature, ends: tuple[float, float], value: float) -> str:
+    side = "" if ends[0] == ends[1] else "at least " if value == ends[0] else "at most "
+    return f"{feature.name} is {side}{format_number(value)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,7 +460,18 @@ class Implies(Stated):
                     return f"with {condition_words(self.when)}, {feature.name} cannot be {value}"
             return None
 
-        return (Bound(tuple(dict.fromkeys(f.name for _, f, _ in when + then)), check),)
+        def unmet(reach: Mapping[str, Reach]) -> str | None:
+            if any(reach[f.name].can_miss(test) for _, f, test in when):
+                return None
+            for (_, feature, test), want in zip(then, self.then.items(), strict=True):
+                held = reach[feature.name]
+                if None not in held.others and not held.can_meet(test):
+                    always = condition_words(self.when)
+                    return f"{always} cannot be changed, nor {condition_words(dict([want]))} met"
+            return None
+
+        features = tuple(dict.fromkeys(f.name for _, f, _ in when + then))
+        return (Bound(features, check, unmet=unmet),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -443,7 +492,12 @@ class Exclude(Stated):
             met = all(candidate[i] is not None and test(candidate[i]) for i, _, test in conditions)
             return f"{condition_words(self.values)} is excluded" if met else None
 
-        return (Bound(tuple(feature.name for _, feature, _ in conditions), check),)
+        def unmet(reach: Mapping[str, Reach]) -> str | None:
+            if any(reach[feature.name].can_miss(test) for _, feature, test in conditions):
+                return None
+            return f"{condition_words(self.values)} is excluded, and cannot be changed"
+
+        return (Bound(tuple(f.name for _, f, _ in conditions), check, unmet=unmet),)
 
 
 @dataclass(frozen=True, kw_only=True)
