@@ -147,7 +147,8 @@ def test_answers_are_the_models_own(case: str) -> None:
     oracle = as_oracle(model, SCHEMA, positive="Approved")
     answers = oracle.ask(data.rows())
     np.testing.assert_allclose(answers.probability, own, rtol=0, atol=1e-9)
-    assert answers.decision.tolist() == (own >= 0.5).tolist()
+    decided = own != 0.5  # see test_a_tie_goes_as_the_model_says
+    assert answers.decision[decided].tolist() == (own[decided] > 0.5).tolist()
     assert not oracle.labels_only
     assert oracle.assumed_class == (0 in list(model.classes_))
     # Decided once: a later batch, alone, gets the same form.
@@ -557,3 +558,20 @@ def test_a_card_brings_its_own_label() -> None:
     assert as_oracle(two_classes, card).ask([(0.25,)]).probability.tolist() == [0.25]
     with pytest.raises(OracleError, match="which label means approval"):
         as_oracle(two_classes, card.schema)
+
+
+@pytest.mark.parametrize("positive", [0, 1])
+def test_a_tie_goes_as_the_model_says(positive: int) -> None:
+    """Forests of an even number of trees are often undecided; `predict` then takes class 0."""
+    data.package("sklearn")
+    from sklearn.ensemble import RandomForestClassifier
+
+    draws = np.random.default_rng(0)
+    x, y = draws.normal(size=(80, 1)).round(1), draws.integers(0, 2, 80)
+    model = RandomForestClassifier(2, random_state=0).fit(x, y)
+    schema = Schema((Feature("x", "number"),))
+    asked = [(value,) for value in np.linspace(-2, 2, 41).round(1).tolist()]
+    chances = model.predict_proba(np.array(asked))[:, 1]
+    assert (chances == 0.5).any()
+    answers = as_oracle(model, schema, positive=positive).ask(asked)
+    assert answers.decision.tolist() == (model.predict(np.array(asked)) == positive).tolist()

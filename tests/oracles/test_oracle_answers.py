@@ -20,7 +20,7 @@ SCHEMA = Schema(
     )
 )
 ROWS: list[Row] = [(10.0, "clerk"), (90.0, "cook"), (50.0, "clerk")]
-CHANCE = np.array([0.1, 0.9, 0.5])
+CHANCE = np.array([0.1, 0.9, 0.6])
 YES = [False, True, True]
 
 

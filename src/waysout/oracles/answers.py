@@ -214,7 +214,9 @@ class Reader:
         else:
             index, taken, note = self._of_classes(classes)
         chance = np.ascontiguousarray(scores[:, index])
-        decision = chance >= 0.5 if width == 2 else scores.argmax(axis=1) == index
+        # Of two equal chances the first class wins, as in scikit-learn's own `predict`: forests
+        # are often undecided, and what is called a yes must be one to whoever asks the model.
+        decision = scores.argmax(axis=1) == index
         return AnswerReading(Answers(chance, decision), False, taken, note)
 
     def _of_classes(self, classes: Sequence[Any]) -> tuple[int, str, str]:
