@@ -175,3 +175,11 @@ def _adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
         "a DataFrame and returns probabilities, a scikit-learn estimator, or a LightGBM, XGBoost, "
         "CatBoost or ONNX model"
     )
+
+
+def model_columns(model: Any) -> tuple[str, ...] | None:
+    """Return the columns a model says it was trained on; None where it does not tell."""
+    booster = getattr(model, "booster_", model)
+    named = getattr(booster, "feature_name", None)
+    names = named() if callable(named) else getattr(model, "feature_names_in_", None)
+    return None if names is None else tuple(map(str, names))
