@@ -397,9 +397,8 @@ class Feature:
         if self.holds == "number":
             if isinstance(plain, str) and (whole := re.fullmatch(r"[+-]?\d{1,300}", plain.strip())):
                 return int(whole[0])
-            if not isinstance(plain, int):
-                number = self._finite(plain)
-                return int(number) if isinstance(plain, str) and number.is_integer() else number
+            if isinstance(plain, str) and _NUMBER.fullmatch(plain.strip()):
+                plain = float(plain)
         if isinstance(plain, (date, time)):
             plain = plain.isoformat()
         if self.holds == "date":
