@@ -97,7 +97,7 @@ def find(
     goal = goal_of(at_least, rise)
     source = Source(data, card, model, rules, positive_class, inputs, **goal)
     check_source(source)
-    trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
+    trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code, named=True)
     trusted = trust_options(trust)
     with search.Signals(json, place, asked, trusted) as signals:
         if run is not None and run.is_file():
