@@ -499,3 +499,11 @@ def test_a_result_brings_the_card_s_words_along() -> None:
     }
     (result,) = search(rows=PEOPLE[:1])
     assert result.settings["wording"] == {}
+
+
+def test_a_result_is_drawn_as_it_comes() -> None:
+    pytest.importorskip("matplotlib")
+    (result,) = search(rows=PEOPLE[:1])
+    assert isinstance(result, Result)
+    assert result.options
+    assert result.plot().get_xlabel()
