@@ -38,6 +38,7 @@ from waysout.domain.rules import Immutable
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, OracleError, RowError
 from waysout.llm.base import Request
+from waysout.report.result import Result
 from waysout.run.plan import wording
 from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS
