@@ -21,6 +21,7 @@ from waysout.datasets.load import load_dataset
 from waysout.datasets.manifest import oracle_dir
 from waysout.datasets.train import train_oracle
 from waysout.domain.oracle import Answers
+from waysout.domain.result import Option, Outcome, OutcomeKind
 from waysout.domain.schema import Row
 from waysout.errors import LLMError
 from waysout.llm import connect
@@ -379,6 +380,21 @@ def test_safer_variants_and_single_changes_fit_a_terminal(
     assert re.search(r"at least 80%: .* \(8\d%\)", shown)
     assert re.search(r"income +42 +a yes (from|at) \d+", shown)
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_terminal_shows_notes_words_and_near_misses_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    missed = Option({"paid": "Y"}, {"paid": ("N", "Y")}, 0.4996, 0.5, 1, "key")
+    told = {"paid": {"label": "has paid", "words": {"N": "no", "Y": "yes"}, "true": "Y"}}
+    spent = Outcome(OutcomeKind.BUDGET_SPENT, best_probability=0.4996)
+    result = Result({"paid": "N"}, spent, near_misses=(missed,), notes=("1 was taken for a yes",),
+                    settings={"wording": told})  # fmt: skip
+    search.show(result)
+    shown = capsys.readouterr().out
+    assert "Note: 1 was taken for a yes" in shown
+    assert re.search(r"has paid: no → yes +49.9%", shown)
+    assert "The best chance reached is 49.9%" in shown
 
 
 def test_what_a_model_prints_does_not_spoil_the_result(
