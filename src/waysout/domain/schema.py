@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.errors import RowError, SchemaError, shown, unknown
+from waysout.errors import RowError, SchemaError, nearest, shown, unknown
 
 Kind = Literal["number", "integer", "category", "boolean"]
 MissingPolicy = Literal["refuse", "keep", "fill"]
@@ -394,10 +394,11 @@ class Schema:
         for name, value in raw.items():
             if isinstance(name, str) and unicodedata.normalize("NFC", name).strip() == feature.name:
                 return feature.parse(value)
-        raise RowError(
-            f"the row has no such column; it has {', '.join(map(repr, list(raw)[:20])) or 'none'}",
-            column=feature.name,
-        )
+        others = [name for name in raw if isinstance(name, str) and name not in self]
+        near = nearest(feature.name, others)
+        told = "" if near is None else f" (is it {near!r}?)"
+        has = ", ".join(map(repr, list(raw)[:20])) or "none"
+        raise RowError(f"the row has no such column{told}; it has {has}", column=feature.name)
 
     def parse_many(self, raws: Iterable[Mapping[str, Any]]) -> list[Row]:
         """Read many rows; an error names the zero-based row and the column."""
