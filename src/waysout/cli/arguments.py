@@ -24,7 +24,8 @@ RowNumber = Annotated[int | None, typer.Option(
     help="The row of the table, counted from 0.", min=0, rich_help_panel=MODEL)]
 Where = Annotated[str, typer.Option(
     help="Or a condition that one row meets, such as \"loan_id == 7\" or "
-    "\"job == 'cook' and `home state` in ['NY', 'NJ']\".", rich_help_panel=MODEL)]
+    "\"age > 50 and job in ['cook', 'clerk']\"; a name with spaces stands in backticks.",
+    rich_help_panel=MODEL)]
 JsonRow = Annotated[Path | None, typer.Option(
     help="Or a JSON file of {column: value} (- reads stdin).", rich_help_panel=MODEL)]
 RuleSetName = Annotated[str, typer.Option(

@@ -40,6 +40,9 @@ def infer(
 ) -> None:
     """Print a first card for your table, with comments on what to look at.
 
+    A card says what each column is and what may change; `waysout card check` tells what is wrong
+    with it, and `waysout find --card` goes by it.
+
     Example: waysout card infer loans.csv --target status --positive approved > loans.toml
     """
     import re

@@ -69,6 +69,8 @@ def find(
     nothing is paid for twice: `waysout runs resume last` resumes it.
 
     Try: waysout find --data synthetic --row 828
+
+    Your own: waysout find --data loans.csv --card loans.toml --model model.txt --where "id == 7"
     """
     from waysout.cli import search
     from waysout.cli.places import check_places, trust_options
