@@ -114,7 +114,7 @@ def test_an_earlier_result_is_read_and_written_back_as_it_was() -> None:
     text = (EARLIER / "result.json").read_text("utf-8")
     result = Result.from_json(text)
     assert len(result.options) == len(json.loads(text)["options"]) > 0
-    later = {"ways": [], "tipping": {}, "notes": []}
+    later: dict[str, Any] = {"ways": [], "tipping": {}, "notes": []}
     assert json.loads(result.to_json()) == {**json.loads(text), **later}
     page = result.to_html()
     assert page is not None

@@ -48,7 +48,7 @@ def test_every_option_is_measured(results: Results, tmp_path: Path) -> None:
         found = find(
             problem, query, method="recombine", calls=0, oracle_rows=40, data=place.data, k=2
         )
-        rows = [tuple(option.row.values()) for option in found.options]
+        rows = [problem.row(option.row) for option in found.options]
         assert cell.metrics["irreducible"] == sum(irreducible(problem, query, rows))
         assert list(cell.columns["proximity"]) == [option.proximity for option in found.options]
         assert len(cell.columns["plausibility"]) == cell.metrics["unique_valid"] == len(cell.found)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,6 +35,31 @@ def test_the_mixed_distance_worked_out_by_hand() -> None:
     d = distance((0.0, 0.0, "x", True), (3.0, 40.0, "y", True))
     assert d == pytest.approx(0.5 * math.sqrt(12.5) + 0.5 * 0.5)
     assert proximity(d) == pytest.approx(1 / (1 + 0.5 * math.sqrt(12.5) + 0.25))
+
+
+def test_the_example_of_the_docs() -> None:
+    schema = Schema(
+        (
+            Feature("income", "number"),
+            Feature("debt", "number"),
+            Feature("job", "category", levels=("part-time", "full-time")),
+            Feature("home", "category", levels=("rent", "own")),
+        )
+    )
+    distance = Distance.fit(schema, (), {"income": 10_000, "debt": 2_000})
+    one, other = (40_000.0, 5_000.0, "part-time", "rent"), (52_000.0, 4_000.0, "full-time", "rent")
+    d, encoded = distance(one, other), schema.encode([one, other])
+    cost = float(distance.costs(encoded[0], encoded[1:])[0])
+    figures = f"0.25 = {d:.3f}; nearness = 1 ÷ {1 + d:.3f} = {proximity(d):.3f}; cost = "
+    page = Path(__file__).parents[2] / "docs" / "search.md"
+    text = " ".join(page.read_text("utf-8").split())
+    assert figures in text
+    assert f"÷ 2 + 0.25 = {cost:.3f}." in text
+
+
+def test_a_scale_that_is_given_holds_beside_training_rows() -> None:
+    table = [(float(i), float(i), "x", True) for i in range(100)]
+    assert Distance.fit(MIXED, table, {"b": 7.0}).scales == {"a": 25.0, "b": 7.0}
 
 
 def test_a_zero_mad_falls_back_to_the_standard_deviation_then_to_one() -> None:

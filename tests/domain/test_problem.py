@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,9 @@ from waysout.domain.problem import Problem
 from waysout.domain.result import Outcome, OutcomeKind
 from waysout.domain.rules import Immutable, Range
 from waysout.domain.schema import Row
-from waysout.errors import InputError
+from waysout.errors import CardError, InputError
 
-CARD = Card.parse(
-    """
+CARD_TEXT = """
 card = 1
 name = "t"
 [outcome]
@@ -38,7 +37,7 @@ feature = "degree"
 sets = "years"
 map = { no = 10, yes = 15 }
 """
-)
+CARD = Card.parse(CARD_TEXT)
 
 
 class Ramp:
@@ -132,6 +131,22 @@ def test_scales_come_from_training_rows() -> None:
     training: list[Row] = [(float(i), "no", i % 3) for i in range(100)]
     problem = Problem.from_card(CARD, Ramp(), training=training)
     assert problem.distance.scales["score"] == 25.0
+
+
+def test_a_scale_that_the_card_states_holds_also_beside_training_rows() -> None:
+    stated = CARD_TEXT.replace("bins = [5]", "bins = [5]\nscale = 4")
+    training: list[Row] = [(float(i), "no", i % 3) for i in range(100)]
+
+    def scales(text: str, rows: Sequence[Row]) -> Mapping[str, float]:
+        return Problem.from_card(Card.parse(text), Ramp(), training=rows).distance.scales
+
+    assert scales(stated, ()) == {"score": 4.0, "years": 5.0}
+    assert scales(stated, training) == {"score": 4.0, "years": 1.0}
+    left = stated.replace('name = "t"', 'name = "t"\nscales = "training"')
+    assert scales(left, ()) == {"score": 4.0, "years": 5.0}
+    assert scales(left, training) == {"score": 25.0, "years": 1.0}
+    with pytest.raises(CardError, match="unknown source of scales 'trainig'; did you mean"):
+        Card.parse(left.replace('"training"', '"trainig"'))
 
 
 def test_fit_bins_come_from_training_rows() -> None:

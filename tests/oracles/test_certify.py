@@ -176,6 +176,65 @@ def test_every_family_of_trees_can_be_read(name: str) -> None:
         check(problem, query, found)
 
 
+def categories_model(**options: Any) -> Any:
+    """CatBoost on the table as it is: text, true and false, and a number that is a category."""
+    catboost, pandas = package("catboost"), package("pandas")
+    rows, y = training()
+    frame = pandas.DataFrame([SCHEMA.as_dict(row) for row in rows])
+    made = catboost.CatBoostClassifier(
+        verbose=False, allow_writing_files=False, thread_count=1,
+        cat_features=["job", "own", *options.pop("also", ())],
+        **{"iterations": 12, "depth": 4, **options},
+    )  # fmt: skip
+    return made.fit(frame, y)
+
+
+SINGLE = {"one_hot_max_size": 1, "max_ctr_complexity": 1}
+
+
+@pytest.mark.parametrize("rules", ["none", "single", "linked"])
+@pytest.mark.parametrize("options", [{"one_hot_max_size": 3}, SINGLE], ids=["one-hot", "single"])
+def test_categories_of_catboost_are_proved(options: dict[str, int], rules: str) -> None:
+    oracle = as_oracle(categories_model(**options), SCHEMA, positive=1)
+    problem = problem_of(oracle, rules)
+    queries = rejected(problem, 4)
+    found = [certify(problem, query) for query in queries]
+    assert {one.kind for one in found} <= {"optimal", "infeasible"}
+    moved = set[str]()
+    for query, one in zip(queries, found, strict=True):
+        check(problem, query, one)
+        if one.row is not None:
+            assert problem.oracle.ask([one.row]).decision.all()
+            moved.update(SCHEMA.changed(query, one.row))
+    assert moved & {"job", "own"}
+
+
+def test_a_number_that_is_a_category_may_stay_and_not_move() -> None:
+    made = categories_model(also=["hours"], one_hot_max_size=5)
+    oracle = as_oracle(made, SCHEMA, positive=1)
+    held = problem_of(oracle, [rule_from_table({"kind": "immutable", "features": ["hours"]})])
+    for query in rejected(held, 3):
+        check(held, query, certify(held, query))
+    free = problem_of(oracle)
+    with pytest.raises(InputError, match="'hours' is a category to it"):
+        certify(free, rejected(free, 1)[0])
+
+
+def test_statistics_over_several_categories_are_refused_with_the_remedy() -> None:
+    many = {"iterations": 60, "depth": 6, "max_ctr_complexity": 4, "one_hot_max_size": 1}
+    oracle = as_oracle(categories_model(also=["hours"], **many), SCHEMA, positive=1)
+    problem = problem_of(oracle)
+    with pytest.raises(InputError, match=r"\(CTRs\).*trained with one_hot_max_size=5 it can be"):
+        certify(problem, rejected(problem, 1)[0])
+
+
+def test_trees_of_catboost_that_are_not_symmetric_are_refused() -> None:
+    made = categories_model(one_hot_max_size=3, grow_policy="Lossguide")
+    problem = problem_of(as_oracle(made, SCHEMA, positive=1))
+    with pytest.raises(InputError, match="its grow_policy is not SymmetricTree"):
+        certify(problem, rejected(problem, 1)[0])
+
+
 def test_no_way_out_is_proved() -> None:
     problem = problem_of(rules="stuck")
     # Debt alone may move: for this row it is not enough.

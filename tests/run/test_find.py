@@ -495,7 +495,7 @@ def test_a_result_brings_the_card_s_words_along() -> None:
     )
     assert wording(schema) == {
         "pay": {"unit": "euros", "about": "what is earned"},
-        "home": {"words": {"False": "rents", "True": "has a house"}},
+        "home": {"words": {"owns": "has a house"}, "true": "owns"},
     }
     (result,) = search(rows=PEOPLE[:1])
     assert result.settings["wording"] == {}

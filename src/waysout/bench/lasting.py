@@ -78,7 +78,8 @@ class TableFacts:
         self._place = place
         self.schema = place.data.card.schema
         self.successors = _successors(place)
-        self.distance = Distance.fit(self.schema, place.training, place.data.card.scales)
+        scales = place.data.card.scales_beside(place.training)
+        self.distance = Distance.fit(self.schema, place.training, scales)
         self.matrix = self.schema.encode(place.training)
         # Past the cache of answers: that many rows would drive out those of searches.
         self.approved = place.oracle.oracle.ask(place.training).decision

@@ -120,7 +120,7 @@ class FoundAt:
         """Return the spending for each option that counts: those whose key is not the query's."""
         known, spent = self._found.get(result.index, []), result.ledger
         last = (spent.llm_calls, spent.oracle_rows)
-        query = problem.key(tuple(result.query.values()))
+        query = problem.key(problem.row(result.query))
         return tuple(
             known[i] if i < len(known) else last
             for i, option in enumerate(result.options)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from waysout.domain.rules import Custom, Rule, RuleSet, rule_from_table
 from waysout.domain.schema import (
@@ -19,6 +19,7 @@ from waysout.domain.schema import (
     LARGEST,
     MISSING_TOKENS,
     Feature,
+    Row,
     Scalar,
     Schema,
     text_of,
@@ -27,8 +28,8 @@ from waysout.errors import CardError, InputError, SchemaError, shown, unknown
 
 VERSION = 1
 _TOP = (
-    "card", "name", "title", "rule_set", "rule_sets", "missing_values", "outcome", "features",
-    "rules",
+    "card", "name", "title", "rule_set", "rule_sets", "missing_values", "scales", "outcome",
+    "features", "rules",
 )  # fmt: skip
 _OUTCOME = ("target", "positive", "yes", "no", "ignore")
 _FEATURE = (
@@ -83,6 +84,8 @@ class Card:
     bins: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     scales: Mapping[str, float] = field(default_factory=dict)
     source: str = "card"
+    scales_from: Literal["card", "training"] = "card"
+    """Whether the card's scales hold also beside training rows, or only where there are none."""
 
     @classmethod
     def load(cls, path: str | Path, *, trust_code: bool = False) -> Card:
@@ -139,6 +142,10 @@ class Card:
         if wanted not in self.rule_sets:
             raise InputError(f"{self.source}: {unknown('rule set', wanted, self.rule_sets)}")
         return self.rule_sets[wanted]
+
+    def scales_beside(self, training: Sequence[Row]) -> Mapping[str, float]:
+        """Return the scales that the card sets where there are these training rows."""
+        return {} if len(training) and self.scales_from == "training" else self.scales
 
     def is_positive(self, raw: object) -> bool:
         """Whether a label of the table means yes."""
@@ -230,10 +237,15 @@ class _Reader:
                 raise InputError(f"name is 1 to 64 letters, digits, - or _; got {shown(name)}")
         with self._noting("title"):
             _text(title, "title")
+        scales_from = self.table.get("scales", "card")
+        with self._noting("scales"):
+            if scales_from not in ("card", "training"):
+                raise InputError(unknown("source of scales", scales_from, ["card", "training"]))
         self._give_up()
         return Card(
-            str(name), schema, outcome, str(title), sets, str(default), bins, scales, self.source
-        )
+            str(name), schema, outcome, str(title), sets, str(default), bins, scales, self.source,
+            scales_from,
+        )  # fmt: skip
 
     def _note(self, path: TomlPath, reason: str) -> None:
         # The line of the path, or of the closest thing around it that has one.

@@ -38,12 +38,12 @@ class Distance:
     def fit(
         cls, schema: Schema, rows: Sequence[Row], scales: Mapping[str, float] | None = None
     ) -> Distance:
-        """Return the distance with scales from training rows, else from the card, else the range.
+        """Return the distance with the scales given, else from training rows, else the range.
 
-        A scale is the median absolute deviation. Where that is 0 (a column that is mostly one
-        value) it is the standard deviation; where that is 0 too, 1. Without any rows it is the
-        card's own ``scale``; else a quarter of the feature's range, which is the MAD of numbers
-        spread evenly over it; else 1. Fallbacks are listed in ``notes``.
+        A scale of training rows is their median absolute deviation. Where that is 0 (a column that
+        is mostly one value) it is the standard deviation; where that is 0 too, 1. Without any rows
+        it is a quarter of the feature's range, which is the MAD of numbers spread evenly over it;
+        else 1. Fallbacks are listed in ``notes``.
         """
         given = scales or {}
         found: dict[str, float] = {}
@@ -52,10 +52,10 @@ class Distance:
             if feature.is_numeric:
                 numbers = np.array([r[i] for r in rows if r[i] is not None], dtype=np.float64)
                 low, high = feature.range or (0.0, 0.0)
-                if len(numbers):
-                    scale = scale_of(numbers)
-                elif feature.name in given:
+                if feature.name in given:
                     scale = Scale(given[feature.name])
+                elif len(numbers):
+                    scale = scale_of(numbers)
                 elif high > low:
                     scale = Scale((high - low) / 4, "no training rows; a quarter of the range")
                 else:

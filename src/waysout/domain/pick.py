@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -45,6 +45,11 @@ def pick(result: ResultData, n: int = 5) -> tuple[Option, ...]:
 def pickable(result: ResultData) -> Sequence[Option]:
     """Return what `pick` chooses from: the ways, or the options of a result without any."""
     return result.ways or result.options
+
+
+def easiest_first(options: Iterable[Option]) -> list[Option]:
+    """Return options by ease: few and small changes first, unstable ones last."""
+    return sorted(options, key=lambda o: (o.stable is False, -o.proximity * simplicity(o.sparsity)))
 
 
 def _order(way: Way, picked: Sequence[Way]) -> tuple[bool, int, bool, float, bool]:

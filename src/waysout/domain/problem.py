@@ -72,7 +72,10 @@ class Problem:
         goal: Goal | None = None,
         binning: Literal["fixed", "fit"] = "fixed",
     ) -> Problem:
-        """Bind a card to a model. ``training`` rows set the scales (and bins, when ``"fit"``)."""
+        """Bind a card to a model.
+
+        ``training`` rows set the scales that the card does not state (and bins, when ``"fit"``).
+        """
         if binning == "fit" and not training:
             raise InputError("binning 'fit' takes its bins from training rows: pass some")
         if not callable(getattr(oracle, "ask", None)):
@@ -86,7 +89,7 @@ class Problem:
             schema=card.schema,
             rules=card.rules(rule_set).extended(rules),
             key=Key.fit(card.schema, training) if binning == "fit" else Key(card.schema, card.bins),
-            distance=Distance.fit(card.schema, training, card.scales),
+            distance=Distance.fit(card.schema, training, card.scales_beside(training)),
             oracle=oracle,
             goal=goal,
             yes=card.outcome.yes,

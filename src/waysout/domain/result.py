@@ -333,6 +333,8 @@ class ResultData:
     ways: Sequence[Way] = ()
     tipping: Mapping[str, Sequence[Tip]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    like: Any = field(default=None, repr=False, compare=False)
+    """A frame without rows, to make frames like it; it is not stored."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, in the documented order of the JSON contract."""

@@ -21,7 +21,7 @@ from waysout.domain.distance import Matrix
 from waysout.domain.oracle import Oracle
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Lever
-from waysout.domain.schema import LARGEST, Row, Value
+from waysout.domain.schema import LARGEST, MISSING_TOKENS, Row, Value
 from waysout.errors import InputError, MissingExtra
 from waysout.oracles.adapt import ModelOracle
 from waysout.oracles.cache import CachedOracle
@@ -31,8 +31,10 @@ Split = tuple[float, bool]  # where, and whether the value itself goes left
 
 MODELS = (
     "LightGBM, XGBoost, CatBoost, and scikit-learn's RandomForest-, GradientBoosting- and "
-    "HistGradientBoostingClassifier, with two classes and numbers as inputs"
+    "HistGradientBoostingClassifier, with two classes and numbers as inputs; CatBoost with its own "
+    "categories too"
 )
+_MOST_NUMBERS = 1000  # of an integer that CatBoost takes for a category
 
 
 @dataclass(frozen=True)
@@ -189,9 +191,14 @@ def open_trees(oracle: Oracle) -> tuple[Any, InputLayout, dict[int, list[Split]]
     layout = oracle.layout if isinstance(oracle, ModelOracle) else None
     if not isinstance(oracle, ModelOracle) or oracle.model is None or layout is None:
         raise not_trees(oracle.name, "it cannot be opened")
+    names = _category_names(oracle.model, layout)
     try:
-        trees = parse_model(oracle.model)
+        trees = parse_model(oracle.model, names)
+    except KeyError:  # of CatBoost, where its trees are not oblivious
+        raise not_trees(oracle.name, "its grow_policy is not SymmetricTree") from None
     except treecf.TreecfError as error:
+        if names:
+            raise _no_statistics(oracle.name, names, str(error)) from None
         raise not_trees(oracle.name, str(error)) from None
     if trees.n_features != len(layout.columns):
         raise not_trees(oracle.name, f"its trees see {trees.n_features} columns")
@@ -202,6 +209,43 @@ def open_trees(oracle: Oracle) -> tuple[Any, InputLayout, dict[int, list[Split]]
             position = layout.columns[node.feature].place.position
             found.setdefault(position, set()).add((node.threshold, node.op is SplitOp.LE))
     return trees, layout, {position: sorted(at) for position, at in found.items()}
+
+
+def _category_names(model: Any, layout: InputLayout) -> dict[str, list[str]] | None:
+    """Return the texts of the categories that CatBoost knows by their hashes alone.
+
+    They are in the order of the codes that `parse_model` gives them.
+    """
+    if not type(model).__module__.startswith("catboost"):
+        return None
+    found: dict[str, list[str]] = {}
+    for i in model.get_cat_feature_indices():
+        column, feature = layout.columns[i], layout.columns[i].place.feature
+        values: Sequence[Value] = feature.values() if not feature.is_numeric else ()
+        low, high = feature.range or (0.0, math.inf)
+        if feature.kind == "integer" and high - low <= _MOST_NUMBERS:
+            values = range(int(low), int(high) + 1)
+        blank: Row = (None,) * (1 + max(c.place.position for c in layout.columns))
+        at = column.place.position
+        rows = [(*blank[:at], value, *blank[at + 1 :]) for value in (*values, None)]
+        texts = [*map(_category_text, column.cells(rows)), *MISSING_TOKENS]
+        # Unnamed columns are called by their number.
+        found[model.feature_names_[i]] = found[f"f{i}"] = list(dict.fromkeys(texts))
+    return found or None
+
+
+def _category_text(cell: object) -> str:
+    """Return a cell as CatBoost writes it before it takes the hash."""
+    return str(int(cell)) if isinstance(cell, (bool, np.bool_)) else str(cell)
+
+
+def _no_statistics(name: str, names: Mapping[str, list[str]], reason: str) -> InputError:
+    """Return the error for categories that CatBoost does not take one by one."""
+    most = max(len(set(texts) - set(MISSING_TOKENS)) for texts in names.values())
+    return InputError(
+        f"no proof for {name}: {reason}. CatBoost puts statistics (CTRs) in the place of "
+        f"categories unless they are few; trained with one_hot_max_size={most} it can be proved"
+    )
 
 
 def not_trees(name: str, reason: str) -> InputError:
@@ -297,6 +341,13 @@ class RebuiltTrees:
             self._known[key] = np.where(np.isnan(numbers), bool(node.missing_left), left)
         return self._known[key]
 
+    def _codes(self, column: int) -> dict[str, int]:
+        """Return the codes of the categories of one of CatBoost's columns; none elsewhere."""
+        known = self.trees.categorical.get(column)
+        if self.trees.meta.get("source") != "catboost" or known is None:
+            return {}
+        return {text: code for code, text in enumerate(known.categories or ())}
+
     @cached_property
     def _owners(self) -> dict[int, int]:
         return {column: i for i, moves in enumerate(self.moves) for column in moves.columns}
@@ -304,15 +355,19 @@ class RebuiltTrees:
     @cached_property
     def _numbers(self) -> list[Matrix]:
         """What the model sees in each column, for each move of its owner."""
-        found = []
+        found: list[Matrix] = []
         for column in self.layout.columns:
             owner = self._owners.get(column.place.position)
             rows = [self.query] if owner is None else self.moves[owner].rows
-            feature = column.place.feature
-            if feature.is_numeric and column.table is not None and owner is not None:
+            feature, codes = column.place.feature, self._codes(len(found))
+            listed = column.table is not None or codes
+            if feature.is_numeric and listed and owner is not None:
                 raise not_trees("this one", f"{feature.name!r} is a category to it")
+            cells = column.cells(rows)
+            if codes:  # what is in no list goes where no category goes
+                cells = [codes.get(_category_text(cell), -1) for cell in cells]
             try:
-                found.append(np.array(column.cells(rows), dtype=np.float64))
+                found.append(np.array(cells, dtype=np.float64))
             except (TypeError, ValueError):
                 raise not_trees("this one", f"it gets {feature.name!r} as text") from None
         return found

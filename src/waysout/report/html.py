@@ -14,8 +14,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from waysout.domain.distance import simplicity
-from waysout.domain.pick import pick, pickable
+from waysout.domain.pick import easiest_first, pick, pickable
 from waysout.domain.result import Option, OutcomeKind, ResultData, plain
 from waysout.report.chart import chart
 from waysout.report.tables import esc as esc
@@ -174,11 +173,6 @@ def standing(result: ResultData) -> str:
     """Return the chance with the present values; empty if unknown."""
     chance = result.settings.get("query_probability")
     return Wording.of(result).chance(chance) if isinstance(chance, (int, float)) else ""
-
-
-def easiest_first(options: Iterable[Option]) -> list[Option]:
-    """Return options by ease: few and small changes first, unstable ones last."""
-    return sorted(options, key=lambda o: (o.stable is False, -o.proximity * simplicity(o.sparsity)))
 
 
 def _head(result: ResultData, title: str, wording: Wording) -> str:

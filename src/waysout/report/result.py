@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from waysout.domain.pick import pick
+from waysout.domain.pick import easiest_first, pick
 from waysout.domain.result import Option, Way
 from waysout.domain.result import ResultData as Data
 from waysout.domain.schema import Value
@@ -20,7 +20,6 @@ from waysout.report.text import headline, lines, spent
 from waysout.report.words import reason_text
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 _Option = TypeVar("_Option", bound=Option)
@@ -67,27 +66,31 @@ class Result(Data):
         """Return n good and different ways, best first (see `waysout.domain.pick`)."""
         return pick(self, n)
 
-    def to_frame(self, *, all_options: bool = False, all_features: bool = False) -> pd.DataFrame:
+    def with_like(self, frame: Any) -> Self:
+        """Return the result with a frame of pandas or polars that `to_frame` is to be like.
+
+        Only the kind of the frame and the types of its columns are used, and kept.
+        """
+        return replace(self, like=frame[:0])
+
+    def to_frame(self, *, all_options: bool = False, all_features: bool = False) -> Any:
         """Return one row for each way, best first: the new values and what is known of it.
 
         Only features that some way changes are columns, and only changed cells are filled; the
-        others are missing. ``all_features`` gives the whole rows instead, ready for a model.
-        ``all_options`` gives everything that was approved, needed or not, in the order it was
-        found; so do results of earlier releases, which have no ways.
-        """
-        import pandas as pd
+        others are missing. ``all_features`` gives the whole rows instead, ready for a model: the
+        values are those of the user's table in its own spelling and type.
+        ``all_options`` gives everything that was approved, needed or not, the easiest first: near
+        to the present values and with few changes, unstable ones last. So do results of earlier
+        releases, which have no ways.
 
-        def series(values: Sequence[Value]) -> pd.Series:
-            kinds = {type(v) for v in values} - {type(None)}
-            if None not in values or not kinds <= {bool, int, float}:
-                return pd.Series(values)
-            # Nullable types keep whole numbers whole and gaps empty.
-            whole = "boolean" if kinds <= {bool} else "Int64"
-            return pd.Series(values, dtype="Float64" if float in kinds else whole)
+        The frame is one of pandas; where the search was given a frame (see `with_like`), one of
+        its kind, in which features have the types of its columns as far as their values fit.
+        """
+        from waysout.report.frames import frame_of
 
         names, rows = self._table(all_options, all_features)
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
-        return pd.DataFrame({n: series(column) for n, column in zip(names, columns, strict=True)})
+        return frame_of(dict(zip(names, columns, strict=True)), self.like)
 
     def to_csv(
         self,
@@ -98,8 +101,9 @@ class Result(Data):
     ) -> str | None:
         """Write the table of `to_frame` as CSV (UTF-8), or return it as text.
 
-        Text that a spreadsheet would run as a formula gets an apostrophe in front. Numbers stay
-        as they are.
+        Text that a spreadsheet would run as a formula (it begins with ``=``, ``+``, ``-`` or ``@``)
+        gets an apostrophe in front: that is the one spelling which is not the table's. Numbers stay
+        as they are, also those that the table writes in its own way, such as ``-12,5 %``.
         """
         from waysout.report.tables import csv_text
 
@@ -162,7 +166,7 @@ class Result(Data):
     ) -> tuple[list[str], list[list[Value]]]:
         """Return the columns' names, each once, and a row of values for each way, or option."""
         ways = not all_options and bool(self.ways)
-        shown = self.pick(len(self.ways)) if ways else self.options
+        shown = self.pick(len(self.ways)) if ways else easiest_first(self.options)
         changed = {name for option in shown for name in option.changes}
         features = [name for name in self.query if all_features or name in changed]
         rows = [

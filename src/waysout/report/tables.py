@@ -15,11 +15,15 @@ from waysout.report.words import clean
 # Spreadsheets run a cell that begins like this as a formula; some accept the full-width forms too.
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
+# A number as a table may write it, such as "-12,5 %" or "-$1,234.50". Even run as a formula it can
+# do nothing: that takes a name, a reference or a link, which takes letters, brackets or a colon.
+# An apostrophe would make it another spelling than the table's.
+_WRITTEN = re.compile(r"[+-]? ?[$€£¥]? ?[0-9][0-9., '\u00a0\u202f]*[%$€£¥]?")
 
 
 def defused(cell: Value) -> Value:
     """Return a cell of a CSV file that no spreadsheet runs as a formula; numbers stay."""
-    if not isinstance(cell, str) or _NUMBER.fullmatch(cell):
+    if not isinstance(cell, str) or _NUMBER.fullmatch(cell) or _WRITTEN.fullmatch(cell):
         return cell
     # A formula may hide behind characters a spreadsheet drops: blanks, controls, marks.
     seen = next((c for c in cell if unicodedata.category(c)[0] not in "CZ"), "")

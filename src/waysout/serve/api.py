@@ -11,8 +11,8 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from waysout.domain.pick import easiest_first
 from waysout.domain.result import Option
-from waysout.report.html import easiest_first
 from waysout.report.result import Result
 from waysout.serve import models
 from waysout.serve.errors import Conflict, answer, document
