@@ -1,9 +1,10 @@
-"""What is said of a name that is not known."""
+"""The errors, and what is said of a name that is not known."""
 
 from __future__ import annotations
 
 import pytest
 
+from waysout import errors
 from waysout.errors import unknown
 
 COLUMNS = ["age", "income", "capital-gain", "hours_per_week", "Loan Status", "<=50K", ">50K"]
@@ -42,3 +43,10 @@ def test_what_is_like_nothing_gets_no_suggestion(asked: object) -> None:
 def test_a_name_among_thousands_is_found_by_its_case() -> None:
     known = [f"gene {i}" for i in range(5000)]
     assert "did you mean 'gene 4321'?" in unknown("column", "GENE_4321", known)
+
+
+def test_every_error_is_public_and_in_the_tree() -> None:
+    kinds = [thing for thing in vars(errors).values() if isinstance(thing, type)]
+    ours = sorted(kind.__name__ for kind in kinds if issubclass(kind, errors.WaysoutError))
+    assert ours == errors.__all__
+    assert [name for name in ours if name not in (errors.__doc__ or "")] == []

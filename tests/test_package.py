@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import ast
 import doctest
+import inspect
 import os
+import re
 import subprocess
 import sys
+import textwrap
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
 
 import pytest
@@ -15,6 +21,41 @@ HEAVY = {
     "numpy", "pandas", "sklearn", "lightgbm", "optuna", "xgboost", "catboost", "onnxruntime",
     "skops", "scipy", "pyarrow", "torch",
 }  # fmt: skip
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PUBLIC: dict[str, ModuleType] = {
+    "waysout": waysout,
+    **{f"waysout.{n}": getattr(waysout, n) for n in waysout.__all__ if find_spec(f"waysout.{n}")},
+}
+"""The package and the modules among its public names."""
+
+
+def names_with_an_example() -> list[str]:
+    """Return every public name; an example of a module stands for all of its names."""
+    found = []
+    for path, module in PUBLIC.items():
+        names = {f"{path}.{name}" for name in module.__all__} - {"waysout.__version__", *PUBLIC}
+        found += [path] if ">>>" in (module.__doc__ or "") else sorted(names)
+    return found
+
+
+def private_names(code: str) -> list[str]:
+    """Return what code uses of ours that is not public."""
+    used: list[tuple[str, str]] = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            used += [(name, "") for name in (alias.name for alias in node.names)]
+        elif isinstance(node, ast.ImportFrom):
+            used += [(node.module or "", alias.name) for alias in node.names]
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in PUBLIC:
+            used.append((ast.unparse(node.value), node.attr))
+    return [
+        f"{module}.{name}".rstrip(".")
+        for module, name in used
+        if module.partition(".")[0] == "waysout"
+        and (module not in PUBLIC or (name and name not in PUBLIC[module].__all__))
+    ]
 
 
 def run(code: str, home: Path) -> str:
@@ -30,6 +71,7 @@ def run(code: str, home: Path) -> str:
     "code",
     [
         "import waysout",
+        "from waysout import audit, errors, llm, search, serve",
         "import waysout.cli.main",
         "import runpy, sys; sys.argv = ['waysout', '--help']\n"
         "try: import waysout.cli.main as m; m.main()\nexcept SystemExit: pass",
@@ -61,20 +103,57 @@ def test_public_names_load_and_others_do_not() -> None:
         _ = waysout.fnd
 
 
-@pytest.mark.parametrize("name", [name for name in waysout.__all__ if name != "__version__"])
+@pytest.mark.parametrize("name", names_with_an_example())
 def test_a_public_name_has_an_example_that_runs_as_it_is_copied(name: str) -> None:
-    thing = getattr(waysout, name)
-    if isinstance(thing, ModuleType):
-        return
     # Not `inspect.getdoc`, which takes the docstring of a base class where there is none.
-    examples = doctest.DocTestParser().get_examples(thing.__doc__ or "", name)
-    assert examples, f"waysout.{name} has no example in its docstring"
-    private = [line for e in examples for line in e.source.splitlines() if "from waysout" in line]
-    assert not private
+    examples = doctest.DocTestParser().get_examples(resolve_name(name).__doc__ or "", name)
+    assert examples, f"{name} has no example in its docstring"
+    assert not [thing for example in examples for thing in private_names(example.source)]
     # In an empty namespace, where the module's own names are not at hand.
     test = doctest.DocTest(examples, {"__name__": "__main__"}, name, None, None, None)
     told: list[str] = []
     assert not doctest.DocTestRunner(verbose=False).run(test, out=told.append).failed, "".join(told)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_pages_use_public_names_only(page: Path) -> None:
+    snippets = re.findall(r"^( *)```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL | re.M)
+    assert not [name for _, code in snippets for name in private_names(textwrap.dedent(code))]
+
+
+@pytest.mark.parametrize(
+    ("code", "private"),
+    [
+        ("import waysout.domain.card", ["waysout.domain.card"]),
+        ("from waysout import find, methods", ["waysout.methods"]),
+        ("from waysout.llm.base import Reply", ["waysout.llm.base.Reply"]),
+        ("from waysout.llm import Reply, models", ["waysout.llm.models"]),
+        ("waysout.oracles.load.load_model('m')", ["waysout.oracles"]),
+        ("waysout.rules.Rule; waysout.rules.KINDS", ["waysout.rules.KINDS"]),
+        ("import waysout.rules, waysoutside\nfrom waysout.errors import InputError", []),
+    ],
+)
+def test_private_names_are_told_from_public_ones(code: str, private: list[str]) -> None:
+    assert private_names(code) == private
+
+
+@pytest.mark.parametrize("path", [path for path in PUBLIC if hasattr(PUBLIC[path], "__getattr__")])
+def test_type_checkers_see_the_names_that_load(path: str) -> None:
+    seen = [
+        alias.asname
+        for node in ast.walk(ast.parse(inspect.getsource(PUBLIC[path])))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    ]
+    assert sorted(seen) == sorted(set(PUBLIC[path].__all__) - {"__version__"})
+
+
+def test_a_name_whose_extra_is_missing_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "waysout.serve.app", raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    with pytest.raises(waysout.errors.MissingExtra, match=r"'fastapi'.*waysout\[serve\]"):
+        _ = waysout.serve.create_app
 
 
 def test_domain_and_adapters_do_not_load_models_libraries(tmp_path: Path) -> None:

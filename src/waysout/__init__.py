@@ -1,18 +1,25 @@
 """Waysout: many different, validated, actionable ways from a model's no to a yes.
 
-The names below are the public ones. They load on first use, so that importing the package is
-instant, writes nothing and contacts nothing.
+The names below are the public ones, and those of the modules among them. They load on first use, so
+that importing the package is instant, writes nothing and contacts nothing.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from waysout.lazy import on_first_use
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from waysout import audit as audit
+    from waysout import errors as errors
+    from waysout import llm as llm
     from waysout import rules as rules
+    from waysout import search as search
+    from waysout import serve as serve
+    from waysout.datasets.load import Dataset as Dataset
     from waysout.datasets.load import load_dataset as load_dataset
     from waysout.datasets.manifest import load_oracle as load_oracle
     from waysout.domain.budget import Budget as Budget
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
     from waysout.domain.problem import Problem as Problem
     from waysout.domain.result import Option as Option
     from waysout.domain.result import Outcome as Outcome
+    from waysout.domain.result import OutcomeKind as OutcomeKind
     from waysout.domain.schema import Feature as Feature
     from waysout.domain.schema import Schema as Schema
     from waysout.explainer import Explainer as Explainer
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from waysout.llm.connect import connect as connect
     from waysout.methods import make_method as make_method
     from waysout.oracles.adapt import as_oracle as as_oracle
+    from waysout.oracles.certify import certify as certify
     from waysout.oracles.load import load_model as load_model
     from waysout.oracles.probe import check_oracle as check_oracle
     from waysout.oracles.probe import probe as probe
@@ -48,20 +57,21 @@ if TYPE_CHECKING:
     from waysout.search.wayfinder import Wayfinder as Wayfinder
 
 _NAMES = {
-    "datasets.load": "load_dataset",
+    "datasets.load": "Dataset load_dataset",
     "datasets.manifest": "load_oracle",
     "domain.budget": "Budget Ledger",
     "domain.card": "Card",
     "domain.memory": "Memory",
     "domain.oracle": "Goal",
     "domain.problem": "Problem",
-    "domain.result": "Option Outcome",
+    "domain.result": "Option Outcome OutcomeKind",
     "domain.schema": "Feature Schema",
     "explainer": "Explainer find",
     "llm.check": "check_backend",
     "llm.connect": "connect",
     "methods": "make_method",
     "oracles.adapt": "as_oracle",
+    "oracles.certify": "certify",
     "oracles.load": "load_model",
     "oracles.probe": "check_oracle probe",
     "prompts.propose": "Style",
@@ -75,17 +85,7 @@ _NAMES = {
     "search.recombine": "Recombine",
     "search.wayfinder": "Wayfinder",
 }
-_WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = ["__version__", "rules", *sorted(_WHERE)]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "rules":
-        return importlib.import_module("waysout.rules")
-    if name not in _WHERE:
-        raise AttributeError(f"module 'waysout' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"waysout.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, _public = on_first_use(
+    __name__, _NAMES, modules="audit errors llm rules search serve"
+)
+__all__ = ["__version__", *_public]

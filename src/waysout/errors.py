@@ -22,6 +22,13 @@ traceback and leaves with the class's exit code.
         └── LLMUnreachable (9)    nothing answers any more: a run stops, and can be resumed
 
 (2 is left to wrong command-line usage and 130 to Ctrl-C, as is customary.)
+
+>>> import waysout
+>>> try:
+...     waysout.load_dataset("lone")
+... except waysout.errors.WaysoutError as error:
+...     print(type(error).__name__, "-", str(error).partition(" Known")[0])
+InputError - unknown data set 'lone'; did you mean 'loan'?
 """
 
 from __future__ import annotations
@@ -30,6 +37,12 @@ import difflib
 import re
 import sys
 from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "BudgetSpent", "CardError", "DataUnavailable", "InputError", "IntegrityError", "LLMError",
+    "LLMFailure", "LLMRefused", "LLMUnreachable", "MissingExtra", "OracleError", "RowError",
+    "RuleError", "SchemaError", "TableError", "UnavailableError", "WaysoutError",
+]  # fmt: skip
 
 
 class WaysoutError(Exception):

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from waysout.audit.figures import Audit, audit
+from typing import TYPE_CHECKING
 
-__all__ = ["Audit", "audit"]
+from waysout.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from waysout.audit.figures import Audit as Audit
+    from waysout.audit.figures import audit as audit
+
+__getattr__, __dir__, __all__ = on_first_use(__name__, {"figures": "Audit audit"}, extra="parquet")

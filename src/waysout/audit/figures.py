@@ -114,6 +114,11 @@ class Audit:
 
     ``nearest`` says whose cost, changes and levers are told: of ways, or of options where a release
     that wrote no ways made the folder. There a cost is a distance.
+
+    >>> from waysout.audit import audit
+    >>> found = audit("results", by=["sex"])  # doctest: +SKIP
+    >>> [group.values for group in found.sections[0].groups]  # doctest: +SKIP
+    [('female',), ('male',)]
     """
 
     about: About
@@ -141,6 +146,11 @@ def audit(folder: str | Path, by: Sequence[str] = ()) -> Audit:
 
     Each of ``by`` is a column of the input, or several with commas between them: then people of a
     group share the values of all. Parts that are not done yet are left out.
+
+    >>> from waysout.audit import audit
+    >>> found = audit("results", by=["sex", "sex,race"])  # doctest: +SKIP
+    >>> found.everybody.share_without.value  # doctest: +SKIP
+    0.17
     """
     people, crossed = read_people(Path(folder), by)
     rejected = people.ended(*REJECTED)

@@ -32,7 +32,25 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows and labels, as a card reads them; ``sha256`` is that of the file they came from."""
+    """Rows and labels, as a card reads them; ``sha256`` is that of the file they came from.
+
+    Those that come with Waysout are loaded by `load_dataset`. One of your own, from a card and
+    records (mappings, such as the rows of a CSV file):
+
+    >>> import waysout
+    >>> card = waysout.Card.parse('''
+    ... card = 1
+    ... name = "loans"
+    ... outcome = { target = "repaid", positive = 1 }
+    ... features.income = { kind = "integer", range = [0, 200000] }
+    ... ''')
+    >>> records = [{"income": "21000", "repaid": "0"}, {"income": "54000", "repaid": "1"}]
+    >>> rows = card.schema.parse_many(records)
+    >>> labels = [card.is_positive(record["repaid"]) for record in records]
+    >>> data = waysout.Dataset(card, tuple(rows), tuple(labels))
+    >>> len(data), data.positives
+    (2, 1)
+    """
 
     card: Card
     rows: tuple[Row, ...]

@@ -21,7 +21,12 @@ VERSION = 1
 
 
 class OutcomeKind(StrEnum):
-    """How a search can end."""
+    """How a search can end; each is its text.
+
+    >>> import waysout
+    >>> waysout.OutcomeKind.FOUND == "found"
+    True
+    """
 
     FOUND = "found"
     ALREADY_APPROVED = "already-approved"

@@ -28,7 +28,12 @@ _MESSAGE_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of the conversation."""
+    """One turn of the conversation.
+
+    >>> from waysout.llm import Message
+    >>> Message("user", "What could change?").role
+    'user'
+    """
 
     role: Role
     content: str
@@ -73,6 +78,11 @@ class Request:
     ``draw`` tells repeated questions apart: the same prompt asked a second time has the draw 1, and
     another random seed. ``menu`` is what may be edited, for the simulated backend; a real LLM reads
     it in the prompt.
+
+    >>> from waysout.llm import Message, Request
+    >>> request = Request((Message("user", "What could change?"),), max_tokens=64)
+    >>> request.temperature, request.max_tokens, request.prompt_bytes
+    (0.7, 64, 18)
     """
 
     messages: tuple[Message, ...]
@@ -151,6 +161,10 @@ class Usage:
 
     ``cached_tokens`` is the part of ``tokens_in`` that was not computed again. ``estimated`` means
     that the server did not count, and that the figures are upper bounds.
+
+    >>> from waysout.llm import Usage
+    >>> Usage(tokens_in=310, tokens_out=24).counted, Usage().counted
+    (True, False)
     """
 
     tokens_in: int = 0
@@ -166,7 +180,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a request. ``finish`` says why it ended: by itself, or at one of our limits."""
+    """The answer to a request. ``finish`` says why it ended: by itself, or at one of our limits.
+
+    >>> from waysout.llm import Reply, Usage
+    >>> Reply("hello", Usage(tokens_in=12, tokens_out=1)).finish
+    'stop'
+    """
 
     text: str
     usage: Usage = field(default_factory=Usage)
@@ -190,7 +209,16 @@ class Limits:
 
 
 class Backend(ABC):
-    """Answers requests."""
+    """Answers requests. One of your own goes to `find` as ``llm=``; `check_backend` tries it.
+
+    >>> import waysout
+    >>> from waysout.llm import Backend, Reply
+    >>> class Mine(Backend):
+    ...     name = "mine"
+    ...     async def complete(self, request):
+    ...         return Reply("FEATURE=income\\nVALUE=50000\\nREASONING=a better paid job")
+    >>> waysout.check_backend(Mine())  # silence: it keeps the protocol
+    """
 
     name: str
     """The name under which recordings are filed: for example ``simulated:7``."""

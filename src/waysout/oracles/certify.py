@@ -102,7 +102,27 @@ class Certificate:
 
 
 def certify(problem: Problem, query: Row, *, seconds: float = 30.0) -> Certificate:
-    """Prove that a query has no way out, or find its cheapest one, within ``seconds`` seconds."""
+    """Prove that a query has no way out, or find its cheapest one, within ``seconds`` seconds.
+
+    The model is one of trees; it is opened, not searched (``pip install 'waysout[treecf]'``).
+
+    >>> import waysout
+    >>> from sklearn.ensemble import GradientBoostingClassifier
+    >>> card = waysout.Card.parse('''
+    ... card = 1
+    ... name = "loans"
+    ... outcome = { target = "repaid", positive = 1 }
+    ... features.income = { kind = "integer", range = [0, 99] }
+    ... ''')
+    >>> incomes = [[income] for income in range(100)]
+    >>> repaid = [int(income >= 50) for [income] in incomes]
+    >>> model = GradientBoostingClassifier(random_state=0).fit(incomes, repaid)
+    >>> oracle = waysout.as_oracle(model, card)
+    >>> problem = waysout.Problem.from_card(card, oracle, training=[(n,) for n in range(100)])
+    >>> proof = waysout.certify(problem, (30,))
+    >>> proof.kind, proof.option.changes
+    ('optimal', {'income': (30, 50)})
+    """
     if not seconds > 0:
         raise InputError(f"seconds is how long to look for a proof, above 0, not {seconds!r}")
     started = time.monotonic()

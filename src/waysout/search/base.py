@@ -48,6 +48,16 @@ class Case:
 
     ``probability`` is the oracle's for the query. ``proposer`` is set for methods that ask an LLM,
     ``known`` where labelled rows were given, ``past`` where this person was searched for before.
+
+    >>> import waysout
+    >>> from waysout.search import Case
+    >>> people = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, people.card)
+    >>> problem = waysout.Problem.from_card(people.card, oracle, training=people.rows)
+    >>> case = Case(problem, people.rows[828], budget=waysout.Budget(oracle_rows=20))
+    >>> work = waysout.Wayfinder().start(case).ask()  # the first rows to put to the model
+    >>> 0 < len(work.rows) <= 20
+    True
     """
 
     problem: Problem
@@ -76,12 +86,40 @@ class Case:
 
 
 def least(bound: float, default: Any) -> Any:
-    """Return a settings field for a number of at least ``bound``."""
+    """Return a settings field for a number of at least ``bound``.
+
+    >>> from dataclasses import dataclass
+    >>> import waysout
+    >>> from waysout.search import least
+    >>> @dataclass(frozen=True)
+    ... class Mine(waysout.Method):
+    ...     name = "mine"
+    ...     values: int = least(1, 20)
+    ...     def start(self, case):
+    ...         ...
+    >>> Mine(values=0)
+    Traceback (most recent call last):
+    waysout.errors.InputError: values is at least 1, not 0
+    """
     return field(default=default, metadata={"least": bound})
 
 
 def within(lowest: float, highest: float, default: Any) -> Any:
-    """Return a settings field for a number from ``lowest`` to ``highest``, both included."""
+    """Return a settings field for a number from ``lowest`` to ``highest``, both included.
+
+    >>> from dataclasses import dataclass
+    >>> import waysout
+    >>> from waysout.search import within
+    >>> @dataclass(frozen=True)
+    ... class Mine(waysout.Method):
+    ...     name = "mine"
+    ...     share: float = within(0, 1, 0.5)
+    ...     def start(self, case):
+    ...         ...
+    >>> Mine(share=2)
+    Traceback (most recent call last):
+    waysout.errors.InputError: share is at most 1, not 2
+    """
     return field(default=default, metadata={"least": lowest, "most": highest})
 
 
@@ -200,7 +238,29 @@ class Search(ABC):
     """Hands out work and takes in answers, within the budget of its case.
 
     Subclasses decide what to ask next (`_next`) and what to do with the answers. The ``context``
-    they pass with a work item comes back to them with its answer.
+    they pass with a work item comes back to them with its answer. One that only makes rows for the
+    model is a `BatchSearch`, which is less to write.
+
+    >>> import waysout
+    >>> from waysout.search import Case, Search
+    >>> class OneRow(Search):  # asks for one row, and is done
+    ...     def _next(self):
+    ...         if self.waiting:
+    ...             return None
+    ...         edited = self.case.problem.rules.apply(self.case.query, {"savings": 15000})
+    ...         return self._evaluate([edited])
+    ...     def _on_answers(self, context, rows, answers):
+    ...         for row, (chance, valid) in zip(rows, self.archive.judge(rows, answers)):
+    ...             self.archive.take(row, self.case.problem.key(row), chance, valid)
+    ...         self._end(waysout.OutcomeKind.EXHAUSTED, "the one row was tried")
+    >>> people = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["savings"] > 9999, people.card)
+    >>> problem = waysout.Problem.from_card(people.card, oracle, training=people.rows)
+    >>> search = OneRow(Case(problem, people.rows[828]))
+    >>> work = search.ask()
+    >>> search.tell(work, problem.oracle.ask(work.rows))
+    >>> search.done, len(search.archive.options())
+    (True, 1)
     """
 
     def __init__(self, case: Case) -> None:

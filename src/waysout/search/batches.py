@@ -18,7 +18,12 @@ BATCH = 50
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A feasible row on its way to the oracle."""
+    """A feasible row on its way to the oracle.
+
+    >>> from waysout.search import Candidate
+    >>> Candidate((41, "full-time"), "the row's key", ("works more hours",)).row
+    (41, 'full-time')
+    """
 
     row: Row
     key: str
@@ -31,6 +36,30 @@ class BatchSearch(Search):
     Subclasses make the rows (`_batch`), passing each through `_candidate`, and say why they can
     make no more (`_nothing_left`). Every valid row met is an option, not only those a published
     method would return: the count is then the same for all methods.
+
+    >>> from dataclasses import dataclass
+    >>> import waysout
+    >>> from waysout.search import BatchSearch
+    >>> class SavingsOnly(BatchSearch):
+    ...     def __init__(self, case):
+    ...         super().__init__(case)
+    ...         rules, query = case.problem.rules, case.query
+    ...         self.rows = (rules.apply(query, {"savings": 1000 * n}) for n in range(50))
+    ...     def _batch(self, most):
+    ...         return self._candidates(self.rows, most)
+    ...     def _nothing_left(self):
+    ...         return "every thousand was tried"
+    >>> @dataclass(frozen=True)
+    ... class Savings(waysout.Method):
+    ...     name = "savings"
+    ...     def start(self, case):
+    ...         return SavingsOnly(case)
+    >>> people = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["savings"] > 9999, people.card)
+    >>> problem = waysout.Problem.from_card(people.card, oracle, training=people.rows)
+    >>> result = waysout.find(problem, people.rows[828], method=Savings(), data=people)
+    >>> [list(way.changes) for way in result.ways]
+    [['savings']]
     """
 
     def __init__(self, case: Case, size: int = BATCH) -> None:

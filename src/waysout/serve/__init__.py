@@ -9,3 +9,30 @@
 `search_session` one person's search, part after part; `events` what its followers see
 `concurrency` keeps many searches from holding up requests
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from waysout.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from waysout.serve.app import create_app as create_app
+    from waysout.serve.hosts import Hosts as Hosts
+    from waysout.serve.problems import ServedProblem as ServedProblem
+    from waysout.serve.search_session import ServiceLimits as ServiceLimits
+    from waysout.serve.service import Service as Service
+    from waysout.serve.tokens import Gate as Gate
+
+__getattr__, __dir__, __all__ = on_first_use(
+    __name__,
+    {
+        "app": "create_app",
+        "hosts": "Hosts",
+        "problems": "ServedProblem",
+        "search_session": "ServiceLimits",
+        "service": "Service",
+        "tokens": "Gate",
+    },
+    extra="serve",
+)

@@ -31,7 +31,14 @@ class Login(Given):
 def create_app(
     service: Service, hosts: Hosts, *, gate: Gate | None = None, metrics: Metrics | None = None
 ) -> App:
-    """Return a service as an ASGI application; ``metrics`` are those the service reports to."""
+    """Return a service as an ASGI application; ``metrics`` are those the service reports to.
+
+    >>> from waysout.serve import Gate, Hosts, Service, create_app
+    >>> service = Service({})  # a `ServedProblem` for each name
+    >>> app = create_app(service, Hosts.of("127.0.0.1", 8765), gate=Gate("a long secret", 8765))
+    >>> callable(app)  # for example uvicorn.run(app, port=8765)
+    True
+    """
     counts = metrics or Metrics()
     counts.watch("waysout_searches_running", "Searches under way", lambda: service.running)
     counts.watch("waysout_searches_kept", "Searches kept", lambda: len(service.searches))

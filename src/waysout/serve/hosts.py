@@ -24,6 +24,7 @@ _ALSO = {"localhost": "127.0.0.1", "127.0.0.1": "localhost", "::1": "localhost"}
 class Hosts:
     """The names and ports of this server. Pages of any other may not talk to it.
 
+    >>> from waysout.serve import Hosts
     >>> ours = Hosts.of("127.0.0.1", 8765)
     >>> ours.is_host("localhost:8765"), ours.is_host("localhost"), ours.is_host("evil.org:8765")
     (True, False, False)

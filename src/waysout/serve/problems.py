@@ -29,6 +29,15 @@ class ServedProblem:
     """A problem, the rows whose outcome is known, and the numbers of those to offer as examples.
 
     The oracle of ``problem`` has a cache for all searches; see `of`.
+
+    >>> import waysout
+    >>> from waysout.serve import ServedProblem
+    >>> people = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, people.card)
+    >>> problem = waysout.Problem.from_card(people.card, oracle, training=people.rows)
+    >>> served = ServedProblem.of(problem, people)
+    >>> len(served.candidates)  # rows of the table that may be offered as examples
+    500
     """
 
     problem: Problem

@@ -58,6 +58,10 @@ class ServiceLimits:
     ``seconds`` bound one part. ``searches`` run at once; ``kept`` are remembered, and the oldest
     ended one makes room. ``body`` is in bytes; ``subscribers`` follow events, all searches
     together.
+
+    >>> from waysout.serve import ServiceLimits
+    >>> ServiceLimits(oracle_rows=300).searches
+    20
     """
 
     calls: int = 30

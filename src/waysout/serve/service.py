@@ -89,6 +89,16 @@ class Service:
     ``llm`` is a connection string, a backend (which the caller closes) or ``None``, for methods
     that can do without one. It is opened when the first search needs it; if that fails, the search
     ends with the reason, and the next one tries again.
+
+    >>> import waysout
+    >>> from waysout.serve import ServedProblem, Service, ServiceLimits
+    >>> people = waysout.load_dataset("synthetic")
+    >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, people.card)
+    >>> problem = waysout.Problem.from_card(people.card, oracle, training=people.rows)
+    >>> served = ServedProblem.of(problem, people)
+    >>> service = Service({"loans": served}, limits=ServiceLimits(searches=5))
+    >>> list(service.problems), service.method
+    (['loans'], 'wayfinder')
     """
 
     def __init__(

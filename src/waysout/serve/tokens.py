@@ -54,6 +54,11 @@ class Gate:
 
     Each login gets its own random cookie, so that no browser keeps the token itself, and a logout
     ends it. Servers on other ports share a browser's cookies, so its name holds the port.
+
+    >>> from waysout.serve import Gate
+    >>> gate = Gate("a long secret", port=8765)
+    >>> gate.admits("a long secret", cookies=[]), gate.admits(None, cookies=["forged"])
+    (True, False)
     """
 
     def __init__(self, token: str, port: int = 0) -> None:
