@@ -24,13 +24,13 @@ import waysout
 
 pytest.importorskip("sklearn")
 
-from sklearn.calibration import CalibratedClassifierCV  # noqa: E402
-from sklearn.compose import make_column_transformer  # noqa: E402
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier  # noqa: E402
-from sklearn.linear_model import LogisticRegression  # noqa: E402
-from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
-from sklearn.svm import SVC  # noqa: E402
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
 
 ROWS = 60
 PEOPLE = 3
@@ -41,16 +41,18 @@ Ask = Callable[[pd.DataFrame], Any]
 
 def table(n: int = 300) -> tuple[pd.DataFrame, pd.Series[Any]]:
     draws = np.random.default_rng(11)
-    frame = pd.DataFrame({
-        "age": draws.integers(20, 70, n),
-        "income": draws.normal(40, 12, n).round(1),
-        "debt": draws.integers(0, 30, n),
-        "children": draws.integers(0, 4, n),
-        "job": draws.choice(["clerk", "cook", "driver"], n),
-        "owns_home": draws.choice(["N", "Y"], n),
-        "insured": draws.integers(0, 2, n),
-        "region": draws.choice(["01", "02", "10"], n),
-    })
+    frame = pd.DataFrame(
+        {
+            "age": draws.integers(20, 70, n),
+            "income": draws.normal(40, 12, n).round(1),
+            "debt": draws.integers(0, 30, n),
+            "children": draws.integers(0, 4, n),
+            "job": draws.choice(["clerk", "cook", "driver"], n),
+            "owns_home": draws.choice(["N", "Y"], n),
+            "insured": draws.integers(0, 2, n),
+            "region": draws.choice(["01", "02", "10"], n),
+        }
+    )
     score = frame["income"] - 1.5 * frame["debt"] + 6 * (frame["owns_home"] == "Y")
     score += 5 * frame["insured"] + 4 * (frame["job"] == "clerk") + draws.normal(0, 3, n)
     return frame, (score > 28).astype(int)

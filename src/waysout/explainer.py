@@ -175,13 +175,13 @@ class Explainer:
         made = self._made
         raw = row_of(row, made.problem.schema.names)
         result = run.find(made.problem, raw, **_with_data(options, made.known))
-        return result.with_like(made.like)
+        return _like(result, made.like)
 
     def find_many(self, rows: Any, **options: Unpack[SearchOptions]) -> Iterator[Result]:
         """Yield the result of each row of a frame when it is ready (see `waysout.find_many`)."""
         made = self._made
         results = run.find_many(made.problem, self._people(rows), **_with_data(options, made.known))
-        return (result.with_like(made.like) for result in results)
+        return (_like(result, made.like) for result in results)
 
     def batch(self, rows: Any, **options: Unpack[SearchOptions]) -> Results:
         """Find the ways for everyone in a frame, in this process; in the frame's order.
@@ -225,6 +225,11 @@ class Explainer:
 
     def __repr__(self) -> str:
         return f"<Explainer of {type(self.model).__name__}>"
+
+
+def _like(result: Result, frame: Any) -> Result:
+    """Let a result give frames of the user's kind; of an array there are none."""
+    return result.with_like(frame) if hasattr(frame, "columns") else result
 
 
 def _with_data(options: SearchOptions, data: Known | None) -> Options:

@@ -19,7 +19,7 @@ _SCALES = tuple(
         "never rarely|seldom sometimes|occasionally often|frequently always",
         "stronglydisagree disagree neutral agree stronglyagree",
         "extrasmall small medium large extralarge|huge",
-        "trainee|intern junior|entry|entrylevel mid|middle|intermediate|regular senior lead|principal",
+        "trainee|intern junior|entry|entrylevel mid|middle|intermediate|regular senior lead",
     )
 )
 

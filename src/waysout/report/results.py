@@ -39,7 +39,8 @@ class Results(Sequence[Result]):
                   for r in self if r.options}  # fmt: skip
         if not tables:
             return pd.DataFrame({"query": []})
-        return pd.concat(tables, names=["query", None]).reset_index(0).reset_index(drop=True)
+        whole: pd.DataFrame = pd.concat(tables, names=["query", None])
+        return whole.reset_index(0).reset_index(drop=True)
 
     def to_csv(self, path: str | Path | None = None, *, all_options: bool = False) -> str | None:
         """Write the table of all ways as CSV (UTF-8), or return it as text."""

@@ -1,4 +1,4 @@
-"""From a model and a data frame to a problem: the columns, the label that is a yes, what may change.
+"""From a model and a data frame to a problem: its columns, which label is a yes, what may change.
 
 What cannot be known is an error that names both sides, before the model is asked anything; what was
 inferred or assumed is said in the problem's notes.
