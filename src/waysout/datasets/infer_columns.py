@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from waysout.datasets.infer_names import is_code, is_identifier, is_past
 from waysout.datasets.infer_toml import comment, level, toml, toml_key, wrapped
 from waysout.datasets.infer_written import written_form
+from waysout.datasets.scales import known_order
 from waysout.domain.distance import scale_of
 from waysout.domain.key import bin_edges, rounded
 from waysout.domain.schema import (
@@ -392,7 +393,11 @@ def _as_category(cells: ColumnCells) -> Described:
             notes.append('taken as codes because of its name; for a quantity, use kind = "integer"')
     if len(levels) == 1:
         notes.append(_CONSTANT)
-    return Described(cells, "category", levels, notes)
+    order = known_order([one for one in levels if isinstance(one, str)])
+    if order is None or len(order) < len(levels):
+        return Described(cells, "category", levels, notes)
+    notes.append("levels from low to high, as everybody orders them; if not, take ordered away")
+    return Described(cells, "category", [*order], notes, (), {"ordered": True})
 
 
 def _decimals(cells: ColumnCells) -> int:
