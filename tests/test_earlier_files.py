@@ -23,6 +23,7 @@ from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.domain.spelling import as_in_table
 from waysout.report.result import Result
+from waysout.serve.service import SavedRun
 from waysout.store import Store
 
 EARLIER = Path(__file__).parent / "golden" / "earlier"
@@ -148,6 +149,17 @@ def test_an_earlier_run_goes_on_to_the_same_end(
     assert resumed.ledger.llm_calls == whole.ledger.llm_calls == 6
 
 
+def test_an_earlier_run_is_served_with_the_table_s_values(problem: Problem, tmp_path: Path) -> None:
+    run = shutil.copy(EARLIER / "run.db", tmp_path)
+    with Store.read(Path(run)) as store:
+        kept, saved = store.finished(0), SavedRun.read(store, problem)
+    assert kept is not None
+    guarantors = {option.row["co_signer"] for option in kept.options}
+    assert guarantors <= {True, False}
+    served = {option.row["co_signer"] for option in saved.result.options}
+    assert served == {"yes" if known else "no" for known in guarantors}
+
+
 def test_an_earlier_batch_goes_on_and_is_audited(
     waysout: CommandLine, problem: Problem, tmp_path: Path
 ) -> None:
@@ -161,6 +173,14 @@ def test_an_earlier_batch_goes_on_and_is_audited(
     code, _, err = waysout("batch", *asked, "--limit", "12", "--workers", "1", "--out", out)
     assert code == 0, err
     assert (out / "part-000000.parquet").read_bytes() == part  # nothing was asked again
+    # What is added has the columns of what is there: a reader takes the folder for one table.
+    code, _, err = waysout("batch", *asked, "--limit", "60", "--workers", "1", "--out", out)
+    assert code == 0, err
+    arrow = pytest.importorskip("pyarrow.parquet")
+    types = [arrow.read_schema(path).remove_metadata() for path in sorted(out.glob("part-*"))]
+    assert len(types) > 1
+    assert all(each == types[0] for each in types)
+    assert str(types[0].field("co_signer").type) == "bool"
     code, text, err = waysout("audit", out, "--json")
     assert code == 0, err
     assert json.loads(text)

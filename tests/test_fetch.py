@@ -629,5 +629,5 @@ def test_certificates_named_for_pip_are_trusted(
         bundle.mkdir()
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
     monkeypatch.setattr(ssl, "create_default_context", lambda **named: asked.update(named))
-    fetch._trusted()
+    fetch.trusted_certificates()
     assert asked == {"file": {"cafile": bundle}, "folder": {"capath": bundle}, "absent": {}}[kind]

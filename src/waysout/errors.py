@@ -215,14 +215,18 @@ def unknown(what: str, name: object, known: Iterable[object]) -> str:
     """
     names = [str(k) for k in known]
     asked = name if isinstance(name, str) else shown(name)
-    near = _nearest(asked, names)
+    near = nearest(asked, names)
     hint = "." if near is None else f"; did you mean {near!r}?"
     listed = ", ".join(repr(n) for n in names[:20]) + (", …" if len(names) > 20 else "")
     return f"unknown {what} {shown(asked)}{hint} Known: {listed or 'none'}"
 
 
-def _nearest(asked: str, names: Sequence[str]) -> str | None:
-    """Return the known name that was most likely meant: whatever its case, spaces and hyphens."""
+def nearest(asked: str, names: Sequence[str]) -> str | None:
+    """Return the known name that was most likely meant: whatever its case, spaces and hyphens.
+
+    >>> nearest("Capital Gain", ["capital-loss", "capital-gain"])
+    'capital-gain'
+    """
     wanted = _folded(asked)
     if not wanted:
         return None

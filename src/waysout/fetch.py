@@ -276,7 +276,7 @@ def _open(url: str, secrets: Mapping[str, str], start: int) -> http.client.HTTPR
         request.add_unredirected_header(name, value)
     try:
         response: http.client.HTTPResponse = urllib.request.urlopen(
-            request, timeout=_SILENCE, context=_trusted()
+            request, timeout=_SILENCE, context=trusted_certificates()
         )
     except urllib.error.HTTPError as error:
         error.close()
@@ -295,7 +295,7 @@ def _open(url: str, secrets: Mapping[str, str], start: int) -> http.client.HTTPR
     return response
 
 
-def _trusted() -> ssl.SSLContext:
+def trusted_certificates() -> ssl.SSLContext:
     """Trust the certificates that pip is configured to trust, else those of the system."""
     for name in _CA_BUNDLES:
         bundle = Path(os.environ.get(name) or os.devnull)

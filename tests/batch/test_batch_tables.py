@@ -15,6 +15,7 @@ from waysout.batch.job import PartTask
 from waysout.batch.tables import (
     PEOPLE,
     Contents,
+    PartRows,
     has_ways,
     options,
     part_name,
@@ -439,3 +440,29 @@ def test_without_pyarrow_the_extra_is_named(
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"waysout\[parquet\]"):
         write(tmp_path, [person(0)])
+
+
+def test_features_hold_the_table_s_values_in_their_own_types(tmp_path: Path) -> None:
+    schema = Schema((
+        Feature("insured", "boolean", levels=("N", "Y")), Feature("owns", "boolean", levels=(0, 1)),
+        Feature("plain", "boolean"), Feature("job", "category", levels=(1, 2), missing="keep"),
+        Feature("rate", "category", levels=(1, 2.5)), Feature("odd", "category", levels=(1, "x")),
+    ))  # fmt: skip
+    raw = schema.raw((True, False, True, None, "2.5", "1"))
+    found = Option(raw, {"insured": ("N", "Y")}, 0.75, 0.5, 1, key="key")
+    for name, as_in_table in (("new", True), ("old", False)):
+        rows = PartRows(schema, (), as_in_table=as_in_table)
+        rows.add({}, person(0, found))
+        rows.write(tmp_path / name, 0)
+    (new,), (old,) = options(tmp_path / "new"), options(tmp_path / "old")
+    assert [str(new.schema.field(name).type) for name in schema.names] == [
+        "string", "int64", "bool", "int64", "double", "string",
+    ]  # fmt: skip
+    assert new.select(schema.names).to_pylist() == [{**raw, "odd": "1"}]
+    assert json.loads(new["changes"][0].as_py()) == {"insured": ["N", "Y"]}
+    # A folder that an earlier release began goes on as it was.
+    assert [str(old.schema.field(name).type) for name in schema.names] == [
+        "bool", "bool", "bool", "string", "string", "string",
+    ]  # fmt: skip
+    assert old["insured"].to_pylist() == [True]
+    assert json.loads(old["changes"][0].as_py()) == {"insured": [False, True]}

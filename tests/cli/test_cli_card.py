@@ -3,7 +3,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 from conftest import CommandLine
+from waysout.domain.card import Card
 
 TABLE = """\
 id,age,größe,job,gender,status
@@ -83,3 +87,59 @@ def test_a_card_does_not_take_the_place_of_its_table(waysout: CommandLine, tmp_p
     code, _, err = waysout(*args)
     assert (code, "the file of the table" in err) == (3, True)
     assert table.read_text().startswith("a,y")
+
+
+def test_a_table_without_labels_gets_a_card_of_chosen_columns(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    table = write(tmp_path / "people.csv", TABLE)
+    code, out, _ = waysout("card", "infer", table, "--features", "job, age")
+    assert code == 0
+    card = Card.parse(out)
+    assert (card.schema.names, card.outcome.target) == (("job", "age"), "outcome")
+    code, _, err = waysout("card", "infer", table, "--features", "job,agee")
+    assert code == 3
+    assert "unknown column 'agee'; did you mean 'age'?" in err
+
+
+def test_a_model_says_which_columns_it_wants(waysout: CommandLine, tmp_path: Path) -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    table = write(tmp_path / "people.csv", TABLE.replace("größe", "body height"))
+    data = lightgbm.Dataset(
+        np.array([[1.75, 34], [1.8, 51]] * 30), [0, 1] * 30, feature_name=["body_height", "age"],
+        params={"verbosity": -1},
+    )  # fmt: skip
+    model = tmp_path / "model.txt"
+    lightgbm.train({"objective": "binary", "verbosity": -1}, data, 1).save_model(model)
+    command = ("card", "infer", table, "--target", "status", "--positive", "yes")
+    code, out, _ = waysout(*command, "--model", model)
+    assert code == 0
+    assert Card.parse(out).schema.names == ("body height", "age")
+    code, _, err = waysout(*command, "--model", model, "--features", "age")
+    assert code == 3
+    assert "--features and --model both choose the columns" in err
+
+
+def test_a_table_too_wide_to_read_names_the_remedies(waysout: CommandLine, tmp_path: Path) -> None:
+    wide = ",".join(f"c{i}" for i in range(500)) + "\n" + ",".join("1" * 500) + "\n"
+    code, _, err = waysout("card", "infer", write(tmp_path / "wide.csv", wide))
+    assert code == 3
+    assert "has 500 columns" in err
+    assert "--features a,b,c" in err
+    assert "--model FILE" in err
+
+
+def test_a_card_that_closes_nothing_is_told_so(waysout: CommandLine, tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", "commute_km,cars,hired\n1.5,2,1\n3,0,0\n4.5,1,0\n")
+    _, text, _ = waysout("card", "infer", table, "--target", "hired")
+    card = write(tmp_path / "c.toml", text)
+    code, out, err = waysout("card", "check", card)
+    assert code == 0
+    assert "no rules: everything may change in any way, also commute_km up or down" in err
+    assert "nothing says what may change" in out
+    fixed = '[[rules.main]]\nkind = "immutable"\nfeatures = ["cars"]\n'
+    _, out, err = waysout("card", "check", write(card, text + fixed))
+    assert "commute_km: no rule says which way, so up or down" in err
+    assert "nothing says what may change" not in out
+    up = '[[rules.main]]\nkind = "direction"\nfeatures = ["commute_km"]\ndirection = "down"\n'
+    assert "no rule says" not in waysout("card", "check", write(card, text + fixed + up))[2]

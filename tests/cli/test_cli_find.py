@@ -21,6 +21,7 @@ from waysout.datasets.load import load_dataset
 from waysout.datasets.manifest import oracle_dir
 from waysout.datasets.train import train_oracle
 from waysout.domain.oracle import Answers
+from waysout.domain.result import Option, Outcome, OutcomeKind
 from waysout.domain.schema import Row
 from waysout.errors import LLMError
 from waysout.llm import connect
@@ -224,6 +225,18 @@ def test_a_joint_within_quotes_is_a_part_of_the_value(waysout: CommandLine) -> N
     assert "unknown column 'Herzegovina'" in err
 
 
+def test_a_json_file_may_begin_with_a_mark_and_is_utf_8(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    marked, latin = tmp_path / "marked.json", tmp_path / "latin.json"
+    marked.write_text(json.dumps(row()), "utf-8-sig")
+    code, _, err = waysout(*FIND, "--json-row", marked, *QUICK)
+    assert code == 0, err
+    latin.write_bytes(b'{"job": "\xe9"}')
+    code, _, err = waysout(*FIND, "--json-row", latin, *QUICK)
+    assert (code, f"{latin} is not UTF-8 text" in err) == (3, True)
+
+
 def test_a_file_may_be_called_stdin(
     waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,6 +392,21 @@ def test_safer_variants_and_single_changes_fit_a_terminal(
     assert re.search(r"at least 80%: .* \(8\d%\)", shown)
     assert re.search(r"income +42 +a yes (from|at) \d+", shown)
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_terminal_shows_notes_words_and_near_misses_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    missed = Option({"paid": "Y"}, {"paid": ("N", "Y")}, 0.4996, 0.5, 1, "key")
+    told = {"paid": {"label": "has paid", "words": {"N": "no", "Y": "yes"}, "true": "Y"}}
+    spent = Outcome(OutcomeKind.BUDGET_SPENT, best_probability=0.4996)
+    result = Result({"paid": "N"}, spent, near_misses=(missed,), notes=("1 was taken for a yes",),
+                    settings={"wording": told})  # fmt: skip
+    search.show(result)
+    shown = capsys.readouterr().out
+    assert "Note: 1 was taken for a yes" in shown
+    assert re.search(r"has paid: no → yes +49.9%", shown)
+    assert "The best chance reached is 49.9%" in shown
 
 
 def test_what_a_model_prints_does_not_spoil_the_result(
@@ -589,9 +617,25 @@ def test_a_condition_that_names_no_row(waysout: CommandLine, where: str, reason:
         (json.dumps(row(job="pilot")), "column 'job': unknown value 'pilot'"),
         (json.dumps(row(income="much")), "column 'income'"),
         ('{"age": 30}', "column 'income': the row has no such column"),
+        (json.dumps(row()).replace("income", "INCOME"), "no such column (is it 'INCOME'?)"),
+        (json.dumps(row(income=float("nan"))), "column 'income': the value is missing"),
+        (json.dumps(row(income=42.5)), "column 'income': 42.5 is not a whole number"),
+        (json.dumps(row(income=float("inf"))), "column 'income': inf is not a finite number"),
         ("", "stdin is not JSON"),
     ],
-    ids=["cut", "list", "deep", "category", "number", "missing", "empty"],
+    ids=[
+        "cut",
+        "list",
+        "deep",
+        "category",
+        "number",
+        "absent",
+        "case",
+        "missing",
+        "half",
+        "endless",
+        "empty",
+    ],
 )
 def test_a_json_row_that_cannot_be_read(
     waysout: CommandLine, monkeypatch: pytest.MonkeyPatch, text: str, reason: str

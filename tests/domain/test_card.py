@@ -221,6 +221,7 @@ def test_the_reference_shows_a_sound_card() -> None:
         "debt_ratio",
         "education",
         "has_car",
+        "letter",
     )
 
 

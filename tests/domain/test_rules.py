@@ -164,6 +164,24 @@ def test_a_group_in_disorder_is_an_obstacle_only_where_all_of_it_is_held() -> No
     assert [v.rule for v in held.obstacles(both)] == ["one-hot a b"]
 
 
+def test_a_group_may_be_allowed_to_have_none_set() -> None:
+    schema = Schema((Feature("a", "boolean"), Feature("b", "integer", range=(0, 1))))
+    rules = RuleSet(schema, (OneHot(features=["a", "b"], or_none=True),))
+    start: Row = (True, 0)
+    none: Row = (False, 0)
+    assert rules.violations(start, none) == ()
+    assert rules.violations(start, (False, 1)) == ()
+    assert [v.reason for v in rules.violations(start, (True, 1))] == [
+        "at most one of a, b must be true; a, b is"
+    ]
+    assert rules.levers(start)["a"].choices() == (False,)
+    assert rules.levers(start)["b"].choices() == (1,)
+    assert rules.apply(start, {"b": 1}) == (False, 1)
+    assert rules.moved(start, none) == {"a"}
+    with pytest.raises(RuleError, match="or_none is true or false, not 1"):
+        RuleSet(schema, (OneHot(features=["a", "b"], or_none=1),))  # type: ignore[arg-type]
+
+
 def test_everything_fixed_is_an_obstacle() -> None:
     rules = RuleSet(SCHEMA, (Immutable(features=SCHEMA.names),))
     assert rules.actionable(QUERY) == ()

@@ -175,7 +175,7 @@ def test_the_number_for_missing(code: int) -> None:
 def test_a_listed_token_that_the_model_saw_as_a_category() -> None:
     def listed(text: str) -> str:
         text = text.replace('levels = ["?", "a", "b"]', 'levels = ["a", "b"]\nmissing = "keep"')
-        text = text.replace('codes = { "?" = 0, a = 1, b = 2 }', "codes = { a = 1, b = 2 }")
+        text = text.replace('\ncodes = "sorted"', "\ncodes = { a = 1, b = 2 }", 1)
         return text.replace("missing_values = [", 'missing_values = ["?", ')
 
     wired = Wired(["?", "a", "b"], edit=listed)

@@ -135,6 +135,11 @@ def test_csv_reads_back() -> None:
         ("-5", "-5"),
         ("+1.5e3", "+1.5e3"),
         ("a=b", "a=b"),
+        ("-12,5 %", "-12,5 %"),
+        ("-$1,234.50", "-$1,234.50"),
+        ("+1 000", "+1 000"),
+        ("-1,A1", "'-1,A1"),
+        ("-1+2", "'-1+2"),
         (-5, "-5"),
         (-0.5, "-0.5"),
     ],
@@ -173,3 +178,34 @@ def test_a_notebook_shows_a_short_text() -> None:
     assert str(FOUND).startswith("3 options.")
     assert "<script" not in HOSTILE._repr_html_()
     assert "… and 55 more" in HOSTILE._repr_html_()
+
+
+def test_notes_are_kept_and_shown_but_not_in_the_letter() -> None:
+    noted = replace(FOUND, notes=("class 1 was taken for a yes", "age <was> fixed"))
+    assert Result.from_json(noted.to_json()).notes == noted.notes
+    older = noted.as_dict()
+    del older["notes"]
+    assert Result.from_dict(older).notes == ()
+    assert "Note: class 1 was taken for a yes" in str(noted)
+    for markup in (str(noted.to_html()), noted._repr_html_()):
+        assert "Note: age &lt;was&gt; fixed" in markup
+    assert "class 1" not in str(noted.to_letter())
+    assert "class 1" not in str(noted.to_letter(html=True))
+
+
+def test_what_a_frame_is_to_be_like_is_no_part_of_the_result() -> None:
+    table = pd.DataFrame({"income": pd.Series([1.0], dtype="float32"), "other": [1]})
+    result = WAYS.with_like(table)
+    assert result == WAYS
+    assert result.to_json() == WAYS.to_json()
+    assert len(result.like) == 0
+    frame = replace(result, index=3).to_frame(all_features=True)
+    assert frame["income"].dtype == "float32"
+    assert "other" not in frame.columns
+
+
+def test_all_options_come_the_easiest_first() -> None:
+    hard, easy = option(0.9, 0.2, income=1.0, term=1), option(0.6, 0.9, term=48)
+    wavers = option(0.9, 0.95, term=40, stable=False)
+    result = replace(FOUND, options=(hard, wavers, easy))
+    assert result.to_frame()["proximity"].tolist() == [0.9, 0.2, 0.95]

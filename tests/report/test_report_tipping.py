@@ -131,3 +131,15 @@ def test_a_probability_that_was_asked_for_is_no_yes() -> None:
     asked = replace(told(tip), settings={**WAYS.settings, "goal": {"at_least": 0.8}})
     (one,) = alone(asked, AsStored())
     assert one.said == "enough from 48 on (47 is not)"
+
+
+def test_a_one_hot_group_is_known_by_the_table_s_own_spelling() -> None:
+    group = {"home_rent": "Y", "home_own": "N"}
+    told = {name: {"true": "Y", "words": {"N": "no", "Y": "yes"}} for name in group}
+    tip = Tip("to", TURNS, (Interval("home_own", "home_own", 1),))
+    result = replace(WAYS, query=group, tipping={"home_rent": (tip,)})
+    (one,) = alone(result, Wording(told))
+    assert (one.name, one.now, one.said) == ("home", "home rent", "home own is enough")
+    # A level may be called as another feature is.
+    (one,) = alone(result, Wording())
+    assert one.now == "Y"

@@ -4,12 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from report_samples import FOUND, TOLD, WORDING
+from hypothesis import example, given
+from hypothesis import strategies as st
+from report_samples import FOUND, OPTIONS, TOLD, WORDING
 
 from waysout.domain.schema import Value
 from waysout.report.html import page
 from waysout.report.letter import letter_text
-from waysout.report.words import Wording
+from waysout.report.words import AsStored, Wording, chance, limits_of
 
 
 @pytest.mark.parametrize(
@@ -65,3 +67,82 @@ def test_a_chance_in_words(probability: float, said: str) -> None:
 
 def test_a_name_is_written_as_words() -> None:
     assert Wording().name("loan_amount") == "loan amount"
+
+
+@given(
+    st.floats(0, 1), st.lists(st.sampled_from([0.3, 0.5, 0.55, 0.7, 0.8, 0.805, 0.995]), max_size=3)
+)
+@example(0.505, [0.5])
+@example(0.49999, [0.5])
+@example(0.5000001, [0.5])
+@example(0.7996, [0.8])
+@example(0.55, [0.55])
+def test_a_chance_is_never_shown_on_the_wrong_side_of_a_limit(
+    probability: float, limits: list[float]
+) -> None:
+    said = chance(probability, limits)
+    shown = float(said.strip("<>%"))
+    for limit in (0.0, *limits, 1.0):
+        at = round(100 * limit, 9)
+        if probability < limit:
+            assert shown < at or (said[0] == "<" and shown == at)
+        elif probability > limit:
+            assert shown > at or (said[0] == ">" and shown == at)
+    assert said[0] in "<>" or abs(shown - 100 * probability) <= 0.5
+
+
+def test_the_limits_of_a_chance_are_those_of_the_goal() -> None:
+    assert limits_of({}) == (0.5,)
+    goal = {"at_least": 0.7, "at_most": None, "safer": [0.8, "odd"]}
+    assert limits_of({"goal": goal}) == (0.5, 0.7, 0.8)
+    assert limits_of({"goal": {"rise": 0.25}, "query_probability": 0.25}) == (0.5,)
+    assert limits_of({"goal": {"rise": 0.25}, "query_probability": 0.5}) == (0.5, 0.75)
+
+
+def test_a_chance_near_the_limit_is_told_everywhere() -> None:
+    near = (replace(OPTIONS[0], probability=0.7996), replace(OPTIONS[1], probability=0.8004))
+    settings = {**FOUND.settings, "goal": {"at_least": 0.8}}
+    result = replace(FOUND, options=near, settings=settings)
+    for text in (str(result), page(result), letter_text(result), result._repr_html_()):
+        assert "79.9%" in text
+        assert ">80%" in text or "&gt;80%" in text
+
+
+NAMED = {
+    "rate": {"label": "interest rate", "decimals": 2},
+    "insured": {"words": {"N": "no", "Y": "yes"}, "true": "Y"},
+    "branch": {"coded": True, "words": {"10001": "Old Town"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "said"),
+    [
+        ("rate", 0.1 + 0.2, "0.3"),
+        ("rate", 12.5, "12.5"),
+        ("rate", 1234.567, "1,234.57"),
+        ("insured", "Y", "yes"),
+        ("insured", True, "yes"),
+        ("branch", 10001, "Old Town"),
+        ("branch", 10002, "10002"),
+        ("birth_year", 1987, "1987"),
+        ("other", 0.1 + 0.2, "0.3"),
+        ("other", 2024, "2,024"),
+    ],
+)
+def test_values_are_written_as_the_card_says(feature: str, value: Value, said: str) -> None:
+    assert Wording(NAMED).value(feature, value) == said
+    assert AsStored(NAMED).value(feature, value) == said.replace(",", "")
+
+
+def test_two_values_never_look_the_same() -> None:
+    assert Wording(NAMED).pair("rate", 0.304, 0.3) == ("0.304", "0.3")
+
+
+def test_a_display_name_is_used_where_people_read_and_nowhere_else() -> None:
+    wording = {"income": {"label": "yearly pay"}}
+    result = replace(FOUND, settings={**FOUND.settings, "wording": wording})
+    for text in (str(result), page(result), letter_text(result), result._repr_html_()):
+        assert "yearly pay" in text
+    assert "yearly pay" not in str(result.to_csv())
+    assert result.to_frame().columns[0] == "income"

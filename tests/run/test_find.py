@@ -38,6 +38,7 @@ from waysout.domain.rules import Immutable
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, OracleError, RowError
 from waysout.llm.base import Request
+from waysout.report.result import Result
 from waysout.run.plan import wording
 from waysout.search.base import Case, Method, Search
 from waysout.search.comp_mcts import CompMCTS
@@ -499,3 +500,11 @@ def test_a_result_brings_the_card_s_words_along() -> None:
     }
     (result,) = search(rows=PEOPLE[:1])
     assert result.settings["wording"] == {}
+
+
+def test_a_result_is_drawn_as_it_comes() -> None:
+    pytest.importorskip("matplotlib")
+    (result,) = search(rows=PEOPLE[:1])
+    assert isinstance(result, Result)
+    assert result.options
+    assert result.plot().get_xlabel()

@@ -365,3 +365,19 @@ def test_what_is_learned_of_the_labels_is_learned_once() -> None:
     search = Wayfinder().start(replace(make_case(problem, NOUGHT), known=known))
     again = Wayfinder().start(replace(make_case(problem, NOUGHT), known=known))
     assert search._students is again._students is not None  # type: ignore[attr-defined]
+
+
+def test_dummies_of_a_dropped_level_may_all_be_cleared() -> None:
+    flags = [Feature(f"job_{name}", "boolean", levels=(0, 1)) for name in ("cook", "clerk")]
+    schema = Schema((*flags, Feature("a", "integer", range=(0, 9))))
+    group = OneHot(features=[flag.name for flag in flags], or_none=True)
+    baseline = yes_if(lambda row: not row[0] and not row[1])
+    problem = make_problem(schema, baseline, group)
+    found = ways(wayfinder(make_case(problem, (True, False, 3))))
+    assert found == [{"job_cook": False}]
+    clerks = make_problem(schema, yes_if(lambda row: bool(row[1])), group)
+    for start in ((True, False, 3), (False, False, 3)):
+        (way,) = ways(wayfinder(make_case(clerks, start)))
+        assert way == {name: on for name, on in way.items() if on or start[0]}
+        assert way["job_clerk"] is True
+    assert not any(row[0] and row[1] for row in (*baseline.asked, *clerks.oracle.asked))  # type: ignore[attr-defined]

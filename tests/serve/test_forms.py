@@ -15,7 +15,14 @@ from waysout.domain.result import Interval, Outcome, OutcomeKind, ResultData, Ti
 from waysout.domain.rules import Direction, Immutable, Range, RuleSet, Step
 from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import RuleError
-from waysout.serve.forms import lever_forms, lever_tips, lock_rules, method_forms, problem_form
+from waysout.serve.forms import (
+    form_row,
+    lever_forms,
+    lever_tips,
+    lock_rules,
+    method_forms,
+    problem_form,
+)
 from waysout.serve.models import FeatureForm, LeverForm, Locks
 
 QUERY: Row = (4, 0, "x")
@@ -253,3 +260,19 @@ def test_levers_that_turn_the_decision_come_first() -> None:
 def result_with(**tipping: tuple[Tip, ...]) -> ResultData:
     query: dict[str, Value] = {"savings": 50, "income": 50, "job": "none"}
     return ResultData(query, Outcome(OutcomeKind.FOUND), tipping=tipping)
+
+
+def test_rows_levers_and_locks_have_the_values_of_the_table() -> None:
+    table = loans()
+    query = table.row({"income": 10.5, "job": 1, "married": True, "cosigner": "none"})
+    assert form_row(table.schema, query) == {
+        "income": 10.5, "job": 1, "married": True, "cosigner": "none",
+    }  # fmt: skip
+    levers = lever_forms(table, query)
+    assert [levers[name]["choices"] for name in ("job", "cosigner")] == [[2], ["one"]]
+    for values in ([2], ["2"]):  # as the table has it, and as earlier releases did
+        assert keeps(locked(table, query, choices={"job": values}), query, query)
+    without = locked(table, query, excluded=[{"job": [1, 2], "cosigner": ["none", "one"]}])
+    assert not keeps(without, table.schema.replace(query, {"job": "2", "cosigner": True}), query)
+    assert keeps(without, table.schema.replace(query, {"cosigner": True}), query)
+    assert problem_form(table)["limits_of_chance"] == [0.5]

@@ -16,14 +16,16 @@ DataName = Annotated[str, typer.Option(
     help="The table: a file, or a data set's name. Also what distances are measured by.",
     rich_help_panel=MODEL)]
 ModelFile = Annotated[str, typer.Option(
-    help="The model that decides; a data set has its own.", rich_help_panel=MODEL)]
+    help="The model that decides: a file, an address (http://HOST/score, see docs/search.md) or "
+    "MODULE:FUNCTION, imported from this folder. A data set has its own.", rich_help_panel=MODEL)]
 CardFile = Annotated[str, typer.Option(
     help="The table's card; a data set has its own.", rich_help_panel=MODEL)]
 RowNumber = Annotated[int | None, typer.Option(
     help="The row of the table, counted from 0.", min=0, rich_help_panel=MODEL)]
 Where = Annotated[str, typer.Option(
     help="Or a condition that one row meets, such as \"loan_id == 7\" or "
-    "\"job == 'cook' and `home state` in ['NY', 'NJ']\".", rich_help_panel=MODEL)]
+    "\"age > 50 and job in ['cook', 'clerk']\"; a name with spaces stands in backticks.",
+    rich_help_panel=MODEL)]
 JsonRow = Annotated[Path | None, typer.Option(
     help="Or a JSON file of {column: value} (- reads stdin).", rich_help_panel=MODEL)]
 RuleSetName = Annotated[str, typer.Option(
@@ -35,7 +37,8 @@ Inputs = Annotated[str, typer.Option(
     help="How the model takes rows: raw, category, codes or auto (find out).",
     rich_help_panel=MODEL)]
 TrustCode = Annotated[bool, typer.Option(
-    "--trust-code", help="Import and run the card's custom rules.")]
+    "--trust-code", help="Import and run the card's custom rules, and a stored run's own "
+    "MODULE:FUNCTION.")]
 TrustPickle = Annotated[bool, typer.Option(
     "--trust-pickle", help="Unpickle the model: this runs its code.")]
 TrustTypes = Annotated[list[str] | None, typer.Option(

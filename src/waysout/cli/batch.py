@@ -146,7 +146,7 @@ def batch(
     check_source(source)
     request = BatchRequest(
         source=source, out=out, options=options,
-        trust=Trust(trust_pickle, tuple(trust_types or ()), trust_code),
+        trust=Trust(trust_pickle, tuple(trust_types or ()), trust_code, named=True),
         training=training, limit=limit, share=share, cluster=cluster, address=address,
         workers=workers, in_flight=in_flight, part_rows=part_rows, all_options=all_options,
         keep_stores=keep_stores, retry_failed=retry_failed,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from waysout.cli.arguments import TrustCode
+from waysout.cli.arguments import TrustCode, TrustPickle
 from waysout.cli.output import JsonFlag, print_json, print_table, say, with_flags
 from waysout.cli.sources import find_card, find_table
 
@@ -21,13 +21,27 @@ CardArgument = Annotated[str, typer.Argument(help="A card file, or the name of a
 @app.command()
 def infer(
     table: Annotated[Path, typer.Argument(help="A CSV or Parquet file.")],
-    target: Annotated[str, typer.Option(help="The column with the outcome.")],
-    positive: Annotated[str, typer.Option(help="The value of that column which means yes.")],
+    target: Annotated[
+        str | None, typer.Option(help="The column with the outcome, if the table has one.")
+    ] = None,
+    positive: Annotated[
+        str | None, typer.Option(help="The value of that column which means yes.")
+    ] = None,
+    features: Annotated[
+        str, typer.Option(help="Only these columns, in this order: a,b,c. Default: all.")
+    ] = "",
+    model: Annotated[
+        Path | None, typer.Option(help="Only the columns that this model was trained on.")
+    ] = None,
+    trust_pickle: TrustPickle = False,
     name: Annotated[str, typer.Option(help="The card's name; default: the file's.")] = "",
     out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Print a first card for your table, with comments on what to look at.
+
+    A card says what each column is and what may change; `waysout card check` tells what is wrong
+    with it, and `waysout find --card` goes by it.
 
     Example: waysout card infer loans.csv --target status --positive approved > loans.toml
     """
@@ -44,12 +58,38 @@ def infer(
         raise InputError(f"{out} exists; --force overwrites it")
     check_places({"--out": out}, {"the table": table})
     made = re.sub(r"[^\w-]+", "-", table.name.split(".")[0])[:64]
-    text = infer_card(read_table(table), target=target, positive=positive, name=name or made)
+    if features and model is not None:
+        raise InputError("--features and --model both choose the columns: give one of them")
+    read = read_table(table)
+    columns = [part.strip() for part in features.split(",") if part.strip()] or None
+    if model is not None:
+        columns = _columns_of(model, trust_pickle)
+    text = infer_card(
+        read,
+        target=target,
+        positive=positive,
+        name=name or made,
+        features=columns,
+    )
     if out is None:
         typer.echo(text, nl=False)
     else:
         write_atomically(out, text.encode())
         say(f"wrote {out}; look it over, then: waysout card check {shlex.quote(str(out))}")
+
+
+def _columns_of(path: Path, trust_pickle: bool) -> list[str]:
+    """Return the columns that a model says it was trained on."""
+    from waysout.errors import InputError
+    from waysout.oracles.adapt import model_columns
+    from waysout.oracles.load import load_model
+
+    found = model_columns(load_model(path, trust_pickle=trust_pickle))
+    if found is None:
+        raise InputError(
+            f"{path} does not tell which columns it was trained on: name them with --features a,b,c"
+        )
+    return list(found)
 
 
 @app.command()
@@ -100,7 +140,9 @@ def check(
     for advice in found.advice():
         say(f"note: {advice}")
     sets = ", ".join(f"{n} ({len(s.rules)})" for n, s in found.rule_sets.items()) or "none"
-    typer.echo(f"{card} is a sound card: {len(found.schema)} features; rule sets: {sets}")
+    ruled = any(rule_set.rules for rule_set in found.rule_sets.values())
+    free = "" if ruled else "; nothing says what may change (see the note)"
+    typer.echo(f"{card} is a sound card: {len(found.schema)} features; rule sets: {sets}{free}")
     for line in report.get("lines", []):
         typer.echo(line)
 

@@ -47,7 +47,9 @@ def certify(
     check_chosen(row, where, json_row)
     source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
     check_source(source)
-    opened = open_source(source, Trust(trust_pickle, tuple(trust_types or ()), trust_code))
+    opened = open_source(
+        source, Trust(trust_pickle, tuple(trust_types or ()), trust_code, named=True)
+    )
     query = opened.problem.row(find_row(opened.table, row, where, json_row))
     found = prove(opened.problem, query, seconds=seconds)
     if json:

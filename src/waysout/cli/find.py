@@ -69,6 +69,8 @@ def find(
     nothing is paid for twice: `waysout runs resume last` resumes it.
 
     Try: waysout find --data synthetic --row 828
+
+    Your own: waysout find --data loans.csv --card loans.toml --model model.txt --where "id == 7"
     """
     from waysout.cli import search
     from waysout.cli.places import check_places, trust_options
@@ -97,7 +99,7 @@ def find(
     goal = goal_of(at_least, rise)
     source = Source(data, card, model, rules, positive_class, inputs, **goal)
     check_source(source)
-    trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
+    trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code, named=True)
     trusted = trust_options(trust)
     with search.Signals(json, place, asked, trusted) as signals:
         if run is not None and run.is_file():

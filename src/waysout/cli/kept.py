@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,9 @@ def read_kept(store: Store) -> Kept:
     """Return what a run of `waysout find` was made from."""
     about = _Fields(store.path, _about(store), "about.")
     source = Source(
-        **{name: about.get(name, kinds) for name, kinds in _ABOUT.items()}, safer=_safer(about)
+        **{name: about.get(name, kinds) for name, kinds in _ABOUT.items()},
+        safer=_safer(about),
+        folder=about.get("folder", _TEXT) if "folder" in about.found else "",
     )
     plan = _Fields(store.path, store.manifest, "").part("plan")
     budget = plan.part("budget")
@@ -118,6 +121,32 @@ def check_unchanged(run: Path, source: Source) -> None:
                 f"the {name} {getattr(source, name)} is not the one {run} began with: restore it "
                 "to resume, or start a new run"
             )
+
+
+def reopening(run: Path, model: str) -> list[str]:
+    """Return the options without which the model that a run names is not opened again.
+
+    A file from anywhere may name any code, and any address to send rows and a key to.
+    """
+    from waysout.cli.places import is_ours
+    from waysout.oracles.load import is_address, is_code
+
+    if is_code(model):
+        return ["--trust-code"]
+    return ["--model", model] if is_address(model) and not is_ours(run) else []
+
+
+def check_confirmed_model(run: Path, model: str, said: str) -> None:
+    """Refuse to ask an address that only the file names; ``said`` is the user's word."""
+    from waysout.errors import InputError, shown
+
+    if said and said != model:
+        raise InputError(f"{run} was started with the model {shown(model, 200)}, not with {said}")
+    if not said and (words := reopening(run, model)) and words[0] == "--model":
+        raise InputError(
+            f"{run} is outside our folder of runs, and sends rows, and your key if you have one, "
+            f"to an address that it names: to confirm that, add {shlex.join(words)}"
+        )
 
 
 def _about(store: Store) -> Mapping[str, Any]:

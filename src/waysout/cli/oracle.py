@@ -99,7 +99,9 @@ def list_(json: JsonFlag = False) -> None:
 
 @app.command()
 def check(
-    model: Annotated[Path, typer.Option(help="The model's file.")],
+    model: Annotated[
+        str, typer.Option(help="The model: a file, an address (http://…) or MODULE:FUNCTION.")
+    ],
     data: Annotated[str, typer.Option(help="The table it was trained on (or a data set's name).")],
     card: Annotated[str, typer.Option(help="The table's card (or a data set's name).")],
     positive_class: arg.PositiveClass = "",
@@ -118,7 +120,7 @@ def check(
     """Try a model of your own before anything is spent on it.
 
     Model files: LightGBM .txt, XGBoost .json/.ubj, CatBoost .cbm, ONNX .onnx, skops .skops; pickle
-    and joblib only with --trust-pickle.
+    and joblib only with --trust-pickle. Or the address of a server, or MODULE:FUNCTION.
 
     What proves that the model gets its rows the way it was trained is --expect: put its own
     probabilities into a column of the table, and every row is compared.
@@ -128,6 +130,7 @@ def check(
     from waysout.oracles.adapt import as_oracle
     from waysout.oracles.load import load_model
     from waysout.oracles.probe import check_oracle, probe
+    from waysout.run.source import model_name
 
     described, table = find_card(card, trust_code=trust_code), find_table(data)
     # Read first: a column that is no number should not cost the loading of a model.
@@ -139,15 +142,19 @@ def check(
             model, trust_pickle=trust_pickle, trusted_types=tuple(trust_types or ())
         )
         oracle = as_oracle(
-            loaded, described, positive_class=positive_class or None, inputs=inputs, name=model.name
+            loaded,
+            described,
+            positive_class=positive_class or None,
+            inputs=inputs,
+            name=model_name(model),
         )
         report: dict[str, Any] = asdict(probe(oracle, rows, labels=labels))
         if expect:
             check_oracle(oracle, rows, expected=[float(row[0] or 0.0) for row in column])
     if json:
-        print_json({"ok": True, "model": str(model), **report, "agrees_with": expect or None})
+        print_json({"ok": True, "model": model, **report, "agrees_with": expect or None})
         return
-    typer.echo(f"{model.name} answers, and nothing odd was seen")
+    typer.echo(f"{oracle.name} answers, and nothing odd was seen")
     if expect:
         typer.echo(f"it agrees with column {expect!r} on all {len(rows):,} rows")
     else:

@@ -43,6 +43,7 @@ def say(text: str = "") -> None:
 FLAGS = {
     "trust_pickle=True": "--trust-pickle", "trusted_types=[…]": "--trust-types",
     "trust_code=True": "--trust-code", "positive_class=…": "--positive-class", "data=…": "--data",
+    "features=[…]": "--features a,b,c", "give the model": "--model FILE",
     "llm=…": "--llm", "calls=…": "--calls", "record=…": "--record",
 }  # fmt: skip
 

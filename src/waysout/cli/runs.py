@@ -115,6 +115,9 @@ def resume(
     llm: Annotated[str, typer.Option(
         help="The run's own LLM again, to confirm it: needed for a run from outside our folder "
         "of runs that asks a server.")] = "",
+    model: Annotated[str, typer.Option(
+        help="The address of the run's own model again, to confirm it: needed for a run from "
+        "outside our folder of runs.")] = "",
     trust_pickle: arg.TrustPickle = False,
     trust_types: arg.TrustTypes = None,
     trust_code: arg.TrustCode = False,
@@ -122,7 +125,12 @@ def resume(
 ) -> None:  # fmt: skip
     """Resume a run of `waysout find` that was interrupted; nothing on file is asked again."""
     from waysout.cli import search
-    from waysout.cli.kept import check_is_of_find, check_unchanged, read_kept
+    from waysout.cli.kept import (
+        check_confirmed_model,
+        check_is_of_find,
+        check_unchanged,
+        read_kept,
+    )
     from waysout.errors import InputError, shown
     from waysout.report.result import Result
     from waysout.report.words import clean
@@ -151,6 +159,8 @@ def resume(
         say(f"note: --trust-pickle runs the code in {clean(source.model)}, which this run names")
     if trust.code and source.card:
         say(f"note: --trust-code runs the code that {clean(source.card)} names")
+    if trust.code and source.folder:
+        say(f"note: --trust-code runs {clean(source.model)} in {clean(source.folder)}")
     if llm and llm != asked:
         raise InputError(
             f"{path} was started with {shown(asked, 200) if asked else 'no LLM'}, not "
@@ -158,6 +168,7 @@ def resume(
         )
     if not llm:
         check_confirmed(path, asked)
+    check_confirmed_model(path, source.model, model)
     search.check_llm(prepared)
     counts = f"; {on_file.llm_calls} calls and {on_file.oracle_rows} rows are on file"
     trusted = trust_options(trust)

@@ -327,8 +327,7 @@ def show(result: Result, *, most: int = SHOWN) -> None:
         title = (shown if total > len(options) else "Ways out") if total else text.NOT_APPROVED
         typer.echo()
         chances = not result.settings.get("labels_only")
-        settings = result.settings if total else {}
-        table = text.option_rows(options, settings, reasons=not simulated, chances=chances)
+        table = text.option_rows(options, result.settings, reasons=not simulated, chances=chances)
         print_table(title, *table)
     columns, tips = text.tip_rows(result)
     if tips:

@@ -102,7 +102,7 @@ def serve(
         limits = replace(limits, calls=calls)
     goal = goal_of(at_least, rise)
     source = Source(data, card, model, rules, positive_class, inputs, **goal)
-    trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
+    trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code, named=True)
     with http_server.open_socket(host, port, token=token is not None) as opened:
         port = opened.getsockname()[1]  # also where any free one was asked for
         hosts, url = Hosts.of(host, port, allow_host or ()), url_of(host, port)
@@ -159,10 +159,10 @@ def _subject(run: str, source: Source, trust: Trust, wish: _Wish) -> _Subject:
     from waysout.serve.problems import ServedProblem
 
     bare = source == Source("")
-    if run and not bare:
+    if run and source != Source("", model=source.model):
         raise InputError("a run names its own table, model and card: leave the others out")
     if run:
-        return _of_run(run, trust, wish)
+        return _of_run(run, source.model, replace(trust, named=False), wish)
     if source.data:
         check_source(source)
         return _of_source(source, trust, wish)
@@ -185,9 +185,18 @@ def _of_source(source: Source, trust: Trust, wish: _Wish) -> _Subject:
     return _Subject(ServedProblem.of(opened.problem, opened.known), llm, source)
 
 
-def _of_run(name: str, trust: Trust, wish: _Wish) -> _Subject:
-    """Open a stored run; what its file names is printed before any of it is opened."""
-    from waysout.cli.kept import check_unchanged, made_of, read_kept, says_of_what
+def _of_run(name: str, model: str, trust: Trust, wish: _Wish) -> _Subject:
+    """Open a stored run; what its file names is printed before any of it is opened.
+
+    ``model`` is its model once more, where the user has confirmed that.
+    """
+    from waysout.cli.kept import (
+        check_confirmed_model,
+        check_unchanged,
+        made_of,
+        read_kept,
+        says_of_what,
+    )
     from waysout.cli.places import check_confirmed
     from waysout.errors import InputError
     from waysout.report.words import clean
@@ -209,6 +218,7 @@ def _of_run(name: str, trust: Trust, wish: _Wish) -> _Subject:
             say(f"the run's {what}: {clean(place)}")
         if not wish.llm:
             check_confirmed(path, asked)
+        check_confirmed_model(path, kept.source.model, model)
         check_unchanged(path, kept.source)
         subject = _of_source(kept.source, trust, replace(wish, llm=wish.llm or asked))
         return replace(subject, run=SavedRun.read(store, subject.served.problem))

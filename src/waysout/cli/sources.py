@@ -133,9 +133,13 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     piped = str(path) == "-"
     name = "stdin" if piped else str(path)
     try:
-        found = json.loads(sys.stdin.read() if piped else path.read_text("utf-8"))
+        # As Excel and PowerShell write it, with a mark at its beginning.
+        text = sys.stdin.read() if piped else path.read_text("utf-8-sig")
+        found = json.loads(text.removeprefix("\ufeff"))
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text ({error.reason})") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name} is not JSON: {error}") from None
     if not isinstance(found, dict):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from waysout.datasets.infer_names import is_code, is_identifier, is_past
+from waysout.datasets.infer_toml import comment, level, toml, toml_key, wrapped
+from waysout.datasets.infer_written import written_form
 from waysout.domain.distance import scale_of
 from waysout.domain.key import bin_edges, rounded
 from waysout.domain.schema import (
@@ -24,23 +26,11 @@ from waysout.domain.schema import (
     format_number,
     text_of,
 )
-from waysout.errors import RowError, TableError
+from waysout.errors import RowError
 
 FEW = 20  # whole numbers with no more distinct values than this may be codes
-MANY = 100  # a category with more levels than this deserves a second look
+MANY = 100  # text with more distinct values than this is no category
 
-PROTECTED_WORDS = {
-    "sex", "gender", "race", "ethnic", "ethnicity", "nationality", "native", "religion", "birth",
-    "birthday", "birthdate", "birthplace", "born", "dob", "caste", "disability", "disabled",
-}  # fmt: skip
-_CODED_WORDS = PROTECTED_WORDS | {
-    "marital", "marriage", "education", "occupation", "job", "region", "state", "country", "city",
-    "code", "type", "category", "class", "group", "branch", "zip", "postcode",
-}  # fmt: skip
-_QUANTITY_WORDS = {
-    "num", "number", "count", "score", "years", "months", "days", "amount", "rate", "percent",
-}  # fmt: skip
-_ID_WORDS = {"id", "ids", "uid", "uuid", "guid", "unnamed", "index"}
 _SPECIAL = {*range(-9, 0), -99, -999, -9999}
 _TWO_VALUES = ({"false", "true"}, {"no", "yes"}, {"n", "y"}, {"f", "t"})
 # What pandas reads as booleans; a column of nothing else holds True and False, not text.
@@ -49,63 +39,14 @@ _CONSTANT = "always the same value: a model cannot have learnt from it"
 _UNKNOWN = "?"  # what old tables write where there is no figure
 _LOOKS_MISSING = {"?", "-", "--", ".", "missing", "none", "not available", "unknown"}
 NUMBER = Feature("number", "number", missing="keep")
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}")
+_DATE = re.compile(
+    r"(\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})"
+    r"([T ]\d{1,2}:\d{2}.*)?"
+)
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+")
-
-
-# TOML is written by hand: no library writes the comments that make a card a draft to read.
-
-
-def toml(value: object) -> str:
-    r"""Write a value, a list or a table on one line.
-
-    >>> print(toml('say "hi"\n'))
-    "say \"hi\"\n"
-    """
-    if isinstance(value, str):
-        if any(unicodedata.category(c) == "Cs" for c in value):
-            raise TableError(f"{value[:60]!r} holds half a character (a lone surrogate)")
-        return _visible(json.dumps(value, ensure_ascii=False))
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{toml_key(k)} = {toml(v)}' for k, v in value.items())} }}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(toml, value))}]"
-    assert isinstance(value, (bool, int, float))
-    return str(value).lower() if isinstance(value, bool) else format_number(value)
-
-
-def _visible(text: str) -> str:
-    """Escape invisible characters and exotic line ends, so that a person can see them."""
-    return "".join(
-        (f"\\u{ord(c):04X}" if ord(c) < 0x10000 else f"\\U{ord(c):08X}")
-        if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")
-        else c
-        for c in text
-    )
-
-
-def toml_key(text: str) -> str:
-    """Write a key, quoted where it has to be."""
-    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else toml(text)
-
-
-def toml_list(values: Iterable[Scalar]) -> str:
-    """Write a list, on several lines where one is not enough."""
-    lines, line = [], ""
-    for item in map(toml, values):
-        if line and len(line) + len(item) > 90:
-            lines.append(line.rstrip())
-            line = ""
-        line += item + ", "
-    if not lines:
-        return f"[{line[:-2]}]"
-    return "[\n  " + "\n  ".join([*lines, line.rstrip()]) + "\n]"
-
-
-def comment(text: str) -> str:
-    """Write a comment, on one line whatever the text."""
-    return "# " + _visible(text)
+_WHOLE = re.compile(r"[+-]?\d{1,300}", re.ASCII)
+_DATES = "dates"
+_PAST = 'it seems to count what already happened: immutable, or direction = "up", may suit it'
 
 
 @dataclass
@@ -120,16 +61,19 @@ class ColumnCells:
     spelled: dict[str, dict[str, int]] = field(default_factory=dict)  # with spaces, as in the table
     too_large: tuple[int, str] | None = None
     only_text: bool = True  # whether whatever is neither missing nor a number is text as it stands
-
-    @property
-    def words(self) -> set[str]:
-        """The words of the column's name, in lower case."""
-        return {word.casefold() for word in _WORD.findall(self.name)}
+    typed: bool = False  # whether the cells have types of their own, as in a data frame
+    days: set[str] = field(default_factory=set)  # the texts of cells that are dates
+    floats: bool = False  # whether some typed cells are floats, whole or not
 
     @property
     def levels(self) -> list[str]:
         """All values as text."""
         return [*self.numbers, *self.texts]
+
+    @property
+    def dates(self) -> bool:
+        """Whether all values are dates, not texts that look like one."""
+        return bool(self.days) and not self.numbers and self.days == set(self.texts)
 
     @property
     def padded(self) -> bool:
@@ -156,23 +100,26 @@ class ColumnCells:
         values = self.values()
         return rounded(scale_of(values).value, 3) if values.min() < values.max() else None
 
-    def reason_to_ignore(self) -> str:
-        """Return why the column says nothing about a person, or an empty text if it may."""
-        if not self.levels:
-            return "is empty in every row"
+    def reason_to_carry(self) -> str:
+        """Return why the column is opaque: no category, no quantity. Empty if it may be one."""
+        distinct = len(self.levels)
+        if not distinct:
+            return "empty in every row"
+        if self.dates or (not self.numbers and all(map(_DATE.fullmatch, self.texts))):
+            return _DATES
         if max(map(len, self.levels)) > LONGEST_TEXT:
-            return "holds long texts"
-        distinct = len(self.levels) == self.rows
-        if not distinct or self.rows < 2 or (self.numbers and not self.whole):
-            return ""
-        if self.words & _ID_WORDS:
-            return "is different in every row and named like an identifier"
-        if self.rows > FEW and (not self.numbers or self.padded or self.too_large):
-            return "is a different text or long number in every row"
+            return "long texts"
+        every = distinct == self.rows > 1
+        mostly = every or (distinct > FEW and 2 * distinct > self.rows)
+        if is_identifier(self.name) and self.whole and (mostly or distinct > MANY):
+            return "an identifier, by its name and its values"
+        texts = bool(self.texts) and not self.numbers
+        if self.rows > FEW and (texts or self.padded or self.too_large) and self.whole and mostly:
+            return "a different text or long number in most rows"
         return ""
 
 
-def sort_cells(name: str, cells: Sequence[object]) -> ColumnCells:
+def sort_cells(name: str, cells: Sequence[object], typed: bool = False) -> ColumnCells:
     """Sort the cells of a column."""
     # Equal cells of one type are counted, with the row of the first: 1, 1.0 and True stay apart.
     seen: dict[object, tuple[int, object, int]] = {}
@@ -180,15 +127,19 @@ def sort_cells(name: str, cells: Sequence[object]) -> ColumnCells:
         plain = cell if isinstance(cell, (str, int, float, type(None))) else str(cell)
         first, _, count = seen.get((type(cell), plain), (row, cell, 0))
         seen[type(cell), plain] = (first, cell, count + 1)
-    found = ColumnCells(name, len(cells))
+    found = ColumnCells(name, len(cells), typed=typed)
     for row, cell, count in seen.values():
         text = text_of(cell)
         if isinstance(cell, str):
             found.spelled.setdefault(text, {})[cell] = count
+            if typed:  # what a model was trained on is this text, whatever it looks like
+                found.texts[text] = found.texts.get(text, 0) + count
+                continue
         try:
             number = NUMBER.parse(cell)
         except RowError:
             found.texts[text] = found.texts.get(text, 0) + count
+            found.days |= {text} if isinstance(cell, date) else set()
             found.only_text &= isinstance(cell, str) and cell.strip() == text
             try:
                 large = not isinstance(cell, bool) and abs(float(cell)) > LARGEST  # type: ignore[arg-type]
@@ -201,6 +152,7 @@ def sort_cells(name: str, cells: Sequence[object]) -> ColumnCells:
             token = cell.strip() if isinstance(cell, str) else ""
             found.missing[token] = found.missing.get(token, 0) + count
         else:
+            found.floats |= typed and isinstance(cell, float)
             found.numbers[text] = (float(number), found.numbers.get(text, (0.0, 0))[1] + count)
     return found
 
@@ -214,6 +166,8 @@ class Described:
     levels: list[Scalar] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     odd: tuple[str, ...] = ()
+    more: dict[str, str] = field(default_factory=dict)
+    """Further fields: holds, written, unit."""
 
     @property
     def name(self) -> str:
@@ -225,60 +179,100 @@ class Described:
         """Whether the feature is a number or an integer."""
         return self.kind in ("number", "integer")
 
-    def lines(self) -> list[str]:
-        """Return the feature's part of the card."""
+    @property
+    def is_flag(self) -> bool:
+        """Whether all that is there are 0 and 1, or true and false."""
         cells = self.cells
+        numbers = {number for number, _ in cells.numbers.values()}
+        if cells.missing or self.odd or not (numbers or cells.texts):
+            return False
+        if self.kind == "boolean":
+            return numbers == {0.0, 1.0} or self.levels in ([], [False, True])
+        return self.kind == "integer" and numbers <= {0.0, 1.0}
+
+    def lines(self) -> list[str]:
+        """Return the feature's part of the card, a field a line."""
         lines = [f"[features.{toml_key(self.name)}]", *map(comment, self.notes)]
-        lines += [f'kind = "{self.kind}"', 'about = ""']
-        if tokens := cells.missing | {t: cells.texts[t] for t in self.odd}:
-            shown = ", ".join(f"{t!r}" if t else "empty" for t in tokens)
-            lines += [
-                comment(f"missing in {sum(tokens.values())} of {cells.rows} rows ({shown}):"),
-                comment("keep leaves it missing, fill lets it be filled in, refuse is an error"),
-                'missing = "keep"',
-            ]
-            if self.levels:
-                code = "missing_code = -1 if your model was trained on pandas' cat.codes"
-                lines.append(comment(code))
+        for key, value in self._fields():
+            if key == "missing":
+                lines += map(comment, self._missing_notes())
+            lines.append(f"{key} = {value}")
+        return [*lines, *map(comment, self._code_notes())]
+
+    def line(self) -> str:
+        """Return the feature's part of the card in a line, which stands under ``[features]``."""
+        fields = [f"{k} = {v}" for k, v in self._fields(one_line=True) if v != '""']
+        said = f"  {comment('; '.join(self.notes))}" if self.notes else ""
+        return f"{toml_key(self.name)} = {{ {', '.join(fields)} }}{said}"
+
+    def _fields(self, one_line: bool = False) -> list[tuple[str, str]]:
+        """Return the fields of the card as they are written, in order."""
+        cells = self.cells
+        fields = [("kind", toml(self.kind))]
+        fields += [(key, toml(text)) for key, text in self.more.items()]
+        fields += [("about", '""')] if self.kind != "opaque" else []
+        if (cells.missing or self.odd) and self.kind != "opaque":
+            fields.append(("missing", '"keep"'))
+
+        def listed(items: Sequence[str]) -> str:
+            return f"[{', '.join(items)}]" if one_line else wrapped(items)
+
         if self.is_numeric:
             values = cells.values()
-            lines.append(f"range = [{format_number(values.min())}, {format_number(values.max())}]")
+            fields.append(("range", toml([float(values.min()), float(values.max())])))
             if self.kind == "number":
-                lines.append(f"decimals = {_decimals(cells)}")
+                fields.append(("decimals", str(_decimals(cells))))
             if edges := bin_edges(values):
-                lines.append(f"bins = {toml_list(edges)}")
+                fields.append(("bins", listed([toml(edge) for edge in edges])))
             if (scale := cells.scale()) is not None:
-                lines.append(f"scale = {format_number(scale)}")
-        elif self.levels:
-            lines += self._level_lines()
-        return lines
+                fields.append(("scale", format_number(scale)))
+        if self.levels:
+            fields.append(("levels", listed([level(one) for one in self.levels])))
+            if not self._stand_for_themselves:
+                fields.append(("codes", '"sorted"'))
+        return fields
 
-    def _level_lines(self) -> list[str]:
-        codes = [f"{toml_key(text_of(level))} = {i}" for i, level in enumerate(self.levels)]
-        lines = [f"levels = {toml_list(self.levels)}"]
-        if not all(isinstance(level, str) for level in self.levels) or not self.cells.texts:
-            # Numbers stand for themselves; say what to write for a model that did not get them.
-            some = ", ".join(codes[:8]) + (", ..." if len(codes) > 8 else "")
-            other = f"for a model trained on LabelEncoder's positions: codes = {{ {some} }}"
-            return lines if self.levels == [*range(len(codes))] else [*lines, comment(other)]
-        if len(inline := f"codes = {{ {', '.join(codes)} }}") <= 100:
-            return [*lines, inline]
-        return [*lines, "", f"[features.{toml_key(self.name)}.codes]", *codes]
+    @property
+    def _stand_for_themselves(self) -> bool:
+        """Whether the levels are numbers, so that a model was trained on these."""
+        texts = all(isinstance(one, str) for one in self.levels)
+        return not texts or not self.cells.texts
+
+    def _missing_notes(self) -> list[str]:
+        cells = self.cells
+        tokens = cells.missing | {t: cells.texts[t] for t in self.odd}
+        shown = ", ".join(f"{t!r}" if t else "empty" for t in tokens)
+        notes = [f"missing in {sum(tokens.values())} of {cells.rows} rows ({shown})"]
+        code = "missing_code = -1 if your model was trained on pandas' cat.codes"
+        return [*notes, code] if self.levels else notes
+
+    def _code_notes(self) -> list[str]:
+        """Say what to write for a model that was not trained on numbers that are levels."""
+        others = self.levels != [*range(len(self.levels))]
+        if not self.levels or not self._stand_for_themselves or not others:
+            return []
+        return ['codes = "sorted" if your model was trained on LabelEncoder\'s positions']
 
 
 def describe(cells: ColumnCells) -> Described:
     """Decide what a column is."""
+    written = _as_written(cells)
+    if written is None and (reason := cells.reason_to_carry()):
+        return _as_opaque(cells, reason)
     asked = tuple(text for text in cells.texts if text == _UNKNOWN)
     if set(cells.numbers) == {"0", "1"} and set(cells.texts) <= {_UNKNOWN}:
         note = 'only 0 and 1, so read as no and yes; for a count, use kind = "integer"'
-        return Described(cells, "boolean", [0, 1], [note], asked)
+        levels: list[Scalar] = [0.0, 1.0] if cells.floats else [0, 1]
+        return Described(cells, "boolean", levels, [note], asked)
     if not cells.numbers and cells.texts:
         folded = {text.casefold() for text in cells.texts}
-        if cells.texts.keys() <= _PANDAS_BOOLEANS:
+        if cells.texts.keys() <= _PANDAS_BOOLEANS and not (cells.typed and cells.spelled):
             return Described(cells, "boolean", [], [_CONSTANT] if len(folded) == 1 else [])
         if len(cells.texts) == 2 and folded in _TWO_VALUES:
             pair = sorted(cells.texts, key=str.casefold)
             return Described(cells, "boolean", [cells.spelling(text) for text in pair])
+    if written is not None:
+        return written
     odd: tuple[str, ...] = ()  # texts among numbers that surely mean "missing"
     if cells.numbers and not cells.texts.keys() - {_UNKNOWN}:
         odd = asked
@@ -292,10 +286,55 @@ def describe(cells: ColumnCells) -> Described:
             raise RowError(reason, column=cells.name, row=row)
         odd = tuple(cells.texts) if len(cells.texts) <= 2 and cells.only_text else ()
     # Few whole numbers may be codes rather than a quantity: the name tells.
-    named = cells.words & _CODED_WORDS and not cells.words & _QUANTITY_WORDS
-    coded = named and cells.whole and len(cells.numbers) <= FEW
+    most = MANY if is_identifier(cells.name) else FEW
+    coded = is_code(cells.name) and cells.whole and len(cells.numbers) <= most
+    coded = coded and not cells.numbers.keys() <= {"0", "1"}  # a dummy that never occurs
     numeric = cells.numbers and not cells.padded and (not cells.texts or odd)
-    return _as_numeric(cells, odd) if numeric and not coded else _as_category(cells)
+    if numeric and not coded:
+        return _as_numeric(cells, odd)
+    found = _as_category(cells)
+    many = len(found.levels) > MANY
+    return _as_opaque(cells, f"{len(found.levels)} different values") if many else found
+
+
+def _as_opaque(cells: ColumnCells, reason: str) -> Described:
+    """Describe a column that is carried along: an identifier, free text, dates."""
+    notes = [f"{reason}: carried along, never proposed"]
+    if reason == _DATES:
+        notes.append("for a feature, a number of days or years serves a model better")
+    elif cells.texts and len(cells.levels) > 1:
+        notes.append('for a feature, use kind = "category" and list the levels that a model knows')
+    elif cells.numbers:
+        notes.append('for a feature, use kind = "integer" and give it a range')
+    more = {"holds": "date"} if cells.dates else {}
+    # To pandas a column of whole numbers in a CSV file is one of numbers, however long they are.
+    whole = all(map(_WHOLE.fullmatch, cells.levels)) and cells.levels
+    if whole and not cells.typed and not cells.padded:
+        more = {"holds": "number"}
+    return Described(cells, "opaque", [], notes, (), more)
+
+
+def _as_written(cells: ColumnCells) -> Described | None:
+    """Describe numbers in a form of their own: ``12,5``, ``1.234``, ``45 %``, ``$5.00``."""
+    texts = {text: count for text, count in cells.texts.items() if text != _UNKNOWN}
+    form = written_form([*cells.numbers, *texts]) if texts and not cells.typed else None
+    if form is None:
+        return None
+    numbers: dict[str, tuple[float, int]] = {}
+    counts = {text: count for text, (_, count) in cells.numbers.items()} | texts
+    for text, count in counts.items():
+        value = form[0].read(text)
+        if value is None or not abs(value) <= LARGEST:
+            return None
+        plain = format_number(value)
+        numbers[plain] = (value, numbers.get(plain, (0.0, 0))[1] + count)
+    odd = {t: n for t, n in cells.texts.items() if t == _UNKNOWN}
+    read = ColumnCells(cells.name, cells.rows, dict(cells.missing), numbers, odd)
+    made = _as_numeric(read, tuple(odd))
+    sign = (form[0].before or form[0].after).strip()
+    made.more = {"written": form[1]} | ({"unit": sign} if sign else {})
+    made.notes.insert(0, f"read as numbers: {form[1]} is {form[0].read(form[1]):g}")
+    return made
 
 
 def _as_numeric(cells: ColumnCells, odd: tuple[str, ...]) -> Described:
@@ -306,7 +345,7 @@ def _as_numeric(cells: ColumnCells, odd: tuple[str, ...]) -> Described:
         notes.append(f"numbers but for {shown}, read as missing (see missing_values above)")
     if len(values) == 1:
         notes.append(_CONSTANT)
-    elif cells.whole and len(values) <= FEW:
+    elif cells.whole and len(values) <= FEW and not cells.floats:
         notes.append(
             f"{len(values)} different whole numbers, taken as a quantity; if they are codes:"
         )
@@ -316,7 +355,11 @@ def _as_numeric(cells: ColumnCells, odd: tuple[str, ...]) -> Described:
         shown = ", ".join(map(format_number, below))
         notes.append(f"does {shown} mean that there is no figure? A rule of kind never keeps it")
         notes.append("from being proposed")
-    return Described(cells, "integer" if cells.whole else "number", [], notes, odd)
+    if is_past(cells.name):
+        notes.append(_PAST)
+    # A column of floats stays one, whole or not: what comes out is what went in.
+    return Described(cells, "integer" if cells.whole and not cells.floats else "number", [],
+                     notes, odd)  # fmt: skip
 
 
 def _as_category(cells: ColumnCells) -> Described:
@@ -325,10 +368,11 @@ def _as_category(cells: ColumnCells) -> Described:
     if cells.texts or not cells.whole:
         texts = sorted(set(cells.levels))
         levels = [cells.spelling(text) for text in texts]
-        if doubtful := [t for t in texts if t.casefold() in _LOOKS_MISSING]:
+        doubtful = [t for t in texts if t.casefold() in _LOOKS_MISSING]
+        if doubtful and not cells.typed:
             notes.append(
                 f"{doubtful[0]!r} looks like a missing value; if your model was trained that way, "
-                "take it out of levels and codes,"
+                "take it out of levels,"
             )
             notes.append('list it in missing_values, and write missing = "keep"')
         twice = next((t for t in texts if len(cells.spelled.get(t, ())) > 1), None)
@@ -336,7 +380,8 @@ def _as_category(cells: ColumnCells) -> Described:
             spellings = ", ".join(map(repr, cells.spelled[twice]))
             notes.append(f"spelled in more than one way ({spellings}), and read as one level")
     else:
-        levels = sorted({int(number) for number, _ in cells.numbers.values()})
+        numbers = sorted({number for number, _ in cells.numbers.values()})
+        levels = [number if cells.floats else int(number) for number in numbers]
         if cells.padded:
             text = next(text for text in cells.numbers if text_of(float(text)) != text)
             notes.append(
@@ -347,10 +392,6 @@ def _as_category(cells: ColumnCells) -> Described:
             notes.append('taken as codes because of its name; for a quantity, use kind = "integer"')
     if len(levels) == 1:
         notes.append(_CONSTANT)
-    if len(levels) > MANY:
-        notes.append(f"{len(levels)} levels: is it an identifier (ignore it) or worth grouping?")
-    if cells.texts and all(map(_DATE.match, cells.texts)):
-        notes.append("these look like dates; a number of days or years would serve a model better")
     return Described(cells, "category", levels, notes)
 
 

@@ -40,12 +40,17 @@ Opener = Callable[[], AbstractContextManager[IO[bytes]]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and records of raw cells, and where they came from."""
+    """Columns and records of raw cells, and where they came from.
+
+    The cells of a ``typed`` table (Parquet, a data frame) have types of their own: what is text
+    there is text, also where it looks like a number.
+    """
 
     columns: tuple[str, ...]
     records: Sequence[Mapping[str, object]]
     source: str = "table"
     sha256: str = ""
+    typed: bool = False
 
     def __len__(self) -> int:
         return len(self.records)
@@ -61,8 +66,9 @@ def read_table(path: str | Path) -> Table:
     source = str(path)
     with opened(path) as file:
         stored = file.read()
-    columns, records = read_records(partial(io.BytesIO, stored), source)
-    return Table(columns, list(records), source, sha256(stored))
+    opener = partial(io.BytesIO, stored)
+    columns, records = read_records(opener, source)
+    return Table(columns, list(records), source, sha256(stored), _is_parquet(opener, source))
 
 
 def read_records(
@@ -174,15 +180,20 @@ def _lines(opener: Opener, source: str) -> Iterator[Sequence[object]]:
     zipped = _beginning(opener).startswith(_GZIP)
     if zipped:
         opener = partial(_unzipped, opener, source)
-    start = _beginning(opener)
-    if start.startswith(_PARQUET):
+    if _is_parquet(opener, source):
         if zipped:  # pyarrow seeks, which a gzip file cannot do within reason
             with opener() as file:
                 opener = partial(io.BytesIO, file.read())
         return _parquet_lines(opener, source)
-    if start.startswith(_ZIP):
+    if _beginning(opener).startswith(_ZIP):
         raise TableError(f"{source} is a spreadsheet or a zip archive: save it as CSV or Parquet")
     return _csv_lines(opener, source)
+
+
+def _is_parquet(opener: Opener, source: str) -> bool:
+    if _beginning(opener).startswith(_GZIP):
+        opener = partial(_unzipped, opener, source)
+    return _beginning(opener).startswith(_PARQUET)
 
 
 def _beginning(opener: Opener) -> bytes:
@@ -273,7 +284,7 @@ def _parquet_lines(opener: Opener, source: str) -> Iterator[Sequence[object]]:
             for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
                 # Straight to Python values: pandas would make floats of integers with gaps.
                 for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    yield [str(c) if isinstance(c, Decimal) else c for c in cells]
+                    yield [float(c) if isinstance(c, Decimal) else c for c in cells]
         # Beyond pyarrow's own complaints: text that is none, a date that Python does not have.
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
             raise TableError(f"{source} is a damaged Parquet file: {error}") from None

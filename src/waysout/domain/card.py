@@ -13,7 +13,15 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
-from waysout.domain.rules import Custom, Rule, RuleSet, rule_from_table
+from waysout.domain.rules import (
+    Custom,
+    Direction,
+    Immutable,
+    OneHot,
+    Rule,
+    RuleSet,
+    rule_from_table,
+)
 from waysout.domain.schema import (
     KINDS,
     LARGEST,
@@ -166,11 +174,31 @@ class Card:
             ):
                 if applies:
                     found.setdefault(advice, []).append(f.name)
-        told = []
-        for advice, names in found.items():
-            more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-            told.append(f"{', '.join(names[:6])}{more}: {advice}")
-        return told if self.rule_sets else [*told, "no rules: everything may change in any way"]
+        told = [f"{_some(names)}: {advice}" for advice, names in found.items()]
+        return [*told, *self._free()]
+
+    def _free(self) -> list[str]:
+        """Say what the rules leave open that somebody may have meant to close."""
+        rules = [rule for rule_set in self.rule_sets.values() for rule in rule_set.rules]
+        numbers = [f.name for f in self.schema if f.is_numeric]
+        if not rules:
+            such_as = f", also {numbers[0]} up or down" if numbers else ""
+            return [f"no rules: everything may change in any way{such_as}: write what may change"]
+        if any(isinstance(rule, Direction) for rule in rules):
+            return []  # whoever wrote it has thought of that
+        closed = {
+            self.schema[name].name
+            for rule in rules
+            if isinstance(rule, (Immutable, OneHot))
+            for name in rule.features
+        }
+        free = [name for name in numbers if name not in closed]
+        return [f"{_some(free)}: no rule says which way, so up or down"] if free else []
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return f"{', '.join(names[:6])}{more}"
 
 
 def label_text(raw: object) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waysout.domain.written import WrittenForm
-from waysout.errors import RowError, SchemaError, shown, unknown
+from waysout.errors import RowError, SchemaError, nearest, shown, unknown
 
 Kind = Literal["number", "integer", "category", "boolean", "opaque"]
 Holds = Literal["", "date", "number"]
@@ -397,9 +397,8 @@ class Feature:
         if self.holds == "number":
             if isinstance(plain, str) and (whole := re.fullmatch(r"[+-]?\d{1,300}", plain.strip())):
                 return int(whole[0])
-            if not isinstance(plain, int):
-                number = self._finite(plain)
-                return int(number) if isinstance(plain, str) and number.is_integer() else number
+            if isinstance(plain, str) and _NUMBER.fullmatch(plain.strip()):
+                plain = float(plain)
         if isinstance(plain, (date, time)):
             plain = plain.isoformat()
         if self.holds == "date":
@@ -502,10 +501,11 @@ class Schema:
                 return feature.parse(value)
         if feature.is_opaque:
             return None  # nobody needs a case number to ask for a way
-        raise RowError(
-            f"the row has no such column; it has {', '.join(map(repr, list(raw)[:20])) or 'none'}",
-            column=feature.name,
-        )
+        others = [name for name in raw if isinstance(name, str) and name not in self]
+        near = nearest(feature.name, others)
+        told = "" if near is None else f" (is it {near!r}?)"
+        has = ", ".join(map(repr, list(raw)[:20])) or "none"
+        raise RowError(f"the row has no such column{told}; it has {has}", column=feature.name)
 
     def parse_many(self, raws: Iterable[Mapping[str, Any]]) -> list[Row]:
         """Read many rows; an error names the zero-based row and the column."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 from waysout.domain.memory import read_again
 from waysout.domain.result import Option, ResultData, Tip, Way
 from waysout.domain.schema import Feature, Row, Schema, Value
-from waysout.errors import RowError
+from waysout.errors import RowError, SchemaError
 
 _Result = TypeVar("_Result", bound=ResultData)
 _Option = TypeVar("_Option", bound=Option)
@@ -43,7 +43,7 @@ def as_in_table(schema: Schema, result: _Result) -> _Result:
 
     try:
         query = {name: write(name, value) for name, value in result.query.items()}
-    except RowError:
+    except (RowError, SchemaError):
         return result
     return replace(
         result,

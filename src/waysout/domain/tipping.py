@@ -37,15 +37,19 @@ class Line:
         """The lever; of a one-hot group, that of its first feature."""
         return self.checks.levers[self.name]
 
+    @property
+    def group(self) -> tuple[str, ...]:
+        """The features that make the lever: itself, or its one-hot group."""
+        return self.checks.problem.rules.features_of(self.name)
+
     def told(self, value: Value) -> Value:
         """Return a value as the user's table holds it; a one-hot group's is a feature."""
-        is_group = len(self.checks.problem.rules.features_of(self.name)) > 1
-        return value if is_group else self.lever.feature.raw(value)
+        return value if len(self.group) > 1 else self.lever.feature.raw(value)
 
     def row(self, value: Value) -> Row:
         """Return the query with this lever alone at a value; a one-hot group's is a feature."""
         checks = self.checks
-        if len(checks.problem.rules.features_of(self.name)) > 1:
+        if len(self.group) > 1:
             on = True if checks.problem.schema[str(value)].kind == "boolean" else 1
             return checks.problem.rules.apply(checks.query, {str(value): on})
         return checks.problem.rules.apply(checks.query, {self.name: value})
@@ -61,7 +65,7 @@ class Line:
         """Yield the values to move to where they have no order; there may be thousands."""
         if self.move != TO:
             return
-        group, levers = self.checks.problem.rules.features_of(self.name), self.checks.levers
+        group, levers = self.group, self.checks.levers
         if len(group) == 1:
             yield from filter(self.allows, self.lever.choices() or ())
         else:
@@ -149,9 +153,9 @@ class Line:
 
     def value(self, row: Row) -> Value:
         """Return where a row that moves this lever alone puts it."""
-        schema, group = self.checks.problem.schema, self.checks.problem.rules.features_of(self.name)
-        if len(group) > 1:
-            return next((name for name in group if row[schema.index(name)]), None)
+        schema = self.checks.problem.schema
+        if len(self.group) > 1:
+            return next((name for name in self.group if row[schema.index(name)]), None)
         return row[schema.index(self.name)]
 
 
@@ -191,6 +195,8 @@ class Lines:
                 continue
             for line in self.by_lever.get(next(iter(levers)), ()):
                 value = line.value(row)
+                if value is None and len(line.group) > 1:
+                    continue  # a group with none set has no name to say
                 on_it = (line.move == TO or line.is_ahead(value)) and line.row(value) == row
                 # What a rule forbids, the model need not have refused.
                 if on_it and (answer.valid or line.allows(value)):

@@ -69,7 +69,7 @@ class WrittenForm:
         if sign > 0:
             sign, body = _signed(body)
         mark, group = re.escape(self.mark), re.escape(self.group)
-        whole = rf"\d{{1,3}}(?:{group}\d{{3}})+|\d+" if group else r"\d+"
+        whole = rf"[1-9]\d{{0,2}}(?:{group}\d{{3}})+|\d+" if group else r"\d+"
         if not re.fullmatch(rf"(?:{whole})(?:{mark}\d+)?", body, re.ASCII):
             return None
         plain = body.replace(self.group, "") if self.group else body

@@ -30,6 +30,7 @@ from waysout.oracles.answers import (
 )
 from waysout.oracles.inputs import InputKind, InputLayout, Inputs, check_rows, is_generic, places
 from waysout.oracles.like import like_layout
+from waysout.oracles.load import is_address, load_model
 
 if TYPE_CHECKING:
     from waysout.oracles.layout_trial import LayoutTrial
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 # defined in: no need to import that.
 KINDS = {
     "lightgbm": "lightgbm", "xgboost": "xgboost", "catboost": "catboost", "onnxruntime": "onnx",
-    "waysout.oracles.onnx": "onnx", "keras": "keras", "tf_keras": "keras", "torch": "torch",
+    "waysout.oracles.onnx": "onnx", "waysout.oracles.http": "http", "keras": "keras",
+    "tf_keras": "keras", "torch": "torch",
 }  # fmt: skip
 # The kinds that do not record the form of their rows: the user's data tells it.
 _LIKE_DATA = ("estimators", "keras", "torch")
@@ -61,7 +63,7 @@ class ModelOracle:
         self._adapter, self._wanted = adapter, wanted
         self._assumed = self._taken = ""
         self._strange: set[str] = set()  # labels so far, as long as none was a yes
-        self._seen_yes = False
+        self._seen_yes = self._gave_scores = False
         if adapter.classes is not None:
             index, assumed = choose_class(adapter.classes, wanted)
             self._taken = class_taken(adapter.classes, index)
@@ -166,7 +168,10 @@ class ModelOracle:
 
     def _read(self, returned: Any, rows: Sequence[Row]) -> Answers:
         reading = Reader(self.schema, self._wanted, self._adapter).read(returned, rows)
-        self.labels_only = self.labels_only or reading.labels_only
+        if self._adapter.gives == "either":
+            # A batch of nothing but 0 and 1 may look like labels; what is a fraction cannot be.
+            self._gave_scores = self._gave_scores or not reading.labels_only
+            self.labels_only = not self._gave_scores
         self._taken, self._assumed = reading.taken, reading.assumed
         self._seen_yes = self._seen_yes or not reading.strange
         self._strange = set() if self._seen_yes else self._strange | reading.strange
@@ -183,7 +188,7 @@ def as_oracle(
     name: str | None = None,
     like: Any = None,
 ) -> ModelOracle:
-    """Make an oracle of a model or a function, for the rows that a card describes.
+    """Make an oracle of a model, a function or an address, for the rows that a card describes.
 
     ``positive`` is the label for approval (a card knows it, a bare schema does not) and
     ``positive_class`` the model's own name for it, needed only where the two differ. ``inputs``
@@ -207,6 +212,8 @@ def as_oracle(
             raise OracleError("which label means approval? Pass the card, or positive=…")
         positive = table.outcome.positive
     wanted = WantedClass(positive, positive_class)
+    if isinstance(model, str) and is_address(model):
+        model = load_model(model)
     try:
         adapter = _adapter(model, schema, inputs, like)
     except WaysoutError:
@@ -214,6 +221,10 @@ def as_oracle(
     except Exception as error:
         raise raised(error, schema) from error
     label = getattr(model, "__name__", type(model).__name__) if name is None else name
+    if _kind(model) == "http":
+        from waysout.oracles.http import HttpOracle
+
+        return HttpOracle(adapter, schema, wanted, model.name if name is None else name, model)
     return ModelOracle(adapter, schema, wanted, label, model)
 
 
@@ -257,7 +268,7 @@ def _adapter(model: Any, schema: Schema, inputs: Inputs, like: Any) -> Adapter:
         raise OracleError(
             f"{type(model).__name__} is not a model that Waysout knows: pass a function that takes "
             "a DataFrame and returns probabilities, a scikit-learn estimator, a torch module, or a "
-            "LightGBM, XGBoost, CatBoost, ONNX or Keras model"
+            "LightGBM, XGBoost, CatBoost, ONNX or Keras model, or an address (http://…)"
         )
     options: dict[str, Any] = {}
     notes: tuple[str, ...] = ()

@@ -217,14 +217,20 @@ def places(
     """Find the model's columns in the schema: by name, or by position where it has no names."""
     wanted = count if names is None else len(names)
     if names is None or (is_generic(names) and not any(name in schema for name in names)):
-        if wanted not in (None, len(schema)):
+        positions = [*range(len(schema))]
+        carried = [i for i, feature in enumerate(schema) if feature.is_opaque]
+        if wanted is not None and wanted + len(carried) == len(schema):
+            # Identifiers and notes are rarely given to a model that wants no names.
+            positions = [i for i in positions if i not in carried]
+        if wanted not in (None, len(positions)):
             raise OracleError(
                 f"the model was trained on {wanted} columns and the card describes {len(schema)}: "
                 f"{', '.join(map(repr, schema.names[:20]))}. Describe the model's columns in the "
                 "card, in the order it was trained on, or wrap the model in a function"
             )
-        named = zip(schema.names if names is None else names, schema, strict=True)
-        return tuple(Place(str(n), i, f) for i, (n, f) in enumerate(named))
+        own = [schema.names[i] for i in positions] if names is None else names
+        found_at = zip(own, positions, strict=True)
+        return tuple(Place(str(n), i, schema.features[i]) for n, i in found_at)
     found = []
     for name in map(str, names):
         exact = unicodedata.normalize("NFC", name).strip()

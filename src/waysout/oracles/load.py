@@ -1,4 +1,4 @@
-"""Model files, by suffix: `load_model`.
+"""Models by name: a file, an address or MODULE:FUNCTION (`load_model`).
 
 The suffix alone decides what reads a file. Unpickling runs whatever code the file holds, so it
 happens only for a pickle's suffix and only when the caller says so.
@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import os
 import pickle
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,10 +33,40 @@ _EXTRAS = {
 }  # fmt: skip
 
 
+_FILES = (*_READERS, ".skops", *PICKLES)
+_NAMED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def is_address(model: str) -> bool:
+    """Whether a model is named by the address of a server.
+
+    >>> is_address("http://localhost:8000/score"), is_address("model.txt")
+    (True, False)
+    """
+    return model.lower().startswith(("http://", "https://"))
+
+
+def is_code(model: str) -> bool:
+    """Whether a model is named as MODULE:FUNCTION, so that opening it runs code.
+
+    >>> is_code("my.models:score"), is_code("C:model.txt")
+    (True, False)
+    """
+    return bool(_NAMED.fullmatch(model)) and not model.lower().endswith(_FILES)
+
+
 def load_model(
-    path: str | os.PathLike[str], *, trust_pickle: bool = False, trusted_types: Iterable[str] = ()
+    path: str | os.PathLike[str],
+    *,
+    trust_pickle: bool = False,
+    trusted_types: Iterable[str] = (),
+    folder: str | os.PathLike[str] = "",
 ) -> Any:
     """Read a model file: LightGBM text, XGBoost, CatBoost, ONNX, skops or a trusted pickle.
+
+    Or open a model behind an address (``http://…``), or import one by ``module:name``, from the
+    current folder (or ``folder``) as from anywhere that Python imports from: whatever the name is
+    bound to is the model.
 
     ``trusted_types`` are the names of types a skops file may create besides those skops knows;
     ``trust_pickle`` allows a pickle or joblib file to run its code.
@@ -51,10 +82,20 @@ def load_model(
     >>> model({"chance": 0.7})
     0.7
     """
+    name = os.fspath(path)
+    if is_address(name):
+        from waysout.oracles.http import HttpModel
+
+        return HttpModel(name)
+    if is_code(name):
+        return _imported(name, Path(folder))
     file = Path(path)
-    suffix, known = file.suffix.lower(), (*_READERS, ".skops", *PICKLES)
-    if suffix not in known:
-        raise OracleError(f"{file}: {unknown('kind of model file', suffix or file.name, known)}")
+    suffix = file.suffix.lower()
+    if suffix not in _FILES:
+        raise OracleError(
+            f"{file}: {unknown('kind of model file', suffix or file.name, _FILES)}. A model may "
+            "also be an address (http://…), or a function (module:function)"
+        )
     if file.is_dir():
         raise OracleError(f"{file} is a folder, not a model file")
     try:
@@ -95,6 +136,41 @@ def load_model(
     except Exception as error:
         reason = str(error).split("\nStack trace")[0].strip()[:400] or type(error).__name__
         raise OracleError(f"{file} could not be read as a {suffix} model: {reason}") from error
+
+
+def _imported(name: str, folder: Path) -> Any:
+    """Import a model, with the folder on the path as `python -m` has it."""
+    module, _, wanted = name.partition(":")
+    place = str(folder.resolve())
+    if place not in sys.path:
+        sys.path.insert(0, place)
+        importlib.invalidate_caches()
+    try:
+        # What is imported may print, and stdout may be a JSON document.
+        with contextlib.redirect_stdout(sys.stderr):
+            found = importlib.import_module(module)
+    except WaysoutError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            hint = f" (leave out .py: {module[:-3]}:{wanted})" if module.endswith(".py") else ""
+            raise OracleError(
+                f"{name}: there is no module {error.name!r} in {place}, nor among the installed "
+                f"packages{hint}"
+            ) from None
+        raise OracleError(
+            f"{name} needs the package {error.name!r}, which is not installed here"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise OracleError(
+            f"{name}: importing it raised {type(error).__name__}: {str(error)[:400]}"
+        ) from error
+    for part in wanted.split("."):
+        if not hasattr(found, part):
+            public = [n for n in dir(found) if not n.startswith("_")]
+            raise OracleError(f"{name}: {unknown(f'name in {module}', part, public)}")
+        found = getattr(found, part)
+    return found
 
 
 def _read(file: Path, suffix: str, trusted: frozenset[str]) -> Any:

@@ -51,6 +51,8 @@ def _as_in(values: Sequence[Value], dtype: Any) -> pd.Series:
     if pd.api.types.is_object_dtype(dtype):
         # What pandas itself reads from a file, and what models take for missing.
         return pd.Series([float("nan") if v is None else v for v in values], dtype=object)
+    if isinstance(dtype, pd.CategoricalDtype) and not {*values} - {None} <= {*dtype.categories}:
+        return _series(values)
     try:
         if pd.api.types.is_datetime64_any_dtype(dtype):
             texts = [None if value is None else str(value) for value in values]

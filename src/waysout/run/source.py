@@ -10,27 +10,36 @@ from typing import Any
 from waysout.datasets import registry
 from waysout.datasets.manifest import load_oracle
 from waysout.domain.card import Card
-from waysout.domain.oracle import Goal
+from waysout.domain.oracle import Goal, Oracle
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.errors import InputError, unknown
 from waysout.files import file_sha256
 from waysout.oracles.adapt import as_oracle
-from waysout.oracles.load import load_model
+from waysout.oracles.load import is_address, is_code, load_model
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What the user vouches for. It is never stored: a resumed run asks for it again."""
+    """What the user vouches for. It is never stored: a resumed run asks for it again.
+
+    ``named`` means that the user has named the model, so that MODULE:FUNCTION may be imported; a
+    file that names one needs ``code``, since it may come from anywhere.
+    """
 
     pickle: bool = False
     types: tuple[str, ...] = ()
     code: bool = False
+    named: bool = False
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a problem is made of, as text that a run can store."""
+    """What a problem is made of, as text that a run can store.
+
+    ``model`` is a file, an address or MODULE:FUNCTION; ``folder`` is where such a module is, if not
+    in the current folder.
+    """
 
     data: str
     card: str = ""
@@ -41,6 +50,7 @@ class Source:
     at_least: float | None = None
     rise: float | None = None
     safer: tuple[float, ...] = ()
+    folder: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, with paths that are valid wherever the run is resumed from."""
@@ -48,6 +58,8 @@ class Source:
         for name in ("data", "card", "model"):
             if found[name] and Path(found[name]).is_file():
                 found[name] = str(Path(found[name]).resolve())
+        if is_code(self.model):
+            found["folder"] = str(Path(self.folder).resolve())
         return found
 
     def digests(self) -> dict[str, str]:
@@ -71,19 +83,40 @@ def card_of(source: Source, trust: Trust) -> Card:
     )
 
 
+def open_model(source: Source, trust: Trust) -> Any:
+    """Open the model of a source: a file, an address or MODULE:FUNCTION."""
+    if is_code(source.model) and not (trust.named or trust.code):
+        raise InputError(
+            f"{source.model} is code in {source.folder or 'the current folder'}, and opening it "
+            "runs it: pass trust_code=True if you trust it"
+        )
+    return load_model(
+        source.model, trust_pickle=trust.pickle, trusted_types=trust.types, folder=source.folder
+    )
+
+
+def model_name(model: str) -> str | None:
+    """Return a short name for a model; an address makes its own, without what may be secret.
+
+    >>> model_name("models/bank.txt"), model_name("bank:score"), model_name("http://bank/score")
+    ('bank.txt', 'bank:score', None)
+    """
+    if is_address(model):
+        return None
+    return model if is_code(model) else Path(model).name
+
+
 def problem_of(source: Source, trust: Trust, card: Card, training: Sequence[Row]) -> Problem:
     """Load the model of a source, and bind it to the card."""
     if source.at_least is not None and source.rise is not None:
         raise InputError("at_least and rise contradict each other")
     if source.model:
-        file = Path(source.model)
-        loaded = load_model(file, trust_pickle=trust.pickle, trusted_types=trust.types)
-        oracle = as_oracle(
-            loaded,
+        oracle: Oracle = as_oracle(
+            open_model(source, trust),
             card,
             positive_class=source.positive_class or None,
             inputs=source.inputs,  # type: ignore[arg-type]
-            name=file.name,
+            name=model_name(source.model),
         )
     elif source.data in registry.DATASETS:
         oracle = load_oracle(card)

@@ -273,7 +273,8 @@ class EditLibrary:
         schema, combo = self.problem.schema, [0] * len(self.slots)
         for name in schema.changed(self.query, row):
             edit = Edit(name, row[schema.index(name)])
-            if not self._levers[name].admits(edit.value):
+            cleared = self.problem.rules.is_cleared(row, name)
+            if cleared or not self._levers[name].admits(edit.value):
                 continue  # it follows another, or is cleared by it; checked below
             self.add(edit, named=False)
             if edit not in self._known:

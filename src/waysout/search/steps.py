@@ -233,7 +233,7 @@ class Steps:
         schema, chosen = self.problem.schema, dict[int, int]()
         for name in schema.changed(self.query, row):
             value = row[schema.index(name)]
-            if not self.levers[name].admits(value):
+            if self.problem.rules.is_cleared(row, name) or not self.levers[name].admits(value):
                 continue  # it follows another, or is cleared by it; checked below
             found = self.add(Edit(name, value))
             if found is not None:

@@ -196,6 +196,11 @@ class RuleSet:
         """Return the features that make a lever (see `moved`): itself, or its one-hot group."""
         return next((group for group in self.groups if group[0] == lever), (lever,))
 
+    def is_cleared(self, row: Row, feature: str) -> bool:
+        """Whether another feature of its one-hot group is set in a row, so that it is not."""
+        group, at = self.features_of(self.leader(feature)), self.schema.index
+        return not row[at(feature)] and any(row[at(name)] for name in group)
+
     def count_changes(self, query: Row, candidate: Row) -> int:
         """Count the changes a person would count: what follows another change is not one."""
         return len(self.moved(query, candidate))

@@ -332,10 +332,14 @@ class Linked(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class OneHot(Rule):
-    """Exactly one feature of a group is true; setting one clears the others."""
+    """Exactly one feature of a group is true; setting one clears the others.
+
+    With ``or_none`` all may be false, as in dummies whose first level was dropped.
+    """
 
     kind: ClassVar[str] = "one-hot"
     features: Sequence[str]
+    or_none: bool = False
 
     def bind(self, rules: RuleSet) -> tuple[Bound, ...]:
         where = find_features(rules.schema, self.features)
@@ -344,19 +348,24 @@ class OneHot(Rule):
         for _, feature in where:
             if feature.kind not in ("boolean", "integer"):
                 raise RuleError(f"feature {feature.name!r} is a {feature.kind}, not true/false")
+        if not isinstance(self.or_none, bool):
+            raise RuleError(f"or_none is true or false, not {shown(self.or_none)}")
         names = tuple(feature.name for _, feature in where)
-        wanted = [0.0] * (len(where) - 1) + [1.0]
+        none = [0.0] * len(where)
+        wanted = [[*none[1:], 1.0], *([none] if self.or_none else [])]
 
         def check(query: Row, candidate: Row) -> str | None:
             values = (candidate[i] for i, _ in where)
-            if sorted(0.5 if v is None else float(v) for v in values) == wanted:
+            if sorted(0.5 if v is None else float(v) for v in values) in wanted:
                 return None
             on = ", ".join(f.name for i, f in where if candidate[i]) or "none"
-            return f"exactly one of {', '.join(names)} must be true; {on} is"
+            how_many = "at most" if self.or_none else "exactly"
+            return f"{how_many} one of {', '.join(names)} must be true; {on} is"
 
         def narrow(lever: Lever) -> Lever:
             # Clearing one says nothing of which comes instead: a group is moved by setting one.
-            return lever.only([True if lever.feature.kind == "boolean" else 1])
+            off, on = (False, True) if lever.feature.kind == "boolean" else (0, 1)
+            return lever.only([off, on] if self.or_none else [on])
 
         return (Bound(names, check, narrow, names),)
 

@@ -53,12 +53,19 @@ export function chance(probability, limits = card.limits) {
   if (probability > 0 && probability < 0.01 && !limits.some((limit) => limit > 0 && limit <= 0.01)) return "<1%";
   let wrong = null;
   for (const digits of [0, 1]) {
-    const shown = Number(percent.toFixed(digits));
+    const shown = rounded(percent, digits);
     const isWrong = (limit) => Math.sign(shown - tidy(100 * limit)) !== Math.sign(percent - tidy(100 * limit));
     wrong = [0, ...limits, 1].find(isWrong);
-    if (wrong === undefined) return `${percent.toFixed(digits)}%`;
+    if (wrong === undefined) return `${shown.toFixed(digits)}%`;
   }
   return probability > wrong ? `>${tidy(100 * wrong)}%` : `${(Math.floor(10 * percent) / 10).toFixed(1)}%`;
+}
+
+/** A number with so many decimals, a half to the even digit, as the server rounds. */
+function rounded(number, digits) {
+  const [scaled, down] = [tidy(number * 10 ** digits), Math.floor(tidy(number * 10 ** digits))];
+  const up = scaled - down > 0.5 || (scaled - down === 0.5 && down % 2 !== 0);
+  return (up ? down + 1 : down) / 10 ** digits;
 }
 
 /** A number without what floats add at their end. */
