@@ -167,8 +167,8 @@ class Described:
     levels: list[Scalar] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     odd: tuple[str, ...] = ()
-    more: dict[str, str] = field(default_factory=dict)
-    """Further fields: holds, written, unit."""
+    more: dict[str, str | bool] = field(default_factory=dict)
+    """Further fields: holds, written, unit, ordered."""
 
     @property
     def name(self) -> str:
