@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
@@ -167,7 +167,7 @@ class Described:
     levels: list[Scalar] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     odd: tuple[str, ...] = ()
-    more: dict[str, str | bool] = field(default_factory=dict)
+    more: Mapping[str, str | bool] = field(default_factory=dict)
     """Further fields: holds, written, unit, ordered."""
 
     @property

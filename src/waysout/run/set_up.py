@@ -88,7 +88,7 @@ def set_up(model: Any, given: Given) -> SetUp:
         card = given.card
     else:
         card = _inferred(table, used, frame, positive, given)
-        notes.append(_told(card))
+        notes.append(_told(card, given))
     rules = (*_asked_rules(given), *given.rules)
     rows, truth = _typed(card, table, labels, positive)
     like = frame.only([n for n in used if n in card.schema]).native
@@ -273,20 +273,23 @@ def _typed(
     return rows, tuple(label_text(label) == label_text(positive) for label in labels)
 
 
-def _told(card: Card) -> str:
+def _told(card: Card, given: Given) -> str:
     """Say what may change, as far as it was inferred."""
     blocked: dict[str, list[str]] = {}
     for rule in card.rules().rules:
         if isinstance(rule, Immutable):
             blocked.setdefault(rule.why or "fixed", []).extend(rule.features)
-    fixed = {name for names in blocked.values() for name in names}
+    fixed = {*given.fixed, *(name for names in blocked.values() for name in names)}
     opaque = [f.name for f in card.schema if f.kind == "opaque"]
     may = [f.name for f in card.schema if f.name not in fixed and f.kind != "opaque"]
-    text = f"What may change was inferred from the data: {_some(may) if may else 'nothing'}"
+    text = f"what may change was inferred from the data: {_some(may) if may else 'nothing'}"
     for why, names in blocked.items():
         text += f"; fixed: {_some(names)} ({why})"
     text += f"; carried along: {_some(opaque)}" if opaque else ""
-    return f"{text}. Say it better with fixed=, only_up=, only_down=, free= and rules="
+    numbers = {f.name for f in card.schema if f.is_numeric} & {*may}
+    if numbers - {*given.only_up, *given.only_down}:
+        text += ". Numbers may go up or down unless only_up=… or only_down=… says otherwise"
+    return text
 
 
 def _some(names: Sequence[str]) -> str:
