@@ -201,3 +201,8 @@ def test_a_pick_is_a_deterministic_choice_without_repeats(
     first = chosen[: min(len(sets), n)]
     assert all(o.stable for o in chosen[:stable])
     assert len({frozenset(o.changes) for o in first}) == len(first)
+
+
+def test_numbers_that_a_table_writes_as_text_are_told_apart() -> None:
+    options = [option("near", 0.9, income="12,5 %"), option("far", 0.5, income="80 %")]
+    assert picked(options, 2) == ["near", "far"]

@@ -492,9 +492,15 @@ def test_a_result_brings_the_card_s_words_along() -> None:
             Feature("pay", "integer", range=(0, 20), unit="euros", about="what is earned"),
             Feature("home", "boolean", levels=("rents", "owns"), words={"owns": "has a house"}),
             Feature("plain", "boolean"),
+            Feature("insured", "boolean", levels=(0, 1)),
+            Feature("branch", "category", levels=(10001, 10002)),
+            Feature("rate", "number", decimals=0),
         )
     )
     assert wording(schema) == {
+        "insured": {"words": {"0": "no", "1": "yes"}, "true": "1", "coded": True},
+        "branch": {"coded": True},
+        "rate": {"decimals": 0},
         "pay": {"unit": "euros", "about": "what is earned"},
         "home": {"words": {"owns": "has a house"}, "true": "owns"},
     }

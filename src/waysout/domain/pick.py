@@ -119,9 +119,12 @@ def _measured(options: Sequence[Option], settings: Mapping[str, Any]) -> tuple[D
     for i, name in enumerate(options[0].row):
         values = [o.row.get(name) for o in options]
         present = [v for v in values if v is not None]
-        if "scales" in noted:
+        # Nor are numbers amounts here that the table writes as text, such as "12,5 %".
+        if any(isinstance(v, str) for v in present):
+            scale = None
+        elif "scales" in noted:
             scale = noted["scales"].get(name)
-        elif not present or any(isinstance(v, (str, bool)) for v in present):
+        elif not present or any(isinstance(v, bool) for v in present):
             scale = None
         else:
             scale = scale_of(np.array(present, dtype=np.float64)).value

@@ -154,7 +154,8 @@ def wording(schema: Schema) -> dict[str, dict[str, Any]]:
     """
     found = {}
     for feature in schema:
-        spelled = feature.kind == "boolean" and feature.levels != (False, True)
+        # By their texts: Python takes (0, 1) for (False, True).
+        spelled = feature.kind == "boolean" and feature.level_texts != ("False", "True")
         words = level_words(feature) if spelled or feature.kind == "category" else feature.words
         coded = any(type(level) in (int, float) for level in feature.levels)
         given = {

@@ -352,5 +352,6 @@ class ResultDocument(BaseModel):
     tipping: dict[str, list[TipForm]]
     options: list[Option]
     near_misses: list[Option]
+    notes: list[str]
     ledger: Spent
     settings: dict[str, Any]
