@@ -79,7 +79,8 @@ def test_what_was_inferred_is_said(people: pd.DataFrame, model: Any, refused: in
     )
     (told,) = [note for note in result.notes if "inferred" in note]
     assert "income, debt, job and owns_home" in told
-    assert "fixed: age" in told
+    assert "fixed (nobody can change their age): age" in told
+    assert "only up: income; only down: debt" in told
     assert "carried along: customer_id" in told
     assert told in " ".join(str(result).split())
 

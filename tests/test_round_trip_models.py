@@ -293,9 +293,7 @@ def cells() -> Iterator[Any]:
 def exports(result: waysout.Result, folder: Path, base: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return every option as each export gives it, read back by pandas alone."""
     # A CSV file does not tell text from numbers; its user does.
-    read: dict[str, Any] = {
-        str(n): str for n in base if not pd.api.types.is_numeric_dtype(base[n])
-    }
+    read: dict[str, Any] = {str(n): str for n in base if not pd.api.types.is_numeric_dtype(base[n])}
     written = result.to_csv(all_options=True, all_features=True)
     assert written is not None
     frame = result.to_frame(all_options=True, all_features=True)

@@ -20,7 +20,7 @@ from waysout.datasets.table import Table
 from waysout.domain.card import Card
 from waysout.domain.distance import scale_of
 from waysout.domain.key import bin_edges, rounded
-from waysout.domain.rules import Immutable, OneHot
+from waysout.domain.rules import Direction, Immutable, OneHot
 from waysout.errors import CardError, InputError, RowError, TableError
 
 
@@ -525,11 +525,33 @@ def test_who_a_person_is_stays(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["average", "mileage", "essex", "embrace", "trace", "package", "usage", "wage", "language",
+    ["average", "mileage", "essex", "embrace", "trace", "package", "usage", "language",
      "color_intensity", "stage", "percentage", "racecar"],
 )  # fmt: skip
 def test_names_are_matched_by_whole_words(name: str) -> None:
     assert not infer({name: [1, 2, 3]}).rules().rules
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [("wage", "up"), ("ApplicantIncome", "up"), ("monthly_salary", "up"), ("other_debts", "down"),
+     ("debt_to_income", ""), ("income_tax", ""), ("loan_amount", "")],
+)  # fmt: skip
+def test_a_name_may_tell_the_only_way_anybody_wants(name: str, way: str) -> None:
+    rules = infer({name: [1, 2, 3], "x": [1, 2, 3]}).rules().rules
+    assert [(list(r.features), r.direction) for r in rules if isinstance(r, Direction)] == (
+        [([name], way)] if way else []
+    )
+
+
+def test_levels_that_everybody_orders_have_an_order() -> None:
+    card = infer({"education": ["master", "primary", "bachelor"], "job": ["cook", "clerk", "cook"]})
+    assert card.schema["education"].levels == ("primary", "bachelor", "master")
+    assert card.schema["education"].ordered
+    assert not card.schema["job"].ordered
+    (rule,) = card.rules().rules
+    assert isinstance(rule, Direction)
+    assert list(rule.features) == ["education"]
 
 
 @pytest.mark.parametrize("name", ["priors_count", "past_due", "NumDelinq", "previous_defaults"])

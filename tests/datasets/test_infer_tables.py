@@ -199,7 +199,7 @@ def test_no_impossible_row_comes_of_an_inferred_card(
     judge, found = Judge(example, table), []
     for i in refused[:QUERIES].tolist():
         for option in find(problem, table.records[i], data=dataset, oracle_rows=ROWS).options:
-            raw = card.schema.raw(tuple(option.row.values()))
+            raw = dict(option.row)
             assert not judge.impossible(i, raw)
             found.append(judge.read(raw))
     again = pd.DataFrame(found)[inputs.columns].astype(inputs.dtypes)

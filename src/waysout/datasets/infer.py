@@ -14,7 +14,7 @@ import numpy as np
 
 from waysout.datasets.infer_columns import NUMBER, Described, describe, outer_range, sort_cells
 from waysout.datasets.infer_groups import Group, one_hot_groups
-from waysout.datasets.infer_names import why_fixed, words_of
+from waysout.datasets.infer_names import direction_of, why_fixed, words_of
 from waysout.datasets.infer_toml import toml, wrapped
 from waysout.datasets.table import Table
 from waysout.domain.card import Card, label_text
@@ -25,6 +25,10 @@ from waysout.errors import SchemaError, TableError, unknown
 __all__ = ["infer", "infer_card", "outer_range"]
 
 SET = "main"
+_WANTED = {
+    "up": "an option is something to work towards, not to give up",
+    "down": "an option is to owe less, not more",
+}
 WIDEST = 400
 """The most columns of a card that nobody has chosen."""
 LONGEST = 500
@@ -280,11 +284,16 @@ class _Rules:
     def lines(self) -> str:
         """Write the rules, then examples as comments."""
         active: list[dict[str, object]] = []
+        rule: dict[str, object]
         for why in dict.fromkeys(self.fixed.values()):
             names = [name for name, reason in self.fixed.items() if reason == why]
             active.append({"kind": "immutable", "features": names, "why": why})
+        for way, why in _WANTED.items():
+            if names := [f.name for f in self._directed() if direction_of(f.name) == way]:
+                rule = {"kind": "direction", "features": names, "direction": way, "why": why}
+                active.append(rule)
         for group in self.groups:
-            rule: dict[str, object] = {"kind": "one-hot", "features": list(group.names)}
+            rule = {"kind": "one-hot", "features": list(group.names)}
             active.append({**rule, "or_none": True} if group.or_none else rule)
         lines = ["# Rules: what may change, and how. docs/cards.md lists every kind."]
         if active:
@@ -295,6 +304,11 @@ class _Rules:
         for rule in self._examples():
             lines += ["#", *(f"#{line}" for line in _rule_lines(rule))]
         return "\n".join(lines)
+
+    def _directed(self) -> list[Described]:
+        """Return the features that have an up and a down, and may change."""
+        ordered = (f for f in self.features if f.is_numeric or f.more.get("ordered"))
+        return [f for f in ordered if f.name not in self.fixed]
 
     def _examples(self) -> list[dict[str, object]]:
         """Return rules about the table's own features, for a person to adopt or delete."""

@@ -66,6 +66,18 @@ _PAST = {
     "delinquency", "delinquencies", "default", "defaults", "defaulted", "conviction", "convictions",
     "arrest", "arrests", "bankruptcy", "bankruptcies", "overdue",
 }  # fmt: skip
+# What is worked towards, or got rid of; a name with other words beside these tells nothing.
+_UP = {
+    "income", "salary", "wage", "wages", "earnings", "pay", "savings", "assets", "education",
+    "degree", "degrees", "experience", "einkommen", "gehalt", "salaire", "revenu", "ingresos",
+}  # fmt: skip
+_DOWN = {"debt", "debts", "arrears", "schulden", "dette", "dettes", "deudas"}
+_NEUTRAL = {
+    "annual", "annually", "monthly", "month", "yearly", "year", "years", "total", "net", "gross",
+    "applicant", "coapplicant", "co", "household", "person", "customer", "client", "employee", "in",
+    "of", "level", "num", "number", "amount", "balance", "other", "outstanding", "current", "eur",
+    "usd", "k", "log", "work", "working",
+}  # fmt: skip
 _IDS = {"id", "ids", "uid", "uuid", "guid", "unnamed", "index"}
 _CODES = {
     "id", "education", "occupation", "job", "region", "state", "country", "city", "code", "type",
@@ -97,6 +109,17 @@ def why_fixed(name: str) -> str:
     # In the order of the kinds: a date of birth is not an age.
     found = next((why for word, why in _REASONS.items() if word in words), named)
     return _ONLY_TIME if found == _AGE and words & _OF_A_THING else found
+
+
+def direction_of(name: str) -> str:
+    """Return which way of a quantity of this name anybody would want: up, down, or empty.
+
+    >>> direction_of("ApplicantIncome"), direction_of("other_debts"), direction_of("debt_to_income")
+    ('up', 'down', '')
+    """
+    told = words_of(name) - _NEUTRAL
+    ways = [way for way, words in (("up", _UP), ("down", _DOWN)) if told and told <= words]
+    return ways[0] if ways else ""
 
 
 def is_past(name: str) -> bool:

@@ -54,7 +54,7 @@ class Problem:
         >>> frame = pd.DataFrame({"income": [1.5, 2.5, 3.5], "age": [20, 30, 40]})
         >>> problem = Problem.from_frame(lambda rows: rows["income"] / 4, frame)
         >>> [rule.says for rule in problem.rules.rules]
-        ['immutable age']
+        ['immutable age', 'income only up']
         """
         from waysout.explainer import Explainer
 

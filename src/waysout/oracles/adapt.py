@@ -28,7 +28,15 @@ from waysout.oracles.answers import (
     class_taken,
     raised,
 )
-from waysout.oracles.inputs import InputKind, InputLayout, Inputs, check_rows, is_generic, places
+from waysout.oracles.inputs import (
+    InputColumn,
+    InputKind,
+    InputLayout,
+    Inputs,
+    check_rows,
+    is_generic,
+    places,
+)
 from waysout.oracles.like import like_layout
 from waysout.oracles.load import is_address, load_model
 
@@ -292,5 +300,8 @@ def _of_function(
     """
     form: InputKind = "raw" if inputs == "auto" else inputs
     layout = InputLayout.plain(form, places(schema), named=form != "codes")
+    if form == "raw":
+        columns = tuple(InputColumn.as_written(column.place) for column in layout.columns)
+        layout = replace(layout, columns=columns)
     classes = classes_of(getattr(function, "__self__", None))
     return Adapter(function, (layout,), gives="either", classes=classes, like=like)

@@ -64,13 +64,16 @@ class InputColumn:
         if feature.is_opaque:
             held: dict[str, Holds] = {"date": "dates", "number": "values"}
             return cls(place, held.get(feature.holds, "objects"))
-        if feature.written:
-            return cls(place, "text")  # "12,5" is text to read_csv
         if feature.is_numeric:
             return cls(place, "numbers" if feature.kind == "number" else "values")
         text = all(isinstance(level, str) for level in feature.levels)
         table: dict[Value, object] = {value: feature.raw(value) for value in feature.values()}
         return cls(place, "text" if text else "values", table)
+
+    @classmethod
+    def as_written(cls, place: Place) -> InputColumn:
+        """Return the column as the table's file holds it, with numbers such as "12,5" as text."""
+        return cls(place, "text") if place.feature.written else cls.raw(place)
 
     @classmethod
     def codes(cls, place: Place) -> InputColumn:

@@ -132,7 +132,7 @@ def _written(place: Place, cells: Iterable[Any], dtype: Any) -> tuple[InputColum
 
     Besides, whether a missing value is None.
     """
-    feature, column = place.feature, InputColumn.raw(place)
+    feature, column = place.feature, InputColumn.as_written(place)
     found: Counter[tuple[type, Any]] = Counter()
     gaps: list[Any] = []
     for cell in cells:
@@ -145,9 +145,10 @@ def _written(place: Place, cells: Iterable[Any], dtype: Any) -> tuple[InputColum
     none = missing is None and any(cell is None for cell in gaps)
     if column.table is None:
         # A column of dates makes them of text by itself; one of objects does not.
-        objects = getattr(dtype, "kind", "") == "O" and str not in {kind for kind, _ in found}
-        plain = column.holds == "objects" or (column.holds == "dates" and not objects)
-        holds = "values" if plain else column.holds
+        text = str in {kind for kind, _ in found}
+        objects = getattr(dtype, "kind", "") == "O" and not text
+        kept = {"dates": objects, "text": text, "objects": False}.get(column.holds, True)
+        holds = column.holds if kept else "values"
         return replace(column, missing=missing, holds=holds), none
     written: dict[Value, Any] = {}
     for (_, cell), _ in found.most_common():

@@ -274,25 +274,28 @@ def _typed(
 
 
 def _told(card: Card, given: Given) -> str:
-    """Say what may change, as far as it was inferred."""
-    blocked: dict[str, list[str]] = {}
+    """Say what may change and how, as far as it was inferred."""
+    inferred: dict[str, list[str]] = {}
     for rule in card.rules().rules:
         if isinstance(rule, Immutable):
-            blocked.setdefault(rule.why or "fixed", []).extend(rule.features)
-    fixed = {*given.fixed, *(name for names in blocked.values() for name in names)}
-    opaque = [f.name for f in card.schema if f.kind == "opaque"]
-    may = [f.name for f in card.schema if f.name not in fixed and f.kind != "opaque"]
-    text = f"what may change was inferred from the data: {_some(may) if may else 'nothing'}"
-    for why, names in blocked.items():
-        text += f"; fixed: {_some(names)} ({why})"
-    text += f"; carried along: {_some(opaque)}" if opaque else ""
-    numbers = {f.name for f in card.schema if f.is_numeric} & {*may}
-    if numbers - {*given.only_up, *given.only_down}:
-        text += ". Numbers may go up or down unless only_up=… or only_down=… says otherwise"
-    return text
+            inferred.setdefault(f"fixed ({rule.why})", []).extend(rule.features)
+        elif isinstance(rule, Direction):
+            inferred.setdefault(f"only {rule.direction}", []).extend(rule.features)
+    fixed = {n for said, names in inferred.items() if said.startswith("fixed") for n in names}
+    may = [f for f in card.schema if f.name not in fixed | {*given.fixed} and not f.is_opaque]
+    inferred["carried along"] = [f.name for f in card.schema if f.is_opaque]
+    parts = [f"what may change was inferred from the data: {_some([f.name for f in may])}"]
+    parts += [f"{said}: {_some(names)}" for said, names in inferred.items() if names]
+    told = {*given.only_up, *given.only_down, *inferred.get("only up", ())}
+    told.update(inferred.get("only down", ()))
+    either = any(f.is_numeric and f.name not in told for f in may)
+    hint = ". Other numbers may go up or down unless only_up=… or only_down=… says otherwise"
+    return "; ".join(parts) + (hint if either else "")
 
 
 def _some(names: Sequence[str]) -> str:
+    if not names:
+        return "nothing"
     shown_names = [str(name) for name in names[:_MOST_NAMED]]
     more = len(names) - len(shown_names)
     return (
