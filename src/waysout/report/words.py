@@ -372,7 +372,8 @@ class Wording:
 
     def _is_amount(self, value: Value, feature: str) -> TypeGuard[float]:
         told = _table(self.told.get(feature))
-        return _is_number(value) and not (told.get("coded") or told.get("true"))
+        has_levels = told.get("coded") or told.get("true") or _table(told.get("words"))
+        return _is_number(value) and not has_levels
 
     def _decimals(self, feature: str) -> int | None:
         decimals = _table(self.told.get(feature)).get("decimals")
