@@ -36,7 +36,8 @@ function numeric(feature, attributes) {
 
 /** What is carried along is shown, and goes back to the server as it came. */
 function carried(attributes) {
-  const node = el("input", { ...attributes, type: "text", readonly: true });
+  const node = el("input", { ...attributes, type: "text" });
+  node.readOnly = true;
   let held = null;
   return {
     node,
