@@ -143,9 +143,10 @@ def site(
     gate: Gate | None = None,
     limits: ServiceLimits | None = None,
     asks_llm: bool = True,
+    people: Sequence[Row] = PEOPLE,
 ) -> Iterator[str]:
     """Serve the page on a port of its own; yields its address."""
-    known = People(PEOPLE)
+    known = People(people)
     world = {"loans": ServedProblem.of(problem or lender(), known)}
     backend = (llm or Watched()) if asks_llm else None
     service = Service(world, backend, limits=limits or ServiceLimits(part_rows=70))

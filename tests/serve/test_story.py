@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +14,11 @@ pytest.importorskip("playwright", reason="needs playwright, and Chromium")
 
 from browser_world import (
     ABOUT,
+    PEOPLE,
     PHONE,
     SCRIPT,
     WORDS,
+    Lender,
     Turnstile,
     Visit,
     YesOrNo,
@@ -28,7 +30,11 @@ from browser_world import (
 from playwright.sync_api import expect
 from run_world import Watched
 
-from waysout.domain.oracle import Goal
+from waysout.domain.distance import Distance
+from waysout.domain.key import Key
+from waysout.domain.oracle import Answers, Goal
+from waysout.domain.rules import RuleSet
+from waysout.domain.schema import Feature, Row, Schema
 from waysout.serve.search_session import ServiceLimits
 from waysout.serve.tokens import Gate
 
@@ -382,6 +388,37 @@ def test_no_way_out_says_so_and_what_to_try(chrome: Browser, quick: str) -> None
         visit.button("Continue with these locks").click()
         visit.sees("#shortlist-cards .card")
         visit.is_rid_of("#misses")
+
+
+class Reader(Lender):
+    """The lender, who is also given a letter."""
+
+    def __init__(self) -> None:
+        self.asked: set[Row] = set()
+
+    def ask(self, rows: Sequence[Row]) -> Answers:
+        self.asked.update(rows)
+        return super().ask([row[:-1] for row in rows])
+
+
+def test_what_is_carried_along_is_shown_and_stays(chrome: Browser) -> None:
+    reader, plain = Reader(), lender()
+    schema = Schema((*plain.schema, Feature("letter", "opaque")))
+    problem = replace(
+        plain, schema=schema, rules=RuleSet(schema, plain.rules.rules), key=Key(schema),
+        distance=Distance.fit(schema, ()), oracle=reader,
+    )  # fmt: skip
+    people: list[Row] = [(*row, f"Dear {i}") for i, row in enumerate(PEOPLE)]
+    with site(problem, people=people) as address, visiting(chrome, address) as visit:
+        visit.sees("#decision", "No: the loan is refused")
+        visit.button("Next example").click()
+        expect(visit.field("Letter")).to_have_value("Dear 1")
+        expect(visit.field("Letter")).not_to_be_editable()
+        expect(visit.button("fixed letter")).to_be_disabled()
+        visit.sees("#features", "Cannot change: carried along, never proposed")
+        find(visit)
+        visit.sees("#shortlist-cards .card", "chance of a yes")
+        assert {row[-1] for row in reader.asked.difference(people)} == {"Dear 1"}
 
 
 def test_a_token_is_asked_for_once(chrome: Browser) -> None:

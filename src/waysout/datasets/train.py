@@ -167,8 +167,12 @@ def retrain(
 
 
 def model_matrix(schema: Schema, rows: Sequence[Row]) -> Matrix:
-    """Return one line of numbers a row: level codes, numbers, NaN where a value is missing."""
-    layout = InputLayout.plain("codes", places(schema), named=False)
+    """Return one line of numbers a row: level codes, numbers, NaN where a value is missing.
+
+    Opaque features are left out: an identifier or a text is nothing to learn from.
+    """
+    spots = [spot for spot in places(schema) if not spot.feature.is_opaque]
+    layout = InputLayout.plain("codes", spots, named=False)
     matrix: Matrix = layout.build(rows)
     return matrix
 
@@ -199,7 +203,8 @@ class _Task:
         yes = np.array(dataset.labels)
         self.y = (yes == bool(positive_class(dataset.card))).astype(np.float64)
         # LightGBM refuses JSON's own characters and spaces in names.
-        names = [re.sub(r'[\s\[\]{}":,]', "_", name) for name in dataset.card.schema.names]
+        learnt = [feature.name for feature in dataset.card.schema if not feature.is_opaque]
+        names = [re.sub(r'[\s\[\]{}":,]', "_", name) for name in learnt]
         distinct = len(set(names)) == len(names)
         self.names = names if distinct else [f"f{i}" for i in range(len(names))]
         self.train, self.held_out = split(dataset, seed)

@@ -180,7 +180,8 @@ class Card:
     def _free(self) -> list[str]:
         """Say what the rules leave open that somebody may have meant to close."""
         rules = [rule for rule_set in self.rule_sets.values() for rule in rule_set.rules]
-        numbers = [f.name for f in self.schema if f.is_numeric]
+        spans = {f.name: f.range or (0.0, 1.0) for f in self.schema if f.is_numeric}
+        numbers = [name for name, (low, high) in spans.items() if low < high]
         if not rules:
             such_as = f", also {numbers[0]} up or down" if numbers else ""
             return [f"no rules: everything may change in any way{such_as}: write what may change"]

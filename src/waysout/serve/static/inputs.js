@@ -9,24 +9,10 @@ const MISSING = "";
 export function control(feature, { id, describedBy, values = null, changed }) {
   const shared = { id, "aria-describedby": describedBy, dir: "auto" };
   const listeners = { on: { input: changed } };
-  if (feature.kind === "opaque") return plain({ ...shared, ...listeners });
+  if (feature.kind === "opaque") return carried(shared);
   return feature.levels
     ? choice(feature, values, { ...shared, ...listeners })
     : numeric(feature, { ...shared, ...listeners });
-}
-
-/** A cell that is carried along: what is not typed over stays as it is, a number a number. */
-function plain(attributes) {
-  const node = el("input", { ...attributes, type: "text" });
-  let kept = null;
-  return {
-    node,
-    get: () => (node.value === String(kept ?? "") ? kept : node.value),
-    set(value) {
-      kept = value ?? null;
-      node.value = String(kept ?? "");
-    },
-  };
 }
 
 function numeric(feature, attributes) {
@@ -44,6 +30,21 @@ function numeric(feature, attributes) {
     },
     set(value) {
       node.value = value === null ? "" : String(value);
+    },
+  };
+}
+
+/** What is carried along is shown, and goes back to the server as it came. */
+function carried(attributes) {
+  const node = el("input", { ...attributes, type: "text" });
+  node.readOnly = true;
+  let held = null;
+  return {
+    node,
+    get: () => held,
+    set(value) {
+      held = value ?? null;
+      node.value = held === null ? "" : String(held);
     },
   };
 }
