@@ -11,6 +11,7 @@ import contextlib
 import datetime as dt
 import importlib
 import math
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -101,7 +102,7 @@ def _places(
     if len(known) < len(labels):
         twice = next(n for n, count in Counter(map(_plain, labels)).items() if count > 1)
         raise OracleError(f"like has several columns named {twice!r}: rename or drop one")
-    wanted = list(known) if names is None else [_plain(name) for name in names]
+    wanted = list(known) if names is None else [_as_named(_plain(n), known) for n in names]
     lacking = next((name for name in wanted if name not in known), None)
     if lacking is not None:
         raise OracleError(
@@ -116,6 +117,12 @@ def _places(
         )
     at = [schema.index(name) for name in wanted]
     return [Place(schema.names[i], i, schema.features[i]) for i in at], [known[n] for n in wanted]
+
+
+def _as_named(name: str, known: Iterable[str]) -> str:
+    """Return a column's name in the frame: LightGBM writes "loan amount" as "loan_amount"."""
+    alike = [other for other in known if re.sub(r"\W", "_", other) == re.sub(r"\W", "_", name)]
+    return alike[0] if name not in alike and len(alike) == 1 else name
 
 
 def _plain(label: object) -> str:
