@@ -24,8 +24,8 @@ from waysout.domain.schema import Row, Schema, Value, text_of
 from waysout.errors import OracleError, RowError, unknown
 from waysout.oracles.inputs import InputColumn, InputLayout, Place
 
-# Enough cells to know how a column writes what is not one of a few levels.
-_ENOUGH = 1000
+# Enough cells to know how a column writes its levels, or what is not one of a few.
+_MANY, _FEW = 100_000, 1000
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def like_layout(
                 f"columns: pass a matrix with these columns: {', '.join(schema.names[:20])}"
             )
         places = [Place(f.name, i, f) for i, f in enumerate(schema)]
-        cells = [like[:, i].tolist() for i in range(len(schema))]
+        cells = [like[:_MANY, i].tolist() for i in range(len(schema))]
         written = [_written(p, c, like.dtype) for p, c in zip(places, cells, strict=True)]
         columns, nones = zip(*written, strict=True)
         form = Form("numpy", (), (like.dtype,), nones)
@@ -130,8 +130,8 @@ def _plain(label: object) -> str:
 
 
 def _seen(series: Any, place: Place) -> list[Any]:
-    """Return cells of a column: all of them where its levels have to be found among them."""
-    return (series if place.feature.levels else series.head(_ENOUGH)).to_list()  # type: ignore[no-any-return]
+    """Return cells of a column, more of them where its levels have to be found among them."""
+    return series.head(_MANY if place.feature.levels else _FEW).to_list()  # type: ignore[no-any-return]
 
 
 def _written(place: Place, cells: Iterable[Any], dtype: Any) -> tuple[InputColumn, bool]:
