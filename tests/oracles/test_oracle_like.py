@@ -289,6 +289,21 @@ def test_boosters_answer_as_for_the_frame(make: Any, form: str) -> None:
     check(make().fit(table, data.approved()), table, schema)
 
 
+def test_a_booster_that_does_not_tell_gets_the_form_of_the_data() -> None:
+    """One list of 1 and 0, of an ordered category, and two columns that could have it."""
+    names = ("owns it", "b")
+    schema = Schema(tuple(Feature(name, "category", levels=(0, 1)) for name in names))
+    ordered = pd.CategoricalDtype([1, 0], ordered=True)
+    own = (data.frame()["own"] == "Yes").astype(int)
+    table = pd.DataFrame({"owns it": own.astype(ordered), "b": data.frame()["grade"] - 1})
+    model = data.lgbm().fit(table, data.approved())
+    with pytest.raises(OracleError, match="cannot tell which columns"):
+        as_oracle(model, schema, positive=1)
+    check(model, table, schema, "like")
+    with pytest.raises(OracleError, match="cannot tell which columns"):
+        as_oracle(model.booster_, schema, positive=1, like=table)
+
+
 @pytest.mark.parametrize("form", ["text", "categories"])
 def test_catboost_answers_as_for_the_frame(form: str) -> None:
     table = tables()[form]

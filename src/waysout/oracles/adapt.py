@@ -204,7 +204,7 @@ def as_oracle(
     ("raw"), on pandas categories ("category"), on numbers for levels ("codes"); a function may
     also ask for "dicts". ``like`` is a pandas or polars frame or a numpy matrix in the form the
     model takes: its rows are handed over in exactly that form, with its columns, their order and
-    types, unless the model refuses it. (Of boosters, what they recorded tells.)
+    types, unless the model refuses it. (Of boosters, what they recorded tells first.)
 
     >>> import waysout
     >>> schema = waysout.Schema((waysout.Feature("income", "number"),))
@@ -278,16 +278,28 @@ def _adapter(model: Any, schema: Schema, inputs: Inputs, like: Any) -> Adapter:
             "a DataFrame and returns probabilities, a scikit-learn estimator, a torch module, or a "
             "LightGBM, XGBoost, CatBoost, ONNX or Keras model, or an address (http://…)"
         )
-    options: dict[str, Any] = {}
-    notes: tuple[str, ...] = ()
-    if like is not None and inputs == "auto" and kind in (None, *_LIKE_DATA):
-        options["like"], notes = like_layout(like, schema, model_columns(model))
-    if kind is None:
-        adapter = _of_function(model, schema, inputs, **options)
-    else:
-        of_kind = importlib.import_module(f"waysout.oracles.{kind}")
-        adapter = of_kind.adapter(model, schema, inputs, **options)
+    like = like if inputs == "auto" else None
+    if kind is not None and kind not in _LIKE_DATA:
+        try:
+            return _of_kind(kind, model, schema, inputs)
+        except OracleError:
+            if like is None or not hasattr(model, "predict_proba"):
+                raise
+            kind = "estimators"  # What it recorded does not tell; the data does.
+    if like is None:
+        return _of_kind(kind, model, schema, inputs)
+    layout, notes = like_layout(like, schema, model_columns(model))
+    adapter = _of_kind(kind, model, schema, inputs, like=layout)
     return replace(adapter, notes=(*adapter.notes, *notes))
+
+
+def _of_kind(
+    kind: str | None, model: Any, schema: Schema, inputs: Inputs, **options: Any
+) -> Adapter:
+    if kind is None:
+        return _of_function(model, schema, inputs, **options)
+    module = importlib.import_module(f"waysout.oracles.{kind}")
+    return module.adapter(model, schema, inputs, **options)  # type: ignore[no-any-return]
 
 
 def _of_function(

@@ -11,6 +11,7 @@ import contextlib
 import datetime as dt
 import importlib
 import math
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -23,8 +24,8 @@ from waysout.domain.schema import Row, Schema, Value, text_of
 from waysout.errors import OracleError, RowError, unknown
 from waysout.oracles.inputs import InputColumn, InputLayout, Place
 
-# Enough cells to know how a column writes what is not one of a few levels.
-_ENOUGH = 1000
+# Enough cells to know how a column writes its levels, or what is not one of a few.
+_MANY, _FEW = 100_000, 1000
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def like_layout(
                 f"columns: pass a matrix with these columns: {', '.join(schema.names[:20])}"
             )
         places = [Place(f.name, i, f) for i, f in enumerate(schema)]
-        cells = [like[:, i].tolist() for i in range(len(schema))]
+        cells = [like[:_MANY, i].tolist() for i in range(len(schema))]
         written = [_written(p, c, like.dtype) for p, c in zip(places, cells, strict=True)]
         columns, nones = zip(*written, strict=True)
         form = Form("numpy", (), (like.dtype,), nones)
@@ -101,7 +102,7 @@ def _places(
     if len(known) < len(labels):
         twice = next(n for n, count in Counter(map(_plain, labels)).items() if count > 1)
         raise OracleError(f"like has several columns named {twice!r}: rename or drop one")
-    wanted = list(known) if names is None else [_plain(name) for name in names]
+    wanted = list(known) if names is None else [_as_named(_plain(n), known) for n in names]
     lacking = next((name for name in wanted if name not in known), None)
     if lacking is not None:
         raise OracleError(
@@ -118,13 +119,19 @@ def _places(
     return [Place(schema.names[i], i, schema.features[i]) for i in at], [known[n] for n in wanted]
 
 
+def _as_named(name: str, known: Iterable[str]) -> str:
+    """Return a column's name in the frame: LightGBM writes "loan amount" as "loan_amount"."""
+    alike = [other for other in known if re.sub(r"\W", "_", other) == re.sub(r"\W", "_", name)]
+    return alike[0] if name not in alike and len(alike) == 1 else name
+
+
 def _plain(label: object) -> str:
     return unicodedata.normalize("NFC", str(label)).strip()
 
 
 def _seen(series: Any, place: Place) -> list[Any]:
-    """Return cells of a column: all of them where its levels have to be found among them."""
-    return (series if place.feature.levels else series.head(_ENOUGH)).to_list()  # type: ignore[no-any-return]
+    """Return cells of a column, more of them where its levels have to be found among them."""
+    return series.head(_MANY if place.feature.levels else _FEW).to_list()  # type: ignore[no-any-return]
 
 
 def _written(place: Place, cells: Iterable[Any], dtype: Any) -> tuple[InputColumn, bool]:
