@@ -122,5 +122,8 @@ def test_parquet_keeps_types_and_gaps(tmp_path: Path) -> None:
     table = read_table(path)
     assert table.columns == ("n", "t", "yes", "cost")
     assert table.records[0] == {"n": 1, "t": "a", "yes": True, "cost": 1.5}
+    assert table.typed
+    path.write_text("n,t\n1,a\n")
+    assert not read_table(path).typed
     assert table.records[1] == {"n": None, "t": "b", "yes": False, "cost": None}
     assert isinstance(table.records[0]["n"], int)

@@ -243,3 +243,10 @@ def test_real_oracles_reach_their_floor_twice_the_same(name: str, tmp_path: Path
     if first.model_sha256 == stored.oracle_sha256:
         assert choose_queries(dataset, tmp_path) == stored
     assert train_oracle(dataset, out=tmp_path, threads=1).model_sha256 == first.model_sha256
+
+
+def test_what_is_opaque_is_not_learnt() -> None:
+    schema = Schema(
+        (Feature("note", "opaque"), Feature("term", "integer"), Feature("id", "opaque"))
+    )
+    assert model_matrix(schema, [("a b", 12, 1), (None, 24, "x")]).tolist() == [[12.0], [24.0]]

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from waysout.domain.card import Card, line_map
+from waysout.domain.card import Card
 from waysout.domain.rules import RULE_KINDS
+from waysout.domain.toml_lines import line_map
 from waysout.errors import CardError, InputError
 
 CARD = """\
