@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from waysout.cli.kept import to_resume
 from waysout.cli.places import check_places, command, resume_hint
 from waysout.errors import InputError
+from waysout.run.source import Trust
 
 
 @pytest.mark.parametrize("link", ["symlink", "hard link", "other spelling"])
@@ -76,3 +78,14 @@ def test_a_command_starts_the_program_that_was_started(
     assert command("demo") == f"{mine} demo"
     monkeypatch.setenv("PATH", str(mine.parent))
     assert command("demo") == "waysout demo"
+
+
+def test_a_resumed_run_needs_the_word_for_code_again(tmp_path: Path) -> None:
+    run = tmp_path / "a run.db"
+    assert to_resume(Trust(named=True), run, "mine:model") == ["--trust-code"]
+    assert to_resume(Trust(code=True, pickle=True), run, "mine:model") == [
+        "--trust-pickle",
+        "--trust-code",
+    ]
+    assert to_resume(Trust(), run, "http://host/score") == ["--model", "http://host/score"]
+    assert to_resume(Trust(), run, "model.txt") == []

@@ -73,7 +73,8 @@ def find(
     Your own: waysout find --data loans.csv --card loans.toml --model model.txt --where "id == 7"
     """
     from waysout.cli import search
-    from waysout.cli.places import check_places, trust_options
+    from waysout.cli.kept import to_resume
+    from waysout.cli.places import check_places
     from waysout.cli.sources import check_chosen, check_source, find_row, goal_of
     from waysout.errors import InputError
     from waysout.run.find import prepare
@@ -100,7 +101,7 @@ def find(
     source = Source(data, card, model, rules, positive_class, inputs, **goal)
     check_source(source)
     trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code, named=True)
-    trusted = trust_options(trust)
+    trusted = [] if place is None else to_resume(trust, place, model)
     with search.Signals(json, place, asked, trusted) as signals:
         if run is not None and run.is_file():
             from waysout.cli.kept import check_unchanged

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from waysout.cli.places import command, is_ours, resume_hint, run_argument
+from waysout.cli.places import command, is_ours, resume_hint, run_argument, trust_options
 from waysout.run.plan import as_now
 from waysout.run.source import Source
 
 if TYPE_CHECKING:
     from waysout.run.options import Options
+    from waysout.run.source import Trust
     from waysout.store import Store
 
 _TEXT = (str,)
@@ -123,12 +124,16 @@ def check_unchanged(run: Path, source: Source) -> None:
             )
 
 
+def to_resume(trust: Trust, run: Path, model: str) -> list[str]:
+    """Return the options that a resumed run needs again: no file vouches for itself."""
+    return list(dict.fromkeys([*trust_options(trust), *reopening(run, model)]))
+
+
 def reopening(run: Path, model: str) -> list[str]:
     """Return the options without which the model that a run names is not opened again.
 
     A file from anywhere may name any code, and any address to send rows and a key to.
     """
-    from waysout.cli.places import is_ours
     from waysout.oracles.load import is_address, is_code
 
     if is_code(model):

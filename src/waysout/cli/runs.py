@@ -11,7 +11,7 @@ import typer
 
 from waysout.cli import arguments as arg
 from waysout.cli.output import JsonFlag, echo_json, print_json, print_table, say, tell
-from waysout.cli.places import check_confirmed, check_places, trust_options
+from waysout.cli.places import check_confirmed, check_places
 
 if TYPE_CHECKING:
     from waysout.report.result import Result
@@ -130,6 +130,7 @@ def resume(
         check_is_of_find,
         check_unchanged,
         read_kept,
+        to_resume,
     )
     from waysout.errors import InputError, shown
     from waysout.report.result import Result
@@ -171,7 +172,7 @@ def resume(
     check_confirmed_model(path, source.model, model)
     search.check_llm(prepared)
     counts = f"; {on_file.llm_calls} calls and {on_file.oracle_rows} rows are on file"
-    trusted = trust_options(trust)
+    trusted = to_resume(trust, path, source.model)
     with search.Signals(json, path, asked, trusted) as signals:
         check_unchanged(path, source)
         ended = search.search_source(prepared, source, trust, lambda _: kept.row, signals, counts)
