@@ -22,6 +22,7 @@ WAYFINDER = (ROOT / "docs" / "wayfinder.md").read_text(encoding="utf-8")
 BASELINES = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
 SERVE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
 REPORT = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+PYTHON = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str, text: str = README) -> list[str]:
@@ -41,6 +42,20 @@ def test_the_python_runs(demo: object, capsys: pytest.CaptureFixture[str]) -> No
     for code in blocks("python"):
         exec(compile(code, "README.md", "exec"), {})
     assert "probability" in capsys.readouterr().out
+
+
+def test_the_python_of_the_python_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for code in blocks("python", PYTHON):
+        exec(compile(code, "docs/python.md", "exec", dont_inherit=True), names)
+    out = capsys.readouterr().out
+    assert out.count("ways out (") == 2
+    assert "5 people: 5 found" in out
+    assert (tmp_path / "page.html").is_file()
 
 
 def test_the_python_of_the_llm_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +90,7 @@ def _bare(text: str) -> str:
 
 
 def test_every_command_exists(waysout: CommandLine) -> None:
-    pages = README + LLM + SEARCH + WAYFINDER + RECOMBINE + BASELINES + SERVE + REPORT
+    pages = README + LLM + SEARCH + WAYFINDER + RECOMBINE + BASELINES + SERVE + REPORT + PYTHON
     text = "\n".join(blocks("sh", pages) + re.findall(r"`(waysout [^`]*)`", pages))
     commands = set(re.findall(r"waysout ([a-z]+(?: [a-z]+)?)", text))
     assert len(commands) >= 8

@@ -8,19 +8,16 @@ on "?" where the card reads a missing value, or on the number 1 for the level "1
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import importlib
-import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from waysout.domain.schema import Row, Schema, Value, text_of
+from waysout.columns import categories_of, is_gap, matrix, pandas_column, polars_column
+from waysout.domain.schema import Row, Schema, Value
 from waysout.errors import OracleError, RowError, unknown
 from waysout.oracles.inputs import InputColumn, InputLayout, Place
 
@@ -45,10 +42,10 @@ class Form:
         cells = [column.cells(rows) for column in columns]
         for i, none in enumerate(self.nones):
             if none:
-                cells[i] = [None if _is_gap(cell) else cell for cell in cells[i]]
+                cells[i] = [None if is_gap(cell) else cell for cell in cells[i]]
         if self.container == "numpy":
-            return _matrix(cells, self.dtypes[0], len(rows))
-        typed = _pandas_column if self.container == "pandas" else _polars_column
+            return matrix(cells, self.dtypes[0], len(rows))
+        typed = pandas_column if self.container == "pandas" else polars_column
         package = importlib.import_module(self.container)
         made = [typed(c, d) for c, d in zip(cells, self.dtypes, strict=True)]
         if self.container == "polars":
@@ -167,7 +164,7 @@ def _written(place: Place, cells: Iterable[Any], dtype: Any) -> tuple[InputColum
 
 def _never_seen(column: InputColumn, dtype: Any) -> str | None:
     """Say which levels of the card the column's type has no room for, if any."""
-    known = _categories(dtype)
+    known = categories_of(dtype)
     lacking = [cell for cell in (column.table or {}).values() if known and cell not in known]
     if not lacking:
         return None
@@ -176,122 +173,3 @@ def _never_seen(column: InputColumn, dtype: Any) -> str | None:
         f"column {column.place.name!r}: {listed} is none of the categories of the model's column, "
         "and is given to it as missing"
     )
-
-
-def _categories(dtype: Any) -> list[Any] | None:
-    """Return the only values that a column of this type can hold, where it has such."""
-    categories = getattr(dtype, "categories", None)
-    if categories is None or type(dtype).__name__ == "Categorical":
-        return None
-    return list(categories)
-
-
-def _is_gap(cell: Any) -> bool:
-    gone = cell is None or (isinstance(cell, float) and math.isnan(cell))
-    return gone or type(cell).__name__ in ("NAType", "NaTType")
-
-
-def _numbers(cells: Sequence[Any], dtype: Any, *, gap: bool) -> Any:
-    """Return numbers in a numpy type of integers or floats, or in the next that can hold them."""
-    values = [math.nan if _is_gap(cell) else _number(cell) for cell in cells]
-    whole = all(isinstance(v, int) or v.is_integer() for v in values)
-    if dtype.kind == "f" or not whole or gap:
-        return np.array(values, dtype=dtype if dtype.kind == "f" else np.float64)
-    try:
-        return np.array([int(v) for v in values], dtype=dtype)
-    except OverflowError:
-        return np.array([int(v) for v in values])
-
-
-def _number(cell: Any) -> int | float:
-    return cell if isinstance(cell, (int, float)) else float(cell)
-
-
-def _matrix(cells: Sequence[Sequence[Any]], dtype: Any, count: int) -> Any:
-    flat = [cell for column in cells for cell in column]
-    if dtype.kind in "iufb":
-        kept = np.dtype(np.float64) if dtype.kind == "b" and any(map(_is_gap, flat)) else dtype
-        made = _numbers(flat, kept, gap=any(map(_is_gap, flat)))
-        if dtype.kind == "b" and made.dtype.kind != "f":
-            made = made.astype(np.bool_)
-    elif dtype.kind in "US":
-        made = np.array([_text(cell) for cell in flat], dtype=dtype.kind)
-    else:
-        made = np.empty(len(flat), dtype=object)
-        made[:] = flat
-    return np.ascontiguousarray(made.reshape(len(cells), count).T)
-
-
-def _text(cell: Any) -> str:
-    return cell if isinstance(cell, str) else text_of(cell)
-
-
-def _pandas_column(cells: Sequence[Any], dtype: Any) -> Any:
-    import pandas as pd
-
-    gap = any(map(_is_gap, cells))
-    if isinstance(dtype, pd.CategoricalDtype):
-        known = set(dtype.categories)
-        kept = [cell if not _is_gap(cell) and cell in known else None for cell in cells]
-        return pd.Series(pd.Categorical(kept, dtype=dtype))
-    if isinstance(dtype, pd.DatetimeTZDtype) or getattr(dtype, "kind", "") == "M":
-        told = pd.to_datetime(pd.Series(cells, dtype=object), format="ISO8601")
-        zone = getattr(dtype, "tz", None)
-        if zone is not None:
-            told = told.dt.tz_localize(zone) if told.dt.tz is None else told.dt.tz_convert(zone)
-        return told.astype(dtype)
-    if isinstance(dtype, np.dtype):
-        if dtype.kind in "iuf":
-            return pd.Series(_numbers(cells, dtype, gap=gap))
-        if dtype.kind == "m":
-            return pd.Series(pd.to_timedelta(pd.Series(cells, dtype=object))).astype(dtype)
-        # A column of true and false has no room for a missing value.
-        return pd.Series(list(cells), dtype=object if dtype.kind == "b" and gap else dtype)
-    if isinstance(dtype, pd.StringDtype):
-        return pd.Series([None if _is_gap(c) else _text(c) for c in cells], dtype=dtype)
-    plain = [None if _is_gap(cell) else cell for cell in cells]
-    if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype):
-        plain = [None if cell is None else _number(cell) for cell in plain]
-        if pd.api.types.is_integer_dtype(dtype) and not _whole(plain):
-            return pd.Series(plain, dtype="Float64")
-    return pd.Series(plain, dtype=dtype)
-
-
-def _whole(cells: Iterable[Any]) -> bool:
-    return all(cell is None or float(cell).is_integer() for cell in cells)
-
-
-def _polars_column(cells: Sequence[Any], dtype: Any) -> Any:
-    import polars as pl
-
-    plain = [None if _is_gap(cell) else cell for cell in cells]
-    if dtype.is_numeric():
-        plain = [None if cell is None else _number(cell) for cell in plain]
-        kept = pl.Float64 if dtype.is_integer() and not _whole(plain) else dtype
-        if kept.is_integer():
-            plain = [None if cell is None else int(cell) for cell in plain]
-        return pl.Series(plain, dtype=kept)
-    if dtype == pl.Datetime:
-        told = [_as(dt.datetime.fromisoformat, cell) for cell in plain]
-        zone = getattr(dtype, "time_zone", None)
-        if zone is None:
-            return pl.Series(told, dtype=dtype)
-        made = pl.Series(told)
-        aware = any(cell is not None and cell.tzinfo is not None for cell in told)
-        made = made.dt.convert_time_zone(zone) if aware else made.dt.replace_time_zone(zone)
-        return made.cast(dtype)
-    if dtype == pl.Date:
-        return pl.Series([_as(_date, cell) for cell in plain], dtype=dtype)
-    if dtype in (pl.String, pl.Categorical, pl.Enum):
-        plain = [None if cell is None else _text(cell) for cell in plain]
-        known = _categories(dtype)
-        plain = plain if known is None else [cell if cell in known else None for cell in plain]
-    return pl.Series(plain, dtype=dtype)
-
-
-def _as(read: Callable[[str], Any], cell: Any) -> Any:
-    return read(cell) if isinstance(cell, str) else cell
-
-
-def _date(text: str) -> dt.date:
-    return dt.datetime.fromisoformat(text).date()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from waysout.columns import pandas_column, polars_column
 from waysout.domain.schema import Value
 
 if TYPE_CHECKING:
@@ -51,15 +51,8 @@ def _as_in(values: Sequence[Value], dtype: Any) -> pd.Series:
     if pd.api.types.is_object_dtype(dtype):
         # What pandas itself reads from a file, and what models take for missing.
         return pd.Series([float("nan") if v is None else v for v in values], dtype=object)
-    if isinstance(dtype, pd.CategoricalDtype) and not {*values} - {None} <= {*dtype.categories}:
-        return _series(values)
     try:
-        if pd.api.types.is_datetime64_any_dtype(dtype):
-            texts = [None if value is None else str(value) for value in values]
-            made = pd.Series(pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601"))
-            made = made.astype(dtype)
-        else:
-            made = pd.Series(list(values), dtype=object).astype(dtype)
+        made: pd.Series = pandas_column(values, dtype)
     except (TypeError, ValueError, OverflowError):
         return _series(values)
     return made if _fits(values, made) else _series(values)
@@ -78,18 +71,12 @@ def _polars(columns: Columns, like: Any) -> pl.DataFrame:
 
     def series(name: str, values: Sequence[Value]) -> pl.Series:
         plain = pl.Series(name, list(values), strict=False)
-        dtype = dict(like.schema).get(name)
-        if dtype is None:
+        if name not in like.columns:
             return plain
         try:
-            if dtype.is_temporal() and plain.dtype == pl.String:
-                moments = [None if v is None else datetime.fromisoformat(str(v)) for v in values]
-                return pl.Series(name, moments).cast(dtype)
-            made = plain.cast(dtype)
+            made: pl.Series = polars_column(values, like.schema[name]).alias(name)
         except (pl.exceptions.PolarsError, TypeError, ValueError):
             return plain
-        # A cast to whole numbers cuts decimals off without a word.
-        kept = not dtype.is_integer() or made.to_list() == plain.to_list()
-        return made if kept else plain
+        return made if made.null_count() == plain.null_count() else plain
 
     return pl.DataFrame([series(name, values) for name, values in columns.items()])
