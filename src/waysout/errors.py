@@ -238,8 +238,12 @@ def nearest(asked: str, names: Sequence[str]) -> str | None:
     folded: dict[str, str] = {}
     for name in names[:1000]:
         folded.setdefault(_folded(name), name)
-    found = difflib.get_close_matches(wanted[:60], folded, n=1)
-    return folded[found[0]] if found else None
+    found = [folded[name] for name in difflib.get_close_matches(wanted[:60], folded)]
+    return max(found, key=lambda name: _likeness(asked[:60], name), default=None)
+
+
+def _likeness(asked: str, name: str) -> float:
+    return difflib.SequenceMatcher(a=asked.casefold(), b=name.casefold()).ratio()
 
 
 def _folded(name: str) -> str:

@@ -154,7 +154,7 @@ def test_an_option_with_the_key_of_the_query_is_not_among_those_found() -> None:
         heard: Any = SimpleNamespace(index=0, llm_calls=calls, oracle_rows=5 * calls,
                                      options=options)  # fmt: skip
         found(heard)
-    problem: Any = SimpleNamespace(key=lambda row: row)
+    problem: Any = SimpleNamespace(key=lambda row: row, row=lambda raw: tuple(raw.values()))
     result: Any = SimpleNamespace(
         index=0,
         query={"a": 1},

@@ -206,10 +206,10 @@ def test_a_row_is_named_in_four_ways(waysout: CommandLine, monkeypatch: pytest.M
     [
         "loan_id<1",
         "loan_id == 0 and job == 'part-time'",
-        '"loan_id" <= 0',
+        "`loan_id` <= 0",
         "loan_id == 0.0",
         "job != 'full and part-time' and loan_id == 0",
-        "job != L'un and loan_id == 0 and job != L'autre",
+        "loan_id == 0 & (job == 'part-time' | job in ['none'])",
     ],
 )
 def test_a_condition_may_be_written_in_many_ways(waysout: CommandLine, where: str) -> None:
@@ -220,9 +220,9 @@ def test_a_condition_may_be_written_in_many_ways(waysout: CommandLine, where: st
 
 def test_a_joint_within_quotes_is_a_part_of_the_value(waysout: CommandLine) -> None:
     _, _, err = waysout(*FIND, "--where", "job == 'Bosnia and Herzegovina'", *QUICK)
-    assert "no row of loans.csv meets this: unknown value of job 'Bosnia and Herzegovina'" in err
+    assert "0 rows of loans.csv meet" in err
     _, _, err = waysout(*FIND, "--where", "job == Bosnia and Herzegovina", *QUICK)
-    assert "unknown column 'Herzegovina'" in err
+    assert "unknown column 'Bosnia'" in err
 
 
 def test_a_json_file_may_begin_with_a_mark_and_is_utf_8(
@@ -597,9 +597,8 @@ def test_what_is_wrong_is_said(
         ("loan_id == 999", "0 rows of loans.csv meet 'loan_id == 999'"),
         ("loan_id < 3", "3 rows of loans.csv meet 'loan_id < 3' (0, 1, 2): add a condition"),
         ("lona_id == 0", "did you mean 'loan_id'?"),
-        ("loan_id", "it ends after 'loan_id' instead of a comparison"),
-        ("job < full-time", "'full-time' is no number, date or column, so < cannot compare it"),
-        ("job == 'Full-Time'", "unknown value of job 'Full-Time'; did you mean 'full-time'?"),
+        ("loan_id", "it is no yes or no for each row"),
+        ("job == full", "(text stands in quotes: 'full')"),
     ],
 )
 def test_a_condition_that_names_no_row(waysout: CommandLine, where: str, reason: str) -> None:

@@ -189,9 +189,10 @@ def test_one_row_for_many(rows: Any, reason: str) -> None:
 
 
 def test_something_else_for_the_problem() -> None:
-    for ask in (waysout.find, waysout.find_many):
-        with pytest.raises(InputError, match="the first argument is a Problem"):
-            ask(KNOWN, PEOPLE[0], llm=Watched())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="the first argument is a Problem"):
+        waysout.find_many(KNOWN, PEOPLE[0], llm=Watched())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="data is missing"):
+        waysout.find(KNOWN, PEOPLE[0], llm=Watched())
 
 
 def test_a_table_for_one_row() -> None:
