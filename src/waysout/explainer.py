@@ -6,7 +6,7 @@ passes it, or makes a `Problem` of it. docs/python.md leads through it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -71,8 +71,11 @@ def find(
     >>> "savings" in result.ways[0].changes, "co_signer" in result.ways[0].changes
     (True, False)
 
-    The keywords of the set-up are those of `Explainer`, which sets up once for many people; the
-    others are the `Options` of a search.
+    ``data``, ``y``, ``fixed``, ``only_up``, ``only_down``, ``free``, ``rules`` and the rest of the
+    set-up are those of `Explainer`, which sets up once for many people. The search takes
+    ``oracle_rows`` (150: the most rows the model is asked, besides at most 60 for set-up),
+    ``seconds``, ``seed``, ``method``, ``llm``, ``run`` (a file to keep and resume it in) and the
+    other keywords of docs/search.md; ``goal`` is what counts as a yes (see `waysout.Goal`).
     """
     if isinstance(model, Problem):
         given = (y, features, positive, fixed, only_up, only_down, free, rules, card)
@@ -117,7 +120,7 @@ class Explainer:
     >>> explainer = waysout.Explainer(lambda frame: frame["savings"] >= 9000, data=X, fixed=["age"])
     >>> result = explainer.find(X.iloc[828], oracle_rows=40)
     >>> result.ways[0].changes
-    {'savings': (7500, 9090)}
+    {'savings': (7500, 9000)}
     >>> len(explainer.batch(X.iloc[820:830], oracle_rows=20))
     10
     """
@@ -142,8 +145,8 @@ class Explainer:
     ) -> None:
         self.model = model
         self._given = Given(
-            data, y, positive, positive_class, features, card, fixed, only_up, only_down, free,
-            tuple(rules), inputs, goal,
+            data, y, positive, positive_class, _named(features), card, _named(fixed),
+            _named(only_up), _named(only_down), _named(free), tuple(rules), inputs, goal,
         )  # fmt: skip
 
     @cached_property
@@ -225,6 +228,15 @@ class Explainer:
 
     def __repr__(self) -> str:
         return f"<Explainer of {type(self.model).__name__}>"
+
+
+def _named(names: Any) -> Any:
+    """Return names of columns as the card has them: pandas' may be numbers, or tuples."""
+    if names is None or isinstance(names, str):
+        return names
+    if isinstance(names, Mapping):
+        return {str(name): levels for name, levels in names.items()}
+    return [str(name) for name in names]
 
 
 def _like(result: Result, frame: Any) -> Result:

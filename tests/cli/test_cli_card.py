@@ -130,16 +130,16 @@ def test_a_table_too_wide_to_read_names_the_remedies(waysout: CommandLine, tmp_p
 
 
 def test_a_card_that_closes_nothing_is_told_so(waysout: CommandLine, tmp_path: Path) -> None:
-    table = write(tmp_path / "t.csv", "commute_km,cars,hired\n1.5,2,1\n3,0,0\n4.5,1,0\n")
+    table = write(tmp_path / "t.csv", "distance_km,cars,hired\n1.5,2,1\n3,0,0\n4.5,1,0\n")
     _, text, _ = waysout("card", "infer", table, "--target", "hired")
     card = write(tmp_path / "c.toml", text)
     code, out, err = waysout("card", "check", card)
     assert code == 0
-    assert "no rules: everything may change in any way, also commute_km up or down" in err
+    assert "no rules: everything may change in any way, also distance_km up or down" in err
     assert "nothing says what may change" in out
     fixed = '[[rules.main]]\nkind = "immutable"\nfeatures = ["cars"]\n'
     _, out, err = waysout("card", "check", write(card, text + fixed))
-    assert "commute_km: no rule says which way, so up or down" in err
+    assert "distance_km: no rule says which way, so up or down" in err
     assert "nothing says what may change" not in out
-    up = '[[rules.main]]\nkind = "direction"\nfeatures = ["commute_km"]\ndirection = "down"\n'
+    up = '[[rules.main]]\nkind = "direction"\nfeatures = ["distance_km"]\ndirection = "down"\n'
     assert "no rule says" not in waysout("card", "check", write(card, text + fixed + up))[2]

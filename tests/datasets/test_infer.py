@@ -20,7 +20,7 @@ from waysout.datasets.table import Table
 from waysout.domain.card import Card
 from waysout.domain.distance import scale_of
 from waysout.domain.key import bin_edges, rounded
-from waysout.domain.rules import Direction, Immutable, OneHot
+from waysout.domain.rules import Direction, Immutable, OneHot, Step
 from waysout.errors import CardError, InputError, RowError, TableError
 
 
@@ -535,6 +535,7 @@ def test_names_are_matched_by_whole_words(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "way"),
     [("wage", "up"), ("ApplicantIncome", "up"), ("monthly_salary", "up"), ("other_debts", "down"),
+     ("has_degree", "up"), ("smoker", "down"), ("commute_km", "down"),
      ("debt_to_income", ""), ("income_tax", ""), ("loan_amount", "")],
 )  # fmt: skip
 def test_a_name_may_tell_the_only_way_anybody_wants(name: str, way: str) -> None:
@@ -554,10 +555,24 @@ def test_levels_that_everybody_orders_have_an_order() -> None:
     assert list(rule.features) == ["education"]
 
 
-@pytest.mark.parametrize("name", ["priors_count", "past_due", "NumDelinq", "previous_defaults"])
-def test_what_has_happened_gets_a_comment_and_no_rule(name: str) -> None:
-    assert not infer({name: [1, 2, 3]}).rules().rules
-    assert "it seems to count what already happened" in text_for({name: [1, 2, 3]})
+@pytest.mark.parametrize(
+    "name", ["priors_count", "past_due", "NumDelinq", "previous_defaults", "evictions_past"]
+)
+def test_what_has_happened_is_fixed(name: str) -> None:
+    (rule,) = infer({name: [1, 2, 3], "x": [1, 2, 3]}).rules().rules
+    assert isinstance(rule, Immutable)
+    assert (list(rule.features), rule.why) == ([name], "what has happened cannot be undone")
+
+
+def test_a_rating_of_a_marriage_is_no_marriage() -> None:
+    assert not infer({"rate_marriage": [1, 2, 3]}).rules().rules
+
+
+def test_what_all_values_are_multiples_of_is_a_step() -> None:
+    rules = infer({"deposit": [250 * i for i in range(30)], "x": [*range(30)]}).rules().rules
+    assert [(rule.feature, rule.step) for rule in rules if isinstance(rule, Step)] == [
+        ("deposit", 250)
+    ]
 
 
 def test_every_example_works_once_uncommented() -> None:

@@ -119,6 +119,10 @@ def is_frame(data: Any) -> bool:
     """Whether this is a data frame that narwhals knows, with its rows in memory."""
     import narwhals as nw
 
+    columns = list(getattr(data, "columns", ()))
+    twice = next((name for name in columns if columns.count(name) > 1), None)
+    if twice is not None:
+        raise TableError(f"data has two columns named {twice!r}; rename one")
     found = nw.from_native(data, eager_only=True, pass_through=True)
     return isinstance(found, nw.DataFrame)
 

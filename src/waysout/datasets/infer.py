@@ -292,6 +292,10 @@ class _Rules:
             if names := [f.name for f in self._directed() if direction_of(f.name) == way]:
                 rule = {"kind": "direction", "features": names, "direction": way, "why": why}
                 active.append(rule)
+        for feature in self._directed():
+            if step := feature.step():
+                rule = {"kind": "step", "feature": feature.name, "step": step}
+                active.append({**rule, "why": f"all values are multiples of {step}"})
         for group in self.groups:
             rule = {"kind": "one-hot", "features": list(group.names)}
             active.append({**rule, "or_none": True} if group.or_none else rule)
@@ -307,8 +311,9 @@ class _Rules:
 
     def _directed(self) -> list[Described]:
         """Return the features that have an up and a down, and may change."""
-        ordered = (f for f in self.features if f.is_numeric or f.more.get("ordered"))
-        return [f for f in ordered if f.name not in self.fixed]
+        ordered = (f for f in self.features if f.kind != "category" or f.more.get("ordered"))
+        grouped = {name for group in self.groups for name in group.names}
+        return [f for f in ordered if f.kind != "opaque" and f.name not in grouped | {*self.fixed}]
 
     def _examples(self) -> list[dict[str, object]]:
         """Return rules about the table's own features, for a person to adopt or delete."""

@@ -12,7 +12,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.datasets.infer_names import is_code, is_identifier, is_past
+from waysout.datasets.infer_names import is_code, is_identifier
 from waysout.datasets.infer_toml import comment, level, toml, toml_key, wrapped
 from waysout.datasets.infer_written import written_form
 from waysout.datasets.scales import known_order
@@ -30,6 +30,7 @@ from waysout.domain.schema import (
 from waysout.errors import RowError
 
 FEW = 20  # whole numbers with no more distinct values than this may be codes
+ENOUGH_FOR_A_STEP = 12  # different numbers
 MANY = 100  # text with more distinct values than this is no category
 
 _SPECIAL = {*range(-9, 0), -99, -999, -9999}
@@ -47,7 +48,6 @@ _DATE = re.compile(
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _WHOLE = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _DATES = "dates"
-_PAST = 'it seems to count what already happened: immutable, or direction = "up", may suit it'
 
 
 @dataclass
@@ -191,6 +191,14 @@ class Described:
             return numbers == {0.0, 1.0} or self.levels in ([], [False, True])
         return self.kind == "integer" and numbers <= {0.0, 1.0}
 
+    def step(self) -> int:
+        """Return what all numbers are multiples of, where that is more than chance; else 0."""
+        numbers = {number for number, _ in self.cells.numbers.values()}
+        if self.kind != "integer" or len(numbers) < ENOUGH_FOR_A_STEP:
+            return 0
+        common = math.gcd(*(int(number) for number in numbers))
+        return common if common > 1 else 0
+
     def lines(self) -> list[str]:
         """Return the feature's part of the card, a field a line."""
         lines = [f"[features.{toml_key(self.name)}]", *map(comment, self.notes)]
@@ -318,8 +326,9 @@ def _as_opaque(cells: ColumnCells, reason: str) -> Described:
 def _as_written(cells: ColumnCells) -> Described | None:
     """Describe numbers in a form of their own: ``12,5``, ``1.234``, ``45 %``, ``$5.00``."""
     texts = {text: count for text, count in cells.texts.items() if text != _UNKNOWN}
-    form = written_form([*cells.numbers, *texts]) if texts and not cells.typed else None
-    if form is None:
+    form = written_form([*cells.numbers, *texts]) if texts else None
+    # Text with types of its own stays text where it is plain numbers, or a few levels.
+    if form is None or (cells.typed and (form[0].is_plain or len(texts) <= FEW)):
         return None
     numbers: dict[str, tuple[float, int]] = {}
     counts = {text: count for text, (_, count) in cells.numbers.items()} | texts
@@ -356,8 +365,6 @@ def _as_numeric(cells: ColumnCells, odd: tuple[str, ...]) -> Described:
         shown = ", ".join(map(format_number, below))
         notes.append(f"does {shown} mean that there is no figure? A rule of kind never keeps it")
         notes.append("from being proposed")
-    if is_past(cells.name):
-        notes.append(_PAST)
     # A column of floats stays one, whole or not: what comes out is what went in.
     return Described(cells, "integer" if cells.whole and not cells.floats else "number", [],
                      notes, odd)  # fmt: skip
@@ -393,11 +400,19 @@ def _as_category(cells: ColumnCells) -> Described:
             notes.append('taken as codes because of its name; for a quantity, use kind = "integer"')
     if len(levels) == 1:
         notes.append(_CONSTANT)
-    order = known_order([one for one in levels if isinstance(one, str)])
+    order = _order([one for one in levels if isinstance(one, str)])
     if order is None or len(order) < len(levels):
         return Described(cells, "category", levels, notes)
     notes.append("levels from low to high, as everybody orders them; if not, take ordered away")
     return Described(cells, "category", [*order], notes, (), {"ordered": True})
+
+
+def _order(levels: list[str]) -> list[str] | None:
+    """Return levels from low to high, where everybody orders them so: 5 % is less than 10 %."""
+    form = written_form(levels) if levels else None
+    if form is None or form[0].is_plain:
+        return known_order(levels)
+    return sorted(levels, key=lambda level: form[0].read(level) or 0.0)
 
 
 def _decimals(cells: ColumnCells) -> int:

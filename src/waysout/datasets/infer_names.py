@@ -64,19 +64,28 @@ _NAMES = {
 _PAST = {
     "prior", "priors", "previous", "past", "history", "historical", "delinq", "delinquent",
     "delinquency", "delinquencies", "default", "defaults", "defaulted", "conviction", "convictions",
-    "arrest", "arrests", "bankruptcy", "bankruptcies", "overdue",
+    "arrest", "arrests", "arrested", "bankruptcy", "bankruptcies", "eviction", "evictions",
+    "missed", "late", "absences",
 }  # fmt: skip
+_HAPPENED = "what has happened cannot be undone"
+# Beside these a word tells what people think, not who they are: rate_marriage.
+_RATINGS = {"rate", "rating", "score", "satisfaction", "opinion"}
 # What is worked towards, or got rid of; a name with other words beside these tells nothing.
 _UP = {
     "income", "salary", "wage", "wages", "earnings", "pay", "savings", "assets", "education",
-    "degree", "degrees", "experience", "einkommen", "gehalt", "salaire", "revenu", "ingresos",
+    "degree", "degrees", "experience", "qualification",
+    "einkommen", "gehalt", "salaire", "revenu", "ingresos",
 }  # fmt: skip
-_DOWN = {"debt", "debts", "arrears", "schulden", "dette", "dettes", "deudas"}
+_DOWN = {
+    "debt", "debts", "arrears", "overdue", "smoker", "smoking", "smokes", "commute", "commuting",
+    "schulden", "dette", "dettes", "deudas",
+}  # fmt: skip
 _NEUTRAL = {
     "annual", "annually", "monthly", "month", "yearly", "year", "years", "total", "net", "gross",
     "applicant", "coapplicant", "co", "household", "person", "customer", "client", "employee", "in",
     "of", "level", "num", "number", "amount", "balance", "other", "outstanding", "current", "eur",
-    "usd", "k", "log", "work", "working",
+    "usd", "k", "log", "work", "working", "has", "is", "km", "miles", "minutes", "time", "distance",
+    "to", "length",
 }  # fmt: skip
 _IDS = {"id", "ids", "uid", "uuid", "guid", "unnamed", "index"}
 _CODES = {
@@ -108,7 +117,11 @@ def why_fixed(name: str) -> str:
     named = _NAMES.get(" ".join(word.casefold() for word in _WORD.findall(name)), "")
     # In the order of the kinds: a date of birth is not an age.
     found = next((why for word, why in _REASONS.items() if word in words), named)
-    return _ONLY_TIME if found == _AGE and words & _OF_A_THING else found
+    if found == _AGE and words & _OF_A_THING:
+        return _ONLY_TIME
+    if found:
+        return "" if words & _RATINGS else found
+    return _HAPPENED if words & _PAST else ""
 
 
 def direction_of(name: str) -> str:
@@ -120,11 +133,6 @@ def direction_of(name: str) -> str:
     told = words_of(name) - _NEUTRAL
     ways = [way for way, words in (("up", _UP), ("down", _DOWN)) if told and told <= words]
     return ways[0] if ways else ""
-
-
-def is_past(name: str) -> bool:
-    """Whether a column seems to count what has already happened."""
-    return bool(words_of(name) & _PAST)
 
 
 def is_identifier(name: str) -> bool:

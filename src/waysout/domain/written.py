@@ -57,6 +57,11 @@ class WrittenForm:
             raise ValueError(f"{example!r} is not an example of a number")
         return form
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether numbers are written as Python writes them."""
+        return not (self.before.strip() or self.after.strip() or self.group) and self.mark == "."
+
     def read(self, text: str) -> float | None:
         """Return the number that a text writes in this form, if it does.
 

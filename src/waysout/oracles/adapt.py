@@ -310,10 +310,12 @@ def _of_function(
     One number a row is the chance of approval; a bound method such as model.predict_proba brings
     its owner's classes along.
     """
+    classes = classes_of(getattr(function, "__self__", None))
+    if like is not None:  # and nothing else: another form would hide what the function raises
+        return Adapter(function, (like,), gives="either", classes=classes)
     form: InputKind = "raw" if inputs == "auto" else inputs
     layout = InputLayout.plain(form, places(schema), named=form != "codes")
     if form == "raw":
         columns = tuple(InputColumn.as_written(column.place) for column in layout.columns)
         layout = replace(layout, columns=columns)
-    classes = classes_of(getattr(function, "__self__", None))
-    return Adapter(function, (layout,), gives="either", classes=classes, like=like)
+    return Adapter(function, (layout,), gives="either", classes=classes)

@@ -123,6 +123,10 @@ def _candidates(
             if len(kinds) == 1:
                 raise
             refused.append(f"as {kind!r}: {error}")
+    if named and "raw" in kinds and any(spot.feature.written for spot in spots):
+        # A pipeline that reads "45 %" itself was trained on the text.
+        columns = tuple(InputColumn.as_written(spot) for spot in spots)
+        layouts.insert(0, _with_evidence(InputLayout("raw", columns, "frame"), evidence))
     if inputs == "category" or (named and len(kinds) > 1):
         layouts.append(_with_evidence(InputLayout.text_categories(spots), evidence))
     distinct: list[InputLayout] = []

@@ -20,6 +20,12 @@ def frame_of(columns: Columns, like: Any = None) -> Any:
 
     Without ``like``, a frame of pandas in which whole numbers stay whole beside gaps.
     """
+    if like is not None and not all(isinstance(label, str) for label in like.columns):
+        # pandas' labels may be numbers or tuples; ours are their text.
+        labels = {str(label): label for label in like.columns}
+        named = like.set_axis([str(label) for label in like.columns], axis=1)
+        made = frame_of(columns, named)
+        return made.set_axis([labels.get(name, name) for name in made.columns], axis=1)
     if type(like).__module__.partition(".")[0] == "polars":
         return _polars(columns, like)
     import pandas as pd

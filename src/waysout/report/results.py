@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -49,6 +50,11 @@ class Results(Sequence[Result]):
             return text
         Path(path).write_text(text, encoding="utf-8", errors="replace", newline="")
         return None
+
+    def _repr_html_(self) -> str:
+        frame = self.to_frame()
+        table = frame.to_html(index=False, max_rows=60) if hasattr(frame, "to_html") else ""
+        return f"<p>{escape(str(self))}</p>{table}"
 
     def __str__(self) -> str:
         ended = Counter(str(result.outcome.kind).replace("_", " ") for result in self)

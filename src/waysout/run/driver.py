@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from waysout.domain.budget import Ledger, Spent
 from waysout.domain.memory import Past
@@ -401,7 +401,7 @@ class SearchDriver:
         safer = [variant for way in ways for variant in way.safer]
         left = int(min(self.context.plan.budget.again_rows, self.ledger.setup_rows_left))
         left = max(0, left) if self.context.doubtful else 0
-        first = _to_read(ways, left)
+        first = _in_reading_order(ways)[:left]
         rows = list(dict.fromkeys(map(self._row_of, (*first, *ways, *safer, *options, *variants))))
         asked = [row for row in rows if row not in past.again][:left]
         with suppress(BudgetSpent, OracleError):  # then they stay options, asked once
@@ -465,7 +465,7 @@ class SearchDriver:
         result = Result(
             query=context.problem.schema.raw(self.query),
             outcome=outcome,
-            ways=tuple(ways),
+            ways=_in_reading_order(ways),
             options=tuple(options),
             tipping={} if archive is None else await self._in_thread(self._tipping),
             near_misses=() if options or archive is None else tuple(archive.near_misses()),
@@ -481,11 +481,10 @@ class SearchDriver:
         return result
 
 
-def _to_read(ways: Sequence[Way], most: int) -> Sequence[Option]:
-    """Return the ways that a person reads first."""
-    if not (ways and most):
-        return ()
-    return pick(ResultData({}, Outcome(OutcomeKind.FOUND), ways=tuple(ways)), most)
+def _in_reading_order(ways: Sequence[Way]) -> tuple[Way, ...]:
+    """Return the ways as a person reads them, so that the first here is the first everywhere."""
+    found = ResultData({}, Outcome(OutcomeKind.FOUND), ways=tuple(ways))
+    return cast(tuple[Way, ...], pick(found, len(ways))) if ways else ()
 
 
 def metrics_of(

@@ -32,7 +32,7 @@ Order = Sequence[str] | Mapping[str, Sequence[Scalar]]
 
 _ZERO_ONE = ({"0", "1"}, {"False", "True"})
 _MOST_CARRIED = 50
-_MOST_NAMED = 12
+_MOST_NAMED = 40
 _EXAMPLES = 64
 
 
@@ -70,6 +70,11 @@ def set_up(model: Any, given: Given) -> SetUp:
     if given.data is None or isinstance(given.data, Dataset):
         return _from_card(model, given)
     frame = Frame.of(given.data, given.features)
+    if len(frame) < 2:
+        raise InputError(
+            f"data has {counted(len(frame), 'row')}: pass the rows the model was trained on, or "
+            "rows like them"
+        )
     y, positive = given.y, given.positive
     if isinstance(y, str):
         if y not in frame.columns:
@@ -77,9 +82,11 @@ def set_up(model: Any, given: Given) -> SetUp:
         y = frame.cells(y)
         frame = frame.only([name for name in frame.columns if name != given.y])
     elif y is not None:
-        y = _labels(y, len(frame))
+        y = _labels(y, given.data, len(frame))
     positive = _positive(y, positive, model, given.positive_class)
     used = _columns(model, frame, given.features)
+    if y is not None:
+        _refuse_leaks(frame, used, y)
     keep = frame.sample()
     table = frame.table(keep)
     labels = y if y is None or keep is None else [y[i] for i in keep]
@@ -108,7 +115,7 @@ def _from_card(model: Any, given: Given) -> SetUp:
     if card is None:
         raise InputError("pass data=…, a frame of the rows the model was trained on, or a card=…")
     for name in ("y", "positive", "features", "free"):
-        if getattr(given, name):
+        if getattr(given, name) not in (None, (), []):
             raise InputError(f"{name}=… is for a frame; a card says it already")
     rules = (*_asked_rules(given), *given.rules)
     rows = [] if data is None else data.rows
@@ -127,13 +134,29 @@ def _problem(
     return Problem.from_card(card, oracle, training=rows, rules=rules, goal=given.goal)
 
 
-def _labels(y: Any, rows: int) -> list[Any]:
+def _labels(y: Any, data: Any, rows: int) -> list[Any]:
     """Return the labels as plain values, one for each row."""
-    column = Frame.of(y.to_frame()) if hasattr(y, "to_frame") else None
-    found = column.cells(next(iter(column.columns))) if column else list(y)
+    found = y.to_list() if hasattr(y, "to_list") else list(y)
     if len(found) != rows:
         raise InputError(f"data has {rows:,} rows, and y has {len(found):,} labels")
+    indexes: list[Any] = [getattr(one, "index", None) for one in (data, y)]
+    if all(hasattr(index, "equals") for index in indexes) and not indexes[0].equals(indexes[1]):
+        raise InputError(
+            "y and data have different indexes, so whose label is whose? Align them "
+            "(y = y.loc[X.index]), or pass y.to_numpy() if they are in the same order"
+        )
     return [cell.item() if hasattr(cell, "item") else cell for cell in found]
+
+
+def _refuse_leaks(frame: Frame, used: Sequence[str], labels: Sequence[Any]) -> None:
+    """Refuse a column that is the label itself: the only way would be to be approved."""
+    texts = [label_text(label) for label in labels]
+    for name in used:
+        if len(texts) > 10 and list(map(label_text, frame.cells(name))) == texts:
+            raise InputError(
+                f"the column {name!r} of data is the same as y: leave it out of data and of the "
+                f"model, or name it as the label (y={name!r})"
+            )
 
 
 def _positive(
@@ -168,9 +191,8 @@ def _positive(
         if {label_text(c) for c in classes} == zero_one:
             return next(c for c in (1, True) if label_text(c) in zero_one)
     some = listed([repr(c) for c in classes[:6]])
-    raise InputError(
-        f"{where} {some}: say which of them means yes, such as positive={classes[-1]!r}"
-    )
+    either = listed([f"positive={c!r}" for c in classes[:6]], "or")
+    raise InputError(f"{where} {some}: say which of them means yes, {either}")
 
 
 def _columns(model: Any, frame: Frame, features: Sequence[str] | None) -> list[str]:
@@ -190,12 +212,19 @@ def _columns(model: Any, frame: Frame, features: Sequence[str] | None) -> list[s
 def _inferred(
     table: Table, used: Sequence[str], frame: Frame, positive: Scalar, given: Given
 ) -> Card:
-    card = infer(table, positive=positive, name="data", features=used)
+    card = replace(infer(table, positive=positive, name="data", features=used), title="")
     orders = {**_orders(frame, used), **_given_orders(given)}
     carried = [name for name in frame.columns if name not in used][:_MOST_CARRIED]
     features = [_ordered(f, orders.pop(f.name)) if f.name in orders else f for f in card.schema]
     if orders:
         raise InputError(unknown("feature", next(iter(orders)), card.schema.names))
+    for what in ("only_up", "only_down"):
+        unordered = {f.name for f in features if f.kind == "category" and not f.ordered}
+        for name in unordered.intersection(getattr(given, what)):
+            raise InputError(
+                f"the levels of {name!r} have no order: give it, {what}={{{name!r}: [levels from "
+                "low to high]}"
+            )
     # What the model does not look at travels with the person, so that exports can be joined.
     features += [Feature(name, "opaque", missing="keep") for name in carried]
     schema = Schema(tuple(features))
@@ -281,13 +310,15 @@ def _told(card: Card, given: Given) -> str:
             inferred.setdefault(f"fixed ({rule.why})", []).extend(rule.features)
         elif isinstance(rule, Direction):
             inferred.setdefault(f"only {rule.direction}", []).extend(rule.features)
+    for way, names in (("up", given.only_up), ("down", given.only_down)):
+        said = inferred.setdefault(f"only {way}", [])
+        said += [name for name in names if name not in said]
     fixed = {n for said, names in inferred.items() if said.startswith("fixed") for n in names}
     may = [f for f in card.schema if f.name not in fixed | {*given.fixed} and not f.is_opaque]
     inferred["carried along"] = [f.name for f in card.schema if f.is_opaque]
     parts = [f"what may change was inferred from the data: {_some([f.name for f in may])}"]
     parts += [f"{said}: {_some(names)}" for said, names in inferred.items() if names]
-    told = {*given.only_up, *given.only_down, *inferred.get("only up", ())}
-    told.update(inferred.get("only down", ()))
+    told = {name for way in ("up", "down") for name in inferred.get(f"only {way}", ())}
     either = any(f.is_numeric and f.name not in told for f in may)
     hint = ". Other numbers may go up or down unless only_up=… or only_down=… says otherwise"
     return "; ".join(parts) + (hint if either else "")
@@ -299,7 +330,7 @@ def _some(names: Sequence[str]) -> str:
     shown_names = [str(name) for name in names[:_MOST_NAMED]]
     more = len(names) - len(shown_names)
     return (
-        f"{', '.join(shown_names)} and {counted(more, 'more', 'more')}"
+        f"{', '.join(shown_names)} and {counted(more, 'more', 'more')} (explainer.card has them)"
         if more
         else listed(shown_names)
     )
