@@ -281,3 +281,100 @@ def test_a_dataset_brings_its_card() -> None:
     assert [dict(way.changes) for way in result.ways] == [{"savings": (7500, 10100)}]
     with pytest.raises(InputError, match="a card says it already"):
         waysout.find(model, data.rows[828], data=data, y=[1])
+
+
+def test_one_order_everywhere(people: pd.DataFrame, model: Any, refused: int) -> None:
+    result = waysout.find(model, people.iloc[refused], data=people, positive="good")
+    assert len(result.ways) > 1
+    rows = result.to_frame(all_features=True)[list(people.columns)].to_dict("records")
+    assert rows == [dict(way.row) for way in result.ways]
+    assert result.pick(len(result.ways)) == tuple(result.ways)
+
+
+def test_labels_may_have_no_name_but_must_belong_to_the_rows(
+    people: pd.DataFrame, labels: pd.Series[Any], model: Any
+) -> None:
+    pl = pytest.importorskip("polars")
+    unnamed = pl.Series(labels.tolist())
+    made = waysout.Explainer(model, people, unnamed, positive="good")
+    assert made.data is not None
+    assert sum(made.data.labels) == (labels == "good").sum()
+    with pytest.raises(InputError, match=r"different indexes.*y\.loc\[X\.index\]"):
+        _ = waysout.Explainer(model, people, labels.sample(frac=1.0), positive="good").problem
+
+
+def test_a_column_that_is_the_label_is_refused(
+    people: pd.DataFrame, labels: pd.Series[Any]
+) -> None:
+    leaking = people.assign(answer=labels)
+    with pytest.raises(InputError, match=r"'answer' of data is the same as y"):
+        waysout.find(lambda f: f["income"] / 100, leaking.iloc[0], data=leaking, y=labels,
+                     positive="good")  # fmt: skip
+
+
+def test_columns_named_by_numbers_come_out_as_they_went_in() -> None:
+    draws = np.random.default_rng(0)
+    X = pd.DataFrame(draws.normal(size=(200, 3)).round(2))
+    y = (X[0] + X[1] > 0).astype(int)
+    model = RandomForestClassifier(20, random_state=0).fit(X.to_numpy(), y)
+    query = X.iloc[int(np.flatnonzero(model.predict(X.to_numpy()) == 0)[0])]
+    result = waysout.find(model, query, data=X, fixed=[2], oracle_rows=ROWS)
+    rows = result.to_frame(all_features=True)[X.columns]
+    assert (rows[2] == query[2]).all()
+    assert (model.predict(rows.to_numpy()) == 1).all()
+
+
+def test_data_that_cannot_be_read_is_named(people: pd.DataFrame, model: Any) -> None:
+    twice = pd.concat([people, people[["age"]]], axis=1)
+    with pytest.raises(WaysoutError, match="two columns named 'age'"):
+        waysout.find(model, people.iloc[0], data=twice, positive="good")
+    with pytest.raises(InputError, match="data has 1 row"):
+        waysout.find(model, people.iloc[0], data=people.iloc[[0]], positive="good")
+    with pytest.raises(InputError, match=r"only_up=\{'job': \[levels from low to high\]\}"):
+        waysout.find(model, people.iloc[0], data=people, positive="good", only_up=["job"])
+
+
+def test_percent_in_a_frame_is_a_number(people: pd.DataFrame) -> None:
+    share = (people["debt"] * 1.7).round(1).map("{} %".format).str.replace(".", ",")
+    frame = people.assign(share=share)
+
+    def model(rows: pd.DataFrame) -> Any:
+        assert rows["share"].str.endswith(" %").all()
+        read = rows["share"].str.rstrip(" %").str.replace(",", ".").astype(float)
+        return 1 - read / 51
+
+    row = frame.iloc[int(people["debt"].argmax())]
+    result = waysout.find(model, row, data=frame, oracle_rows=ROWS)
+    (way,) = result.ways
+    assert isinstance(way.row["share"], str)
+    assert model(pd.DataFrame([way.row])).iloc[0] >= 0.5
+    few = waysout.Card.infer(pd.DataFrame({"share": ["10 %", "5 %", "20 %"] * 9}))
+    assert few.schema["share"].levels == ("5 %", "10 %", "20 %")
+
+
+def test_what_a_function_raises_is_told(people: pd.DataFrame) -> None:
+    def model(rows: Any) -> Any:
+        raise RuntimeError("licence server down")
+
+    with pytest.raises(OracleError, match="licence server down"):
+        waysout.find(model, people.iloc[0], data=people)
+
+
+def test_a_batch_shows_itself_in_a_notebook(people: pd.DataFrame, model: Any) -> None:
+    results = waysout.Explainer(model, people, positive="good").batch(people[:4], oracle_rows=20)
+    assert "4 people" in results._repr_html_()
+
+
+def test_the_page_is_served_from_python(people: pd.DataFrame, model: Any) -> None:
+    pytest.importorskip("fastapi")
+    import json
+    import urllib.request
+
+    explainer = waysout.Explainer(model, people, positive="good")
+    page = explainer.serve(port=0, block=False)
+    try:
+        with urllib.request.urlopen(f"{page.url}api/problems/data/examples") as answer:
+            found = json.load(answer)
+    finally:
+        page.close()
+    assert found
