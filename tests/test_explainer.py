@@ -318,7 +318,7 @@ def test_columns_named_by_numbers_come_out_as_they_went_in() -> None:
     y = (X[0] + X[1] > 0).astype(int)
     model = RandomForestClassifier(20, random_state=0).fit(X.to_numpy(), y)
     query = X.iloc[int(np.flatnonzero(model.predict(X.to_numpy()) == 0)[0])]
-    result = waysout.find(model, query, data=X, fixed=[2], oracle_rows=ROWS)
+    result = waysout.find(model, query, data=X, fixed=[2], oracle_rows=ROWS)  # type: ignore[list-item]
     rows = result.to_frame(all_features=True)[X.columns]
     assert (rows[2] == query[2]).all()
     assert (model.predict(rows.to_numpy()) == 1).all()

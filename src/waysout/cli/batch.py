@@ -171,6 +171,8 @@ def batch(
     if failed := summary.failed.total():
         rows = counted(failed, "row")
         say(f"{rows} failed; the reason for each: {out / '_failed.csv'}")
+        again = [word for word in sys.argv[1:] if word != "--retry-failed"]
+        say(f"search for them again with: {command(*again, '--retry-failed')}")
     if code:
         say(f"error: {message}")
     if ended.left:
@@ -260,10 +262,13 @@ def _print(summary: BatchSummary, ended: BatchEnd) -> None:
     if ended.left:
         tell("Figures of the parts that are done; what the others have spent is not counted here:")
     skipped = counted(summary.approved, "row was", "rows were")
-    tell(
+    found = (
         f"{summary.found:,} of {summary.searched:,} rejected people have a way out, "
-        f"{_found(summary)}; {skipped} approved already."
+        f"{_found(summary)}"
     )
+    if tally.people > summary.approved and not summary.searched:
+        found = f"No search came to its end; {counted(tally.ways, 'way')} found before are kept"
+    tell(f"{found}; {skipped} approved already.")
     if summary.before_ways:
         tell("An earlier release began this folder: it has a row for each option, and no ways.")
     if summary.empty:

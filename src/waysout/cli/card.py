@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from waysout.cli.arguments import TrustCode, TrustPickle
+from waysout.cli.arguments import TrustCode, TrustPickle, TrustTypes
 from waysout.cli.output import JsonFlag, print_json, print_table, say, with_flags
-from waysout.cli.sources import find_card, find_table
+from waysout.cli.sources import find_card, find_table, read_rows
 
 app = typer.Typer(
     help="Cards describe a table: what each column is and what may change.",
@@ -31,9 +32,10 @@ def infer(
         str, typer.Option(help="Only these columns, in this order: a,b,c. Default: all.")
     ] = "",
     model: Annotated[
-        Path | None, typer.Option(help="Only the columns that this model was trained on.")
-    ] = None,
+        str, typer.Option(help="Only the columns that this model was trained on.")
+    ] = "",
     trust_pickle: TrustPickle = False,
+    trust_types: TrustTypes = None,
     name: Annotated[str, typer.Option(help="The card's name; default: the file's.")] = "",
     out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
@@ -58,12 +60,14 @@ def infer(
         raise InputError(f"{out} exists; --force overwrites it")
     check_places({"--out": out}, {"the table": table})
     made = re.sub(r"[^\w-]+", "-", table.name.split(".")[0])[:64]
-    if features and model is not None:
+    if features and model:
         raise InputError("--features and --model both choose the columns: give one of them")
     read = read_table(table)
     columns = [part.strip() for part in features.split(",") if part.strip()] or None
-    if model is not None:
-        columns = _columns_of(model, trust_pickle)
+    if model:
+        columns = _columns_of(model, trust_pickle, trust_types or ())
+    if target is None:
+        say("note: without --target every column counts as a feature, a label among them too")
     text = infer_card(
         read,
         target=target,
@@ -78,13 +82,14 @@ def infer(
         say(f"wrote {out}; look it over, then: waysout card check {shlex.quote(str(out))}")
 
 
-def _columns_of(path: Path, trust_pickle: bool) -> list[str]:
+def _columns_of(path: str, trust_pickle: bool, trust_types: Sequence[str]) -> list[str]:
     """Return the columns that a model says it was trained on."""
     from waysout.errors import InputError
     from waysout.oracles.adapt import model_columns
     from waysout.oracles.load import load_model
 
-    found = model_columns(load_model(path, trust_pickle=trust_pickle))
+    loaded = load_model(path, trust_pickle=trust_pickle, trusted_types=trust_types)
+    found = model_columns(loaded)
     if found is None:
         raise InputError(
             f"{path} does not tell which columns it was trained on: name them with --features a,b,c"
@@ -102,7 +107,7 @@ def check(
     """Explain what is wrong with a card, line by line; with --data, also how a table fits it."""
     from collections import Counter
 
-    from waysout.datasets.load import labelled
+    from waysout.datasets.load import Dataset
     from waysout.errors import CardError
 
     try:
@@ -117,20 +122,23 @@ def check(
         raise typer.Exit(error.exit_code) from None
     report: dict[str, Any] = {}
     if data:
-        dataset = labelled(found, find_table(data))
+        read = read_rows(find_table(data), found)
+        known = read if isinstance(read, Dataset) else None
+        rows_read = read.rows if isinstance(read, Dataset) else read
         broken = {
-            name: Counter(v.rule for row in dataset.rows for v in rules.violations(row, row))
+            name: Counter(v.rule for row in rows_read for v in rules.violations(row, row))
             for name, rules in found.rule_sets.items()
         }
-        lines = [f"{data}: {len(dataset):,} rows read, {dataset.positives:,} are a yes"]
+        yes = "" if known is None else f", {known.positives:,} are a yes"
+        lines = [f"{data}: {len(rows_read):,} rows read{yes}"]
         lines += [
             f"  {rows:,} rows already break {rule!r} of rule set {name!r}"
             for name, counts in broken.items()
             for rule, rows in counts.most_common()
         ]
         report = {
-            "rows": len(dataset),
-            "positives": dataset.positives,
+            "rows": len(rows_read),
+            "positives": None if known is None else known.positives,
             "broken": {name: dict(counts) for name, counts in broken.items()},
             "lines": lines,
         }

@@ -46,7 +46,8 @@ def _column(table: Table, name: str) -> pd.Series[Any]:
         cells = [None if str(cell).strip() in MISSING_TOKENS else str(cell).strip()
                  for cell in cells]  # fmt: skip
         numbers = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce")
-        if numbers.notna().sum() == sum(cell is not None for cell in cells):
+        padded = any(re.match(r"0\d", str(cell)) for cell in cells)  # 04759 is no quantity
+        if not padded and numbers.notna().sum() == sum(cell is not None for cell in cells):
             return numbers
     column = pd.Series(cells)
     dates = column.dtype == object and type(column.dropna().iloc[:1].max()).__name__ == "date"

@@ -238,7 +238,7 @@ def _top(name: str, title: str | None, features: Sequence[Described]) -> str:
         '# - What is missing stays so; missing = "fill" lets it be filled in.',
         "card = 1",
         f"name = {toml(clean)}",
-        f"title = {toml(title or name)}",
+        f"title = {toml(title or '')}  # what a letter or a page is about",
         f'rule_sets = ["{SET}"]',
         "# How the table spells a missing value; a level listed under a feature is never missing.",
         f"missing_values = {wrapped(map(toml, [*MISSING_TOKENS, *odd]))}",

@@ -343,7 +343,8 @@ def _as_written(cells: ColumnCells) -> Described | None:
     made = _as_numeric(read, tuple(odd))
     sign = (form[0].before or form[0].after).strip()
     made.more = {"written": form[1]} | ({"unit": sign} if sign else {})
-    made.notes.insert(0, f"read as numbers: {form[1]} is {form[0].read(form[1]):g}")
+    example = format_number(form[0].read(form[1]) or 0.0)
+    made.notes.insert(0, f"read as numbers: {form[1]} is {example}")
     return made
 
 

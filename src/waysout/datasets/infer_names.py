@@ -57,6 +57,7 @@ _ONLY_TIME = "only time changes an age"
 _NAMES = {
     "colour": "it may be the colour of a person's skin",
     "color": "it may be the colour of a person's skin",
+    "household size": "how many depend on a person is not asked to change",
     "family size": "how many depend on a person is not asked to change",
     "family members": "how many depend on a person is not asked to change",
     "relationship": "nobody is asked to marry or to part",
@@ -73,7 +74,7 @@ _RATINGS = {"rate", "rating", "score", "satisfaction", "opinion"}
 # What is worked towards, or got rid of; a name with other words beside these tells nothing.
 _UP = {
     "income", "salary", "wage", "wages", "earnings", "pay", "savings", "assets", "education",
-    "degree", "degrees", "experience", "qualification",
+    "degree", "degrees", "experience", "qualification", "guarantor", "cosigner",
     "einkommen", "gehalt", "salaire", "revenu", "ingresos",
 }  # fmt: skip
 _DOWN = {

@@ -118,6 +118,8 @@ def load_model(
             f"{file} is a pickle under the suffix {suffix}. It was not read: rename it and pass "
             "trust_pickle=True if you trust its author"
         )
+    if suffix in PICKLES or trusted_types:
+        _look_in(Path(folder))  # whoever trusts the file trusts the code it needs
     try:
         # Code that a pickle runs may print, and stdout may be a JSON document.
         with contextlib.redirect_stdout(sys.stderr):
@@ -138,13 +140,18 @@ def load_model(
         raise OracleError(f"{file} could not be read as a {suffix} model: {reason}") from error
 
 
-def _imported(name: str, folder: Path) -> Any:
-    """Import a model, with the folder on the path as `python -m` has it."""
-    module, _, wanted = name.partition(":")
+def _look_in(folder: Path) -> None:
+    """Let modules be found in a folder."""
     place = str(folder.resolve())
     if place not in sys.path:
         sys.path.insert(0, place)
         importlib.invalidate_caches()
+
+
+def _imported(name: str, folder: Path) -> Any:
+    """Import a model, with the folder on the path as `python -m` has it."""
+    module, _, wanted = name.partition(":")
+    _look_in(folder)
     try:
         # What is imported may print, and stdout may be a JSON document.
         with contextlib.redirect_stdout(sys.stderr):
@@ -155,8 +162,8 @@ def _imported(name: str, folder: Path) -> Any:
         if error.name and f"{module}.".startswith(f"{error.name}."):
             hint = f" (leave out .py: {module[:-3]}:{wanted})" if module.endswith(".py") else ""
             raise OracleError(
-                f"{name}: there is no module {error.name!r} in {place}, nor among the installed "
-                f"packages{hint}"
+                f"{name}: there is no module {error.name!r} in {folder.resolve()}, nor among the "
+                f"installed packages{hint}"
             ) from None
         raise OracleError(
             f"{name} needs the package {error.name!r}, which is not installed here"

@@ -177,6 +177,7 @@ class _Facts:
     def fields(self) -> Mapping[str, str]:
         """What goes into the template's sentences, marked where it is not our own."""
         result, told, mark = self.result, self.result.settings, self.mark
+        name = str(told.get("oracle") or "")
         best = result.outcome.best_probability
         same = self._values(name for name in result.query if name not in self._changed)
         goal = f"the answer “{self._yes}”" if self._yes else mark(goal_text(told.get("goal")))
@@ -185,7 +186,8 @@ class _Facts:
             "asked": f"on {date_text(self.when)}" if self.when else "when the search was made",
             "title": mark(told.get("title") or ""),
             "simulated": simulated_note(result),
-            "model": f" ({mark(told['oracle'])})" if told.get("oracle") else "",
+            # An address says nothing to the person, and is nothing to hand out.
+            "model": "" if not name or name.startswith("http") else f" ({mark(name)})",
             "decision": mark(decision(result)),
             "chance": mark(standing(result)),
             "goal": goal,

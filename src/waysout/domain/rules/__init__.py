@@ -267,10 +267,7 @@ class RuleSet:
         free = {g for g in self.groups if any(not levers[name].blocked for name in g)}
         movable = self.movable(query)
         if not movable:
-            return tuple(
-                Violation(lever.blocked_by or DOMAIN, (name,), f"{name} is {lever.describe()}")
-                for name, lever in levers.items()
-            )
+            return self._closed(levers)
         found = []
         for v in self.violations(query, query):
             why = self._bound[v.part][1].unmet
@@ -280,6 +277,18 @@ class RuleSet:
             elif why is not None and (unmet := why(reach_of(self, query))) is not None:
                 found.append(replace(v, reason=unmet))
         return tuple(found)
+
+    def _closed(self, levers: Mapping[str, Lever]) -> tuple[Violation, ...]:
+        """Return why nothing may change, each reason once."""
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for name, lever in levers.items():
+            if not lever.feature.is_opaque:
+                key = lever.blocked_by or DOMAIN, lever.describe()
+                reasons.setdefault(key, []).append(name)
+        return tuple(
+            Violation(rule, tuple(names), f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} {why}")
+            for (rule, why), names in reasons.items()
+        )
 
     def refusals(self, query: Row) -> Refusals | None:
         """Return the rules that leave no row to ask, as far as can be told by looking at rows."""

@@ -435,7 +435,7 @@ def _missed(
     slack = _SLACK * (abs(parsed.constant) + sum(map(abs, products)))
     if over <= slack and not (over >= 0 and parsed.comparison in ("<", ">")):
         return None
-    short = f", which misses it by {format_number(over)}" if over > slack else ""
+    short = f", which misses it by {format_number(float(f'{over:.12g}'))}" if over > slack else ""
     return f"{' and '.join(_at_end(*at) for at in corner)}{short}"
 
 
