@@ -48,6 +48,10 @@ DOMAIN = "domain"
 _QUERIES_REMEMBERED = 256
 
 
+def _be(names: Sequence[str]) -> str:
+    return "are" if len(names) > 1 else "is"
+
+
 def rule_from_table(table: Mapping[str, Any]) -> Rule:
     """Build a rule from a card's table, or say which field is wrong."""
     kind = table.get("kind")
@@ -286,7 +290,7 @@ class RuleSet:
                 key = lever.blocked_by or DOMAIN, lever.describe()
                 reasons.setdefault(key, []).append(name)
         return tuple(
-            Violation(rule, tuple(names), f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} {why}")
+            Violation(rule, tuple(names), f"{', '.join(names)} {_be(names)} {why}")
             for (rule, why), names in reasons.items()
         )
 
