@@ -371,6 +371,15 @@ class Search(ABC):
         self._pending[work.id] = (work, context)
         return work
 
+    def _all_asked(self) -> bool:
+        """Whether every row that the rules admit was asked; not where they are too many to tell."""
+        query, problem = self.case.query, self.case.problem
+        every = problem.rules.every_row(query, ROWS_WITHOUT_LIMIT)
+        known = {query, *self.archive.answered}
+        return every is not None and all(
+            row in known or problem.violations(query, row) for row in every
+        )
+
     def _end(self, kind: OutcomeKind, reason: str) -> None:
         self.ending = Ending(kind, reason)
 

@@ -11,8 +11,9 @@ A *combination* has one choice for each lever, as a row of whole numbers: 0 leav
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -110,13 +111,15 @@ class Steps:
         self.slots: list[LeverSteps] = []
         self._slot_of: dict[str, int] = {}
         self._known: dict[tuple[str, Value], tuple[int, int]] = {}
+        self._met: dict[str, set[Value]] = {}  # with those that move two levers at once
         self._levels: dict[tuple[str, Row], int] = {}
         self._moves: dict[Row, dict[int, tuple[int, float, int]]] = {}
         self._tables: StepTables | None = None
-        columns = sorted_columns(known, problem.schema) if known is not None else None
-        for i, (name, lever) in enumerate(self.levers.items()):
+        columns = sorted_columns(known, problem.schema) if known is not None else []
+        self._others = dict(zip(self.levers, columns, strict=False))
+        for name, lever in self.levers.items():
             if lever.is_open:
-                self._add_all(name, values_to_try(lever, None if columns is None else columns[i]))
+                self._add_all(name, values_to_try(lever, self._others.get(name)))
 
     def _add_all(self, name: str, values: Sequence[Value]) -> None:
         lever = self.levers[name]
@@ -130,6 +133,16 @@ class Steps:
         ladder = {way: sorted(gaps) for way, gaps in sides.items()}
         for value, row in zip(values, rows, strict=True):
             self._add(Edit(name, value), row, ladder=ladder)
+
+    def refine(self) -> bool:
+        """Add values between those of each lever; returns whether there were any."""
+        before = len(self)
+        for name, lever in self.levers.items():
+            if lever.is_open:
+                met = self._met.setdefault(name, set())
+                for value in finer_values(lever, met, self._others.get(name)):
+                    self.add(Edit(name, value))
+        return len(self) > before
 
     def add(self, edit: Edit, *, named: bool = False) -> tuple[int, int] | None:
         """Add a value; returns its slot and number, or ``None`` if it moves two levers at once."""
@@ -151,6 +164,7 @@ class Steps:
         named: bool = False,
         ladder: dict[int, list[float]] | None = None,
     ) -> tuple[int, int] | None:
+        self._met.setdefault(edit.feature, set()).add(edit.value)
         moved = self.problem.rules.moved(self.query, row)
         if len(moved) != 1:
             return None
@@ -362,6 +376,47 @@ def values_to_try(lever: Lever, others: Matrix | None = None) -> list[Value]:
         found += _admitted(lever, np.concatenate([aims, last]))
     # From between two values of a grid, the nearest may lie on the other side.
     return list(dict.fromkeys(found))
+
+
+def finer_values(lever: Lever, met: Collection[Value], others: Matrix | None = None) -> list[Value]:
+    """Return one more value for each gap between those that were tried: what others hold there.
+
+    The middle of a gap where nobody holds a value that was not tried yet, anywhere on the lever. Of
+    a list, what was not tried.
+
+    >>> from waysout.domain.schema import Feature
+    >>> hours = Lever.of(Feature("hours", "integer", range=(0, 100)), 40)
+    >>> finer_values(hours, {0, 60, 100}, np.array([10.0, 40, 60, 61, 70, 71]))
+    [10, 70]
+    >>> finer_values(hours, {0, 60, 100})
+    [20, 50, 80]
+    """
+    choices = lever.choices()
+    if choices is not None:
+        return [value for value in choices if value not in met][:MOST_LEVELS]
+    ends = _admitted(lever, np.array(lever.bounds()))
+    places = {place(lever, value) for value in (lever.now, *met, *ends)}
+    gaps = list(pairwise(sorted(at for at in places if at is not None)))
+    held = others if others is not None else np.zeros(0)
+    for aims in (_held_between(lever, held, gaps), ((a + b) / 2 for a, b in gaps)):
+        found = [*ends, *_admitted(lever, np.fromiter(aims, np.float64))]
+        new = [value for value in dict.fromkeys(found) if value not in met]
+        if new:
+            return new
+    return []
+
+
+def _held_between(
+    lever: Lever, held: Matrix, gaps: Iterable[tuple[float, float]]
+) -> Iterator[float]:
+    """Yield the median of what others hold in each gap, where somebody holds anything there."""
+    numbers, counts = np.unique(held, return_counts=True)
+    admitted = [lever.admits(lever.feature.coerce(number)) for number in numbers.tolist()]
+    held = np.repeat(numbers, counts * np.array(admitted, dtype=np.int64))
+    for low, high in gaps:
+        inside = held[np.searchsorted(held, low, "right") : np.searchsorted(held, high)]
+        if len(inside):
+            yield float(inside[len(inside) // 2])
 
 
 def _share(rungs: Sequence[float], gap: float) -> float:

@@ -28,7 +28,15 @@ from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Edit, Row, Value
 from waysout.domain.ways import LESS
-from waysout.search.base import Case, Method, OnLearning, Search, least, within
+from waysout.search.base import (
+    ROWS_WITHOUT_LIMIT,
+    Case,
+    Method,
+    OnLearning,
+    Search,
+    least,
+    within,
+)
 from waysout.search.finish import WIDE, Finisher
 from waysout.search.naming import Ask, Naming, NamingSearch
 from waysout.search.pool import RANDOM, Tried, around, distinct, farthest, random_combos, singles
@@ -150,6 +158,8 @@ class WayfinderSearch(NamingSearch):
         self._seen: set[Row] = {case.query}
         self._tried = Tried()
         self._wide = 0
+        self._is_refined = False
+        self._rest: Iterator[Row] | None = None  # of all rows, those to ask when all else was
         self._why: dict[tuple[str, Value], str] = {}  # of named values
         if case.past:
             self._resume(case.past)
@@ -178,7 +188,13 @@ class WayfinderSearch(NamingSearch):
             return "no edit is known"
         if not self.archive.answered:
             return "none of the combinations that were made keeps the rules"
-        return "every combination within reach was asked"
+        if self._all_asked():
+            return "every combination within reach was asked"
+        if self._has_way():
+            return "no other row seemed worth asking"
+        count = len(self.steps.slots)
+        levers = f"{count} features" if count > 1 else "one feature"
+        return f"every value tried of {levers} was asked, not every combination there is"
 
     def _next(self) -> Work | None:
         if self.waiting:
@@ -188,25 +204,32 @@ class WayfinderSearch(NamingSearch):
             self._over(OutcomeKind.BUDGET_SPENT, f"all {rows} oracle rows are spent")
             return None
         work = self._more_edits(self.case.query) if self._is_time_to_ask() else None
-        if work is None and (trials := self._trials()):
-            self.archive.generated += len(trials)
-            self._seen.update(trial.row for trial in trials)
-            work = self._evaluate([trial.row for trial in trials], trials)
-        work = work or self._more_edits(self.case.query)
+        work = work or self._asking(self._trials()) or self._more_edits(self.case.query)
+        work = work or self._asking(self._refined(self._batch_size()))
         if work is None:
             self._over(OutcomeKind.EXHAUSTED, self._nothing_left())
         return work
 
+    def _asking(self, trials: Sequence[_Trial]) -> Work | None:
+        if not trials:
+            return None
+        self.archive.generated += len(trials)
+        self._seen.update(trial.row for trial in trials)
+        return self._evaluate([trial.row for trial in trials], trials)
+
+    def _batch_size(self) -> int:
+        return int(min(max(self.method.batch, len(self._asked) // _BATCH_SHARE), self.rows_left))
+
     def _trials(self) -> list[_Trial]:
-        """Return the next rows to ask; none where there is nothing left."""
-        most = int(min(max(self.method.batch, len(self._asked) // _BATCH_SHARE), self.rows_left))
+        """Return the next rows to ask; none where all steps were asked that are worth a row."""
+        most = self._batch_size()
         if not len(self.archive) and len(self._asked) >= _BARREN * (1 + self._wide):
             found = self._wide_rows(most)
         elif self.rows_left <= self._kept_to_finish():
             found = self._finishing(min(most, _FINISH_BATCH))
         else:
             found = self._narrowed(most) or self._pushed(most)
-        return found or self._explored(most) or self._finishing(most)
+        return found or self._alone(most) or self._explored(most) or self._finishing(most)
 
     def _kept_to_finish(self) -> float:
         return min(self.method.finish * (self._rows + self.rows_left), _MOST_FINISHED)
@@ -356,6 +379,38 @@ class WayfinderSearch(NamingSearch):
             left[adds & (cost > LESS * cost[i])] = -np.inf
             found.append(_Trial(row))
         return found
+
+    # Finer than the steps ----------------------------------------------------------------------
+
+    def _has_way(self) -> bool:
+        """Whether an option is known that may hold."""
+        return next(self._best_options(), None) is not None
+
+    def _refined(self, most: int) -> list[_Trial]:
+        """Return rows with values between the steps, where the steps led to no way.
+
+        Where all values are steps, and few enough: every row that was not asked.
+        """
+        if not self.archive.answered or self._has_way():
+            return []
+        for _ in range(_POOLS):  # rules may forbid all that was added
+            if not self.steps.refine():
+                break
+            self._is_refined = True
+            if trials := self._alone(most) or self._explored(most):
+                return trials
+        if self._rest is None:
+            rules, query = self.case.problem.rules, self.case.query
+            every = dict.fromkeys(rules.every_row(query, ROWS_WITHOUT_LIMIT) or ())
+            self._rest = iter(sorted(every, key=lambda row: rules.count_changes(query, row)))
+        return list(map(_Trial, islice(self._fresh(self._rest), most)))
+
+    def _alone(self, most: int) -> list[_Trial]:
+        """Return values that were added between the steps, each alone, before any combination."""
+        if not self._is_refined or self._has_way():
+            return []
+        alone = singles(self.steps.tables)
+        return self._take(*self._best(len(alone), alone), most)
 
     # Wide rows ---------------------------------------------------------------------------------
 

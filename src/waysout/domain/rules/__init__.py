@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ from waysout.domain.rules.kinds import (
     Step,
     Transitions,
 )
-from waysout.domain.rules.reach import Refusals, reach_of, refusals
+from waysout.domain.rules.reach import Refusals, every_row, reach_of, refusals
 from waysout.domain.schema import Row, Schema, Value
 from waysout.errors import RuleError, shown, unknown
 
@@ -297,6 +297,10 @@ class RuleSet:
     def refusals(self, query: Row) -> Refusals | None:
         """Return the rules that leave no row to ask, as far as can be told by looking at rows."""
         return refusals(self, query)
+
+    def every_row(self, query: Row, most: int) -> Iterator[Row] | None:
+        """Return every row that edits can make, allowed or not; ``None`` where ``most`` are few."""
+        return every_row(self, query, most)
 
     def movable(self, query: Row) -> frozenset[str]:
         """Return the features that some edit moves, be it as a follower."""

@@ -112,7 +112,8 @@ def refusals(rules: RuleSet, query: Row) -> Refusals | None:
 
     All rows are looked at where they are few, else some drawn from them.
     """
-    rows, complete = _rows(rules, query)
+    every = every_row(rules, query, _MOST_ROWS)
+    rows = _drawn(rules, query, _open(rules, query)) if every is None else every
     seen: dict[Row, tuple[Violation, ...]] = {}
     for row in rows:
         if row == query or row in seen:
@@ -121,29 +122,38 @@ def refusals(rules: RuleSet, query: Row) -> Refusals | None:
         if not broken:
             return None
         seen[row] = broken
-    return Refusals(len(seen), complete, _binding(list(seen.values()))) if seen else None
+    binding = _binding(list(seen.values()))
+    return Refusals(len(seen), every is not None, binding) if seen else None
 
 
-def _rows(rules: RuleSet, query: Row) -> tuple[Iterator[Row], bool]:
-    levers = {name: lever for name, lever in rules.levers(query).items() if lever.is_open}
-    lists = {name: _all_values(lever) for name, lever in levers.items()}
+def every_row(rules: RuleSet, query: Row, most: int) -> Iterator[Row] | None:
+    """Return every row that edits can make, the query and repeats among them.
+
+    ``None`` where there may be more than ``most``. Rules about several features are not asked.
+    """
+    levers = _open(rules, query)
+    lists = {name: _all_values(lever, most) for name, lever in levers.items()}
     sizes = [math.inf if values is None else 1 + len(values) for values in lists.values()]
-    if math.prod(sizes) <= _MOST_ROWS:
-        chosen = product(*([(name, v) for v in (query[rules.schema.index(name)], *values)]
-                           for name, values in lists.items() if values is not None))  # fmt: skip
-        kept = ({n: v for n, v in edits if v != levers[n].now} for edits in chosen)
-        return (rules.apply(query, edits) for edits in kept), True
-    return _drawn(rules, query, levers), False
+    if math.prod(sizes) > most:
+        return None
+    chosen = product(*([(name, v) for v in (levers[name].now, *values)]
+                       for name, values in lists.items() if values is not None))  # fmt: skip
+    kept = ({n: v for n, v in edits if v != levers[n].now} for edits in chosen)
+    return (rules.apply(query, edits) for edits in kept)
 
 
-def _all_values(lever: Lever) -> tuple[Value, ...] | None:
+def _open(rules: RuleSet, query: Row) -> dict[str, Lever]:
+    return {name: lever for name, lever in rules.levers(query).items() if lever.is_open}
+
+
+def _all_values(lever: Lever, most: int) -> tuple[Value, ...] | None:
     """Return all values of a lever, or ``None`` where they are too many."""
     choices = lever.choices()
     if choices is not None:
         return choices
     low, high = lever.ends() or (0.0, 0.0)
     step = lever.step or lever.feature.resolution
-    if step is None or not (high - low) / step < _MOST_ROWS:
+    if step is None or not (high - low) / step < most:
         return None
     return lever.sample(2 + round((high - low) / step))
 
