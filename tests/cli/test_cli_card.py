@@ -143,3 +143,21 @@ def test_a_card_that_closes_nothing_is_told_so(waysout: CommandLine, tmp_path: P
     assert "nothing says what may change" not in out
     up = '[[rules.main]]\nkind = "direction"\nfeatures = ["distance_km"]\ndirection = "down"\n'
     assert "no rule says" not in waysout("card", "check", write(card, text + fixed + up))[2]
+
+
+def test_a_table_without_labels_is_checked_all_the_same(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    table = write(tmp_path / "t.csv", "income,cars\n1.5,2\n3,0\n4.5,1\n")
+    code, text, err = waysout("card", "infer", table)
+    assert (code, "without --target every column counts as a feature" in err) == (0, True)
+    code, out, err = waysout("card", "check", write(tmp_path / "c.toml", text), "--data", table)
+    assert code == 0, err
+    assert "no column 'outcome'" in err
+    assert "3 rows read" in out
+
+
+def test_an_address_does_not_tell_its_columns(waysout: CommandLine, tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", "income,cars\n1.5,2\n3,0\n")
+    code, _, err = waysout("card", "infer", table, "--model", "http://localhost:1/score")
+    assert (code, "name them with --features" in err) == (3, True)

@@ -46,7 +46,8 @@ def read_rows(table: Table, card: Card) -> Dataset | Sequence[Row]:
 
     if card.outcome.target in table.columns:
         return labelled(card, table)
-    say("note: the table has no labels, so the positive class could not be checked")
+    target = card.outcome.target
+    say(f"note: the table has no labels (no column {target!r}), so none could be checked")
     return card.schema.parse_many(table.records)
 
 
