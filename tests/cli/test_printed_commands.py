@@ -53,8 +53,12 @@ def line_of(err: str, before: str = "resume it with: ") -> str:
 
 @pytest.mark.parametrize(
     "given",
-    [FIND, PICKLED, (*FIND, "--run", "a run.db"), (*PICKLED, "--run", "-odd.db")],
-    ids=["plain", "pickle", "a relative path with a space", "a path like an option"],
+    [
+        pytest.param(FIND, id="plain", marks=pytest.mark.slow),
+        pytest.param(PICKLED, id="pickle", marks=pytest.mark.slow),
+        pytest.param((*FIND, "--run", "a run.db"), id="a relative path with a space"),
+        pytest.param((*PICKLED, "--run", "-odd.db"), id="a path like an option"),
+    ],
 )
 def test_the_line_that_resumes_a_run_works(
     waysout: CommandLine, mine: Path, tmp_path: Path, given: tuple[str, ...]
@@ -88,6 +92,7 @@ def test_a_run_from_elsewhere_does_not_vouch_for_itself(
     assert "pass --trust-pickle" in typed(line, tmp_path).stderr
 
 
+@pytest.mark.slow
 def test_a_name_that_means_something_else_is_printed_as_a_path(
     waysout: CommandLine, mine: Path, tmp_path: Path
 ) -> None:
