@@ -215,7 +215,7 @@ def test_a_tiny_space_is_tried_out_and_ends() -> None:
     assert search.ending is not None
     assert search.ending.kind is OutcomeKind.EXHAUSTED
     assert search.ending.reason == (
-        "no ring around the query holds anything new that the rules allow"
+        "draws from every ring around the query gave nothing new that the rules allow"
     )
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from recombine_world import make_problem
 from steps_world import LEVELS, PROBLEM, QUERY, SCHEMA, people, row, slot, values
 
-from waysout.domain.rules import Immutable, Lever
-from waysout.domain.schema import Edit, Feature
+from waysout.domain.rules import Immutable, Lever, Never
+from waysout.domain.schema import Edit, Feature, Schema
 from waysout.search.steps import (
     DOWN,
     FRACTIONS,
@@ -20,6 +20,7 @@ from waysout.search.steps import (
     UP,
     StepMoves,
     Steps,
+    finer_values,
     values_to_try,
 )
 
@@ -238,3 +239,21 @@ def test_nothing_to_move_has_no_steps() -> None:
     steps = Steps(held, QUERY, PEOPLE)
     assert (len(steps), steps.slots) == (0, [])
     assert len(steps.tables.moves(steps.padded([()]))) == 1
+
+
+# Finer ------------------------------------------------------------------------------------------
+
+
+def test_refining_ends_where_every_value_is_a_step() -> None:
+    schema = Schema((Feature("hours", "integer", range=(0, 500)),))
+    steps = Steps(make_problem(schema, None, Never(features=["hours"], values=[77])), (200,))
+    before, rounds = len(steps), 0
+    while steps.refine():
+        rounds += 1
+    assert before < 60
+    assert rounds < 30
+    assert sorted([77, 200, *values(steps, "hours")]) == [*range(501)]
+
+
+def test_a_missing_number_is_refined_to_its_ends() -> None:
+    assert finer_values(income(None), {30.0}, np.array([20.0, 30.0, 60.0])) == [0, 100, 20, 60]

@@ -293,7 +293,7 @@ _TABLES: Mapping[str, tuple[str, Mapping[str, Callable[[Group], str]]]] = {
     "why": ("Why without", {
         "by the rules": lambda g: f"{g.why_without[OutcomeKind.INFEASIBLE]:,}",
         "budget": lambda g: f"{g.why_without[OutcomeKind.BUDGET_SPENT]:,}",
-        "tried all": lambda g: f"{g.why_without[OutcomeKind.EXHAUSTED]:,}",
+        "nothing left": lambda g: f"{g.why_without[OutcomeKind.EXHAUSTED]:,}",
         "rules that bind": _binding,
     }),
     "cost": ("The cost of a yes", {

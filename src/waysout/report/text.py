@@ -42,7 +42,7 @@ _NOTHING_FOUND = {
     OutcomeKind.ALREADY_APPROVED: "Nothing needs to change",
     OutcomeKind.INFEASIBLE: "There is no way out under the rules",
     OutcomeKind.BUDGET_SPENT: "No way out was found within the budget",
-    OutcomeKind.EXHAUSTED: "No way out was found, and nothing is left to try",
+    OutcomeKind.EXHAUSTED: "No way out was found, and this search has nothing left to try",
     OutcomeKind.INTERRUPTED: "The search was interrupted before it found a way out",
     OutcomeKind.FAILED: "The search failed",
 }

@@ -130,7 +130,7 @@ class _SpheresSearch(BatchSearch):
     def _nothing_left(self) -> str:
         if not self._space.levers:
             return "no feature may change"
-        return "no ring around the query holds anything new that the rules allow"
+        return "draws from every ring around the query gave nothing new that the rules allow"
 
     def _learn(
         self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]

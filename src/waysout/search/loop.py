@@ -134,7 +134,7 @@ class TreeSearch(Search):
                 break  # it was to be widened, and nothing may be edited there
             self.tree.close(node.id)
         if not self.waiting:
-            expanded = "every row within reach was expanded"
+            expanded = "every row of the tree was expanded, as deep as it may grow"
             nothing = "nothing that was proposed could be asked"
             self._end(OutcomeKind.EXHAUSTED, expanded if self.archive.answered else nothing)
         return None

@@ -173,7 +173,9 @@ class RecombineSearch(NamingSearch):
             return "no edit is known"
         if not self.archive.answered:
             return "none of the combinations that were made keeps the rules"
-        return "every combination within reach was asked"
+        if self._all_asked():
+            return "every combination within reach was asked"
+        return "no new combination of the known edits was left that the rules allow"
 
     def _next(self) -> Work | None:
         if self.waiting:

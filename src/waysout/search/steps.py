@@ -11,9 +11,8 @@ A *combination* has one choice for each lever, as a row of whole numbers: 0 leav
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -117,6 +116,7 @@ class Steps:
         self._tables: StepTables | None = None
         columns = sorted_columns(known, problem.schema) if known is not None else []
         self._others = dict(zip(self.levers, columns, strict=False))
+        self._held: dict[str, Matrix] = {}  # by others, as far as it is admitted
         for name, lever in self.levers.items():
             if lever.is_open:
                 self._add_all(name, values_to_try(lever, self._others.get(name)))
@@ -139,8 +139,9 @@ class Steps:
         before = len(self)
         for name, lever in self.levers.items():
             if lever.is_open:
-                met = self._met.setdefault(name, set())
-                for value in finer_values(lever, met, self._others.get(name)):
+                if name not in self._held:
+                    self._held[name] = _held(lever, self._others.get(name, np.zeros(0)))
+                for value in finer_values(lever, self._met.get(name, ()), self._held[name]):
                     self.add(Edit(name, value))
         return len(self) > before
 
@@ -350,7 +351,7 @@ def values_to_try(lever: Lever, others: Matrix | None = None) -> list[Value]:
     now = place(lever, lever.now)
     if others is not None:
         # Codes are nobody's goal, and many of them would leave few quantiles for the rest.
-        others = others[~np.isin(others, [float(code) for code in lever.never if code is not None])]
+        others = others[~np.isin(others, _codes(lever))]
         others = others[(others >= lever.low) & (others <= lever.high)]
     if now is None:
         aims = np.linspace(low, high, QUANTILES)
@@ -378,45 +379,58 @@ def values_to_try(lever: Lever, others: Matrix | None = None) -> list[Value]:
     return list(dict.fromkeys(found))
 
 
-def finer_values(lever: Lever, met: Collection[Value], others: Matrix | None = None) -> list[Value]:
-    """Return one more value for each gap between those that were tried: what others hold there.
+def finer_values(lever: Lever, met: Collection[Value], held: Matrix) -> list[Value]:
+    """Return more values for a lever: the medians of what others hold in its widest gaps.
 
-    The middle of a gap where nobody holds a value that was not tried yet, anywhere on the lever. Of
-    a list, what was not tried.
+    A gap lies between two values that were tried; the widest are those in which most rows lie, and
+    narrower ones have their turn later. Where nobody holds a value that was not tried, the middles
+    of the widest; of a list, what was not tried. All that is ``held`` is admitted, and in order.
 
     >>> from waysout.domain.schema import Feature
     >>> hours = Lever.of(Feature("hours", "integer", range=(0, 100)), 40)
-    >>> finer_values(hours, {0, 60, 100}, np.array([10.0, 40, 60, 61, 70, 71]))
-    [10, 70]
-    >>> finer_values(hours, {0, 60, 100})
-    [20, 50, 80]
+    >>> finer_values(hours, {0, 60, 100}, np.array([10.0, 20, 40, 60, 61, 70, 71]))
+    [20, 70]
+    >>> finer_values(hours, {0, 60, 100}, np.zeros(0))
+    [20, 80]
     """
     choices = lever.choices()
     if choices is not None:
         return [value for value in choices if value not in met][:MOST_LEVELS]
     ends = _admitted(lever, np.array(lever.bounds()))
     places = {place(lever, value) for value in (lever.now, *met, *ends)}
-    gaps = list(pairwise(sorted(at for at in places if at is not None)))
-    held = others if others is not None else np.zeros(0)
-    for aims in (_held_between(lever, held, gaps), ((a + b) / 2 for a, b in gaps)):
-        found = [*ends, *_admitted(lever, np.fromiter(aims, np.float64))]
-        new = [value for value in dict.fromkeys(found) if value not in met]
-        if new:
-            return new
-    return []
+    known = np.array(sorted(at for at in places if at is not None))
+    low, high = np.searchsorted(held, known[:-1], "right"), np.searchsorted(held, known[1:])
+    inside = np.flatnonzero(2 * (high - low) > (high - low).max(initial=0))
+    found = [*ends, *_admitted(lever, held[(low + high)[inside] // 2])]
+    return _new(found, met) or _new(_middles(lever, known), met)
 
 
-def _held_between(
-    lever: Lever, held: Matrix, gaps: Iterable[tuple[float, float]]
-) -> Iterator[float]:
-    """Yield the median of what others hold in each gap, where somebody holds anything there."""
-    numbers, counts = np.unique(held, return_counts=True)
+def _codes(lever: Lever) -> list[float]:
+    return [float(code) for code in lever.never if code is not None]
+
+
+def _new(values: Iterable[Value], met: Collection[Value]) -> list[Value]:
+    return [value for value in dict.fromkeys(values) if value not in met]
+
+
+def _held(lever: Lever, others: Matrix) -> Matrix:
+    """Return what others hold, in order, as far as the lever admits it."""
+    numbers, counts = np.unique(others, return_counts=True)
     admitted = [lever.admits(lever.feature.coerce(number)) for number in numbers.tolist()]
-    held = np.repeat(numbers, counts * np.array(admitted, dtype=np.int64))
-    for low, high in gaps:
-        inside = held[np.searchsorted(held, low, "right") : np.searchsorted(held, high)]
-        if len(inside):
-            yield float(inside[len(inside) // 2])
+    return np.repeat(numbers, counts * np.array(admitted, dtype=np.int64))
+
+
+def _middles(lever: Lever, known: Matrix) -> list[Value]:
+    """Return the middles of the gaps that are at least half as wide as any that has one."""
+    gaps = np.diff(known)
+    middles = known[:-1] + gaps / 2
+    # Nothing is near a code.
+    aims = np.where(np.isin(middles, _codes(lever)), known[:-1] + gaps / 3, middles)
+    for width in np.unique(gaps)[::-1].tolist():
+        found = _admitted(lever, aims[2 * gaps > width])
+        if any(place(lever, value) not in known for value in found):
+            return found
+    return []
 
 
 def _share(rungs: Sequence[float], gap: float) -> float:

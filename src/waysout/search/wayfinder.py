@@ -8,6 +8,7 @@
    as what is known *holds*: the best options are pushed farther to see that.
 4. Where nothing was found, *wide* rows are asked, which move many levers, and taken apart.
 5. The last part of the rows *finishes* what was found (`waysout.search.finish`).
+6. Where all steps were asked in vain, rows that are left go to values between them.
 
 `docs/wayfinder.md` draws it.
 """

@@ -163,7 +163,8 @@ class _RingSearch(BatchSearch):
     def _nothing_left(self) -> str:
         if not self._rings.asked.size:
             return "no feature may change"
-        return f"{len(self._rings.asked)} rings around the query hold nothing new that is allowed"
+        rings = len(self._rings.asked)
+        return f"draws from {rings} rings around the query gave nothing new that is allowed"
 
 
 class LatentRings:
