@@ -143,14 +143,17 @@ def test_batch_keeps_order_and_gives_one_table(people: pd.DataFrame, model: Any)
     assert len(results[2:5]) == 3
 
 
-@pytest.mark.parametrize("form", ["series", "mapping", "one-row frame", "array"])
+@pytest.mark.parametrize("form", ["series", "mapping", "one-row frame", "array", "tuple", "list"])
 def test_forms_of_a_row(form: str, people: pd.DataFrame, model: Any, refused: int) -> None:
+    """Values without names are in the order of the data, whatever the model's own."""
     explainer = waysout.Explainer(model, people, positive="good")
     row: Any = {
         "series": people.iloc[refused],
         "mapping": people.iloc[refused].to_dict(),
         "one-row frame": people.iloc[[refused]],
-        "array": people.iloc[[refused]][list(explainer.problem.schema.names)].to_numpy(),
+        "array": people.iloc[refused].to_numpy(),
+        "tuple": tuple(people.iloc[refused]),
+        "list": list(people.iloc[refused]),
     }[form]
     result = explainer.find(row, oracle_rows=30)
     usual = explainer.find(people.iloc[refused], oracle_rows=30)
@@ -378,3 +381,40 @@ def test_the_page_is_served_from_python(people: pd.DataFrame, model: Any) -> Non
     finally:
         page.close()
     assert found
+
+
+def test_a_model_of_another_order_and_rows_without_names() -> None:
+    draws = np.random.default_rng(5)
+    Z = pd.DataFrame(draws.random((300, 3)).round(3), columns=["a", "b", "c"])
+    y = (Z["a"] > 0.5).astype(int)
+    model = RandomForestClassifier(21, random_state=0).fit(Z[["c", "a", "b"]], y)
+    i = int(np.flatnonzero(model.predict(Z[["c", "a", "b"]]) == 0)[0])
+    result = waysout.find(model, Z.iloc[i].to_numpy(), data=Z, y=y, oracle_rows=ROWS)
+    assert dict(result.query) == Z.iloc[i].to_dict()
+    rows = result.to_frame(all_features=True)[["c", "a", "b"]]
+    assert (model.predict(rows) == 1).all()
+    whole = waysout.Explainer(model, Z, y).batch(Z.iloc[[i]].to_numpy(), oracle_rows=ROWS)
+    assert [dict(way.row) for way in whole[0].ways] == [dict(way.row) for way in result.ways]
+    with pytest.raises(InputError, match="the row has 2 values, and data has 3 columns"):
+        waysout.find(model, (0.1, 0.2), data=Z)
+
+
+def test_none_comes_back_as_none(people: pd.DataFrame) -> None:
+    nickname = [None if i % 3 else "Jo" for i in range(len(people))]
+    frame = people.assign(nickname=pd.Series(nickname, dtype=object))
+    person = frame.iloc[int(people["debt"].argmax())].copy()
+    person["nickname"] = None
+    result = waysout.find(lambda f: 1 - f["debt"] / 30, person, data=frame, oracle_rows=ROWS)
+    assert all(cell is None for cell in result.to_frame(all_features=True)["nickname"])
+
+
+def test_a_regression_is_no_classifier(people: pd.DataFrame) -> None:
+    from sklearn.linear_model import LinearRegression
+
+    numbers = people[["debt", "income"]]
+    model = LinearRegression().fit(numbers, people["age"])
+    with pytest.raises(OracleError, match="LinearRegression is a regression"):
+        waysout.find(model, numbers.iloc[0], data=numbers)
+    with pytest.raises(OracleError) as told:
+        waysout.find(LogisticRegression(), numbers.iloc[0], data=numbers)
+    assert str(told.value).count("not fitted yet") == 1

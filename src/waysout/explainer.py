@@ -176,7 +176,7 @@ class Explainer:
     def find(self, row: Any, **options: Unpack[SearchOptions]) -> Result:
         """Find the ways for one person; ``options`` are those of `waysout.find`."""
         made = self._made
-        raw = row_of(row, made.problem.schema.names)
+        raw = row_of(row, made.columns)
         result = run.find(made.problem, raw, **_with_data(options, made.known))
         return _like(result, made.like)
 
@@ -218,7 +218,7 @@ class Explainer:
         return page
 
     def _people(self, rows: Any) -> list[Any]:
-        names = self.problem.schema.names
+        names = self._made.columns
         if isinstance(rows, list) or not (hasattr(rows, "columns") or hasattr(rows, "ndim")):
             return [row_of(row, names) for row in rows]
         if getattr(rows, "ndim", 2) != 2:

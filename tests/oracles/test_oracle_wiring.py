@@ -250,12 +250,16 @@ def test_refused_in_every_form_names_the_option() -> None:
     class Never:
         n_features_in_ = 2
         classes_ = (0, 1)
+        tells = True
 
         def predict_proba(self, table: Any) -> Any:
-            raise ValueError("no")
+            raise ValueError(f"no {table!r}" if self.tells else "no")
 
     wired = Wired(["a", "b"])
     with pytest.raises(OracleError, match=r"(?s)every form tried.*inputs='category'"):
+        as_oracle(Never(), wired.card).ask(wired.rows[:3])
+    Never.tells = False  # the form is not what it minds
+    with pytest.raises(OracleError, match=r"in whatever form: the model raised ValueError: no$"):
         as_oracle(Never(), wired.card).ask(wired.rows[:3])
 
 

@@ -128,10 +128,18 @@ def is_frame(data: Any) -> bool:
 
 
 def row_of(raw: Any, names: Sequence[str]) -> Any:
-    """Return one person's row as a mapping, where it is a row of a frame or of an array.
+    """Return one person's row as a mapping.
 
-    A frame of a single row is that row. Whatever else there is stays as it is.
+    An array, a tuple or a list has its values in the order of the ``names``; a frame of a single
+    row is that row. Whatever else there is stays as it is.
     """
+    if isinstance(raw, (tuple, list)):
+        if len(raw) != len(names):
+            raise InputError(
+                f"the row has {len(raw)} values, and data has {len(names)} columns: give one value "
+                "for each, in that order, or a mapping"
+            )
+        return dict(zip(names, map(_plain, raw), strict=True))
     if isinstance(raw, np.ndarray):
         flat = raw.reshape(-1) if raw.ndim == 2 and len(raw) == 1 else raw
         if flat.shape != (len(names),):

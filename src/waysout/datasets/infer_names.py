@@ -54,9 +54,21 @@ _OF_A_THING = {
     "house", "line", "loan", "machine", "policy", "property", "trade", "vehicle",
 }  # fmt: skip
 _ONLY_TIME = "only time changes an age"
+_ONLY_TIME_THERE = "only time changes how long somebody was there"
 _NAMES = {
     "colour": "it may be the colour of a person's skin",
     "color": "it may be the colour of a person's skin",
+    "years employed": _ONLY_TIME_THERE,
+    "months employed": _ONLY_TIME_THERE,
+    "tenure": _ONLY_TIME_THERE,
+    "tenure months": _ONLY_TIME_THERE,
+    "tenure years": _ONLY_TIME_THERE,
+    "seniority": _ONLY_TIME_THERE,
+    "family status": "nobody is asked to marry or to part",
+    "first language": "nobody can change their origin",
+    "mother tongue": "nobody can change their origin",
+    "height": "nobody can change their height",
+    "height cm": "nobody can change their height",
     "household size": "how many depend on a person is not asked to change",
     "family size": "how many depend on a person is not asked to change",
     "family members": "how many depend on a person is not asked to change",
@@ -66,7 +78,7 @@ _PAST = {
     "prior", "priors", "previous", "past", "history", "historical", "delinq", "delinquent",
     "delinquency", "delinquencies", "default", "defaults", "defaulted", "conviction", "convictions",
     "arrest", "arrests", "arrested", "bankruptcy", "bankruptcies", "eviction", "evictions",
-    "missed", "late", "absences",
+    "missed", "late", "absences", "criminal", "claims", "graduation",
 }  # fmt: skip
 _HAPPENED = "what has happened cannot be undone"
 # Beside these a word tells what people think, not who they are: rate_marriage.
@@ -74,7 +86,7 @@ _RATINGS = {"rate", "rating", "score", "satisfaction", "opinion"}
 # What is worked towards, or got rid of; a name with other words beside these tells nothing.
 _UP = {
     "income", "salary", "wage", "wages", "earnings", "pay", "savings", "assets", "education",
-    "degree", "degrees", "experience", "qualification", "guarantor", "cosigner",
+    "degree", "degrees", "experience", "exp", "qualification", "guarantor", "cosigner",
     "einkommen", "gehalt", "salaire", "revenu", "ingresos",
 }  # fmt: skip
 _DOWN = {
@@ -85,8 +97,8 @@ _NEUTRAL = {
     "annual", "annually", "monthly", "month", "yearly", "year", "years", "total", "net", "gross",
     "applicant", "coapplicant", "co", "household", "person", "customer", "client", "employee", "in",
     "of", "level", "num", "number", "amount", "balance", "other", "outstanding", "current", "eur",
-    "usd", "k", "log", "work", "working", "has", "is", "km", "miles", "minutes", "time", "distance",
-    "to", "length",
+    "usd", "k", "log", "work", "working", "has", "is", "hh", "rent", "yrs", "km",
+    "miles", "minutes", "time", "distance", "to", "length",
 }  # fmt: skip
 _IDS = {"id", "ids", "uid", "uuid", "guid", "unnamed", "index"}
 _CODES = {

@@ -33,6 +33,11 @@ def adapter(model: Any, schema: Schema, inputs: Inputs, like: InputLayout | None
             f"a {type(last).__name__} decides at a threshold of its own: pass the model inside it "
             "(.estimator_) and set that threshold as the goal (at_least=…)"
         )
+    if _is_regression(last):
+        raise OracleError(
+            f"a {type(last).__name__} is a regression, which has no classes: pass a function that "
+            "says what a yes is, such as lambda rows: model.predict(rows) >= limit"
+        )
     layouts, refused, notes = list[InputLayout](), list[str](), list[str]()
     try:
         layouts, refused, notes = _layouts(model, schema, inputs)
@@ -57,6 +62,18 @@ def adapter(model: Any, schema: Schema, inputs: Inputs, like: InputLayout | None
         notes=() if like else tuple(notes),
         like=like,
     )
+
+
+def _is_regression(model: Any) -> bool:
+    """Whether this is a regressor of scikit-learn, or says that it is one."""
+    if hasattr(model, "predict_proba") or not hasattr(model, "get_params"):
+        return False
+    try:
+        from sklearn.base import is_regressor
+
+        return bool(is_regressor(model))
+    except Exception:  # no scikit-learn, or an estimator without its tags
+        return getattr(model, "_estimator_type", "") == "regressor"
 
 
 def columns(model: Any) -> list[str]:

@@ -53,6 +53,9 @@ class LayoutTrial:
         reasons += self.refused
         if not running and len(reasons) == 1:
             raise OracleError(f"the model refused the rows, {reasons[0]}")
+        said = {reason.partition(": ")[2] for reason in reasons}
+        if not running and len(said) == 1:
+            raise OracleError(f"the model refused the rows, in whatever form: {said.pop()}")
         if not running:
             tried = "\n  ".join(reasons)
             raise OracleError(

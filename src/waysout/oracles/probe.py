@@ -224,7 +224,7 @@ def _held_against(chance: NDArray[np.float64], labels: NDArray[np.bool_], oracle
         raise OracleError(
             f"{oracle.name} disagrees with the labels more than chance would (it ranks a row "
             f"labelled positive above another one {above:.0%} of the time, on {n} rows){told}. Its "
-            "classes look swapped: name the one that means a yes with positive_class=…, or let a "
-            "function return 1 - p"
+            "classes look swapped. Are the labels the right way round? If so, name the class of "
+            "the model that means a yes with positive_class=…, or let a function return 1 - p"
         )
     return bool(above - 0.5 > 2 * error)

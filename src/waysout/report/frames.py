@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,12 @@ def frame_of(columns: Columns, like: Any = None) -> Any:
     import pandas as pd
 
     types = {} if like is None else dict(like.dtypes)
+    nones = getattr(like, "attrs", {}).get("none", ())
     return pd.DataFrame(
         {
-            name: _series(values) if name not in types else _as_in(values, types[name])
+            name: _series(values)
+            if name not in types
+            else _as_in(values, types[name], gap=None if name in nones else math.nan)
             for name, values in columns.items()
         }
     )
@@ -50,13 +54,13 @@ def _series(values: Sequence[Value]) -> pd.Series:
     return pd.Series(values, dtype="Float64" if float in kinds else whole)
 
 
-def _as_in(values: Sequence[Value], dtype: Any) -> pd.Series:
+def _as_in(values: Sequence[Value], dtype: Any, gap: float | None = math.nan) -> pd.Series:
     """Return values in a type of pandas, or as they would be without it where they do not fit."""
     import pandas as pd
 
     if pd.api.types.is_object_dtype(dtype):
-        # What pandas itself reads from a file, and what models take for missing.
-        return pd.Series([float("nan") if v is None else v for v in values], dtype=object)
+        # NaN is what pandas itself reads from a file; a model may have been trained on None.
+        return pd.Series([gap if v is None else v for v in values], dtype=object)
     try:
         made: pd.Series = pandas_column(values, dtype)
     except (TypeError, ValueError, OverflowError):

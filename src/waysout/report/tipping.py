@@ -87,16 +87,23 @@ class _Sayer:
     @property
     def name(self) -> str:
         """The name; of a one-hot group, what the names of its features begin with."""
+        return self.mark(self.wording.name(self._shared or self.feature))
+
+    @property
+    def _shared(self) -> str:
+        """The words that all names of a one-hot group begin with."""
         words = zip(*(name.split("_") for name in self._group), strict=False)
-        shared = "_".join(word[0] for word in takewhile(lambda word: len(set(word)) == 1, words))
-        return self.mark(self.wording.name(shared or self.feature))
+        return "_".join(word[0] for word in takewhile(lambda word: len(set(word)) == 1, words))
 
     @property
     def now(self) -> str:
         """The present value."""
         query = self.result.query
         if self._group:
-            on = [name for name in self._group if self.wording.is_on(name, query.get(name))]
+            # The one that is set may not be among those that were asked.
+            start = f"{self._shared}_" if self._shared else ""
+            group = [name for name in query if start and name.startswith(start)] or self._group
+            on = [name for name in group if self.wording.is_on(name, query.get(name))]
             return self.mark(self.wording.name(on[0])) if on else ""
         return self.mark(self.wording.value(self.feature, query.get(self.feature)))
 

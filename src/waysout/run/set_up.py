@@ -57,11 +57,15 @@ class Given:
 
 @dataclass(frozen=True)
 class SetUp:
-    """What is made of them; ``like`` is an empty frame of the user's kind."""
+    """What is made of them.
+
+    ``like`` is an empty frame of the user's kind; ``columns`` is the order of rows without names.
+    """
 
     card: Card
     problem: Problem
     known: Known | None
+    columns: tuple[str, ...]
     like: Any = None
 
 
@@ -76,11 +80,12 @@ def set_up(model: Any, given: Given) -> SetUp:
             "rows like them"
         )
     y, positive = given.y, given.positive
-    if isinstance(y, str):
-        if y not in frame.columns:
-            raise InputError(f"y: {unknown('column', y, frame.columns)}")
-        y = frame.cells(y)
-        frame = frame.only([name for name in frame.columns if name != given.y])
+    if isinstance(y, (str, int)):
+        label = str(y)
+        if label not in frame.columns:
+            raise InputError(f"y: {unknown('column', label, frame.columns)}")
+        y = frame.cells(label)
+        frame = frame.only([name for name in frame.columns if name != label])
     elif y is not None:
         y = _labels(y, given.data, len(frame))
     positive = _positive(y, positive, model, given.positive_class)
@@ -105,7 +110,17 @@ def set_up(model: Any, given: Given) -> SetUp:
         notes.append(f"{len(rows):,} of {len(frame):,} rows were read: a sample")
     problem = replace(problem, notes=tuple(notes), examples=examples)
     known = None if truth is None else Dataset(card, tuple(rows), truth, "data")
-    return SetUp(card, problem, known, frame.empty())
+    return SetUp(card, problem, known, tuple(frame.columns), _empty(frame))
+
+
+def _empty(frame: Frame) -> Any:
+    """Return the frame without rows, with a mark of the columns in which None is missing."""
+    empty = frame.empty()
+    if hasattr(empty, "attrs"):
+        objects = [name for name, i in frame.columns.items() if empty.dtypes.iloc[i].kind == "O"]
+        columns = {name: frame.native.iloc[:, frame.columns[name]] for name in objects}
+        empty.attrs["none"] = [n for n, cells in columns.items() if any(c is None for c in cells)]
+    return empty
 
 
 def _from_card(model: Any, given: Given) -> SetUp:
@@ -119,7 +134,8 @@ def _from_card(model: Any, given: Given) -> SetUp:
             raise InputError(f"{name}=… is for a frame; a card says it already")
     rules = (*_asked_rules(given), *given.rules)
     rows = [] if data is None else data.rows
-    return SetUp(card, _problem(model, given, card, rules, rows, None), data)
+    problem = _problem(model, given, card, rules, rows, None)
+    return SetUp(card, problem, data, card.schema.names)
 
 
 def _problem(
@@ -215,19 +231,21 @@ def _inferred(
     card = replace(infer(table, positive=positive, name="data", features=used), title="")
     orders = {**_orders(frame, used), **_given_orders(given)}
     carried = [name for name in frame.columns if name not in used][:_MOST_CARRIED]
-    features = [_ordered(f, orders.pop(f.name)) if f.name in orders else f for f in card.schema]
+    known = {f.name: _ordered(f, orders.pop(f.name)) if f.name in orders else f
+             for f in card.schema}  # fmt: skip
     if orders:
         raise InputError(unknown("feature", next(iter(orders)), card.schema.names))
     for what in ("only_up", "only_down"):
-        unordered = {f.name for f in features if f.kind == "category" and not f.ordered}
+        unordered = {n for n, f in known.items() if f.kind == "category" and not f.ordered}
         for name in unordered.intersection(getattr(given, what)):
             raise InputError(
                 f"the levels of {name!r} have no order: give it, {what}={{{name!r}: [levels from "
                 "low to high]}"
             )
-    # What the model does not look at travels with the person, so that exports can be joined.
-    features += [Feature(name, "opaque", missing="keep") for name in carried]
-    schema = Schema(tuple(features))
+    # What the model does not look at travels with the person, so that exports can be joined; all in
+    # the order of the data, so that they look like it.
+    known |= {name: Feature(name, "opaque", missing="keep") for name in carried}
+    schema = Schema(tuple(known[name] for name in frame.columns if name in known))
     sets = {
         name: RuleSet(schema, tuple(_freed(rules.rules, given.free, schema)), rules.name)
         for name, rules in card.rule_sets.items()
