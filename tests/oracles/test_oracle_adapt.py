@@ -515,7 +515,7 @@ def test_regressors_are_refused(make: str) -> None:
         "sklearn": LinearRegression,
     }[make]()
     model.fit(table, data.approved() + 0.25)
-    with pytest.raises(OracleError, match="(wrap it in|pass) a function"):
+    with pytest.raises(OracleError, match=r"(wrap it in|pass) a function"):
         as_oracle(model, SCHEMA, positive=1).ask([r for r in data.rows() if None not in r])
 
 
