@@ -418,3 +418,12 @@ def test_a_regression_is_no_classifier(people: pd.DataFrame) -> None:
     with pytest.raises(OracleError) as told:
         waysout.find(LogisticRegression(), numbers.iloc[0], data=numbers)
     assert str(told.value).count("not fitted yet") == 1
+
+
+def test_a_card_goes_with_a_frame(people: pd.DataFrame, labels: pd.Series[Any], model: Any) -> None:
+    card = waysout.Card.infer(people.assign(risk=labels), target="risk", positive="good")
+    explainer = waysout.Explainer(model, people, labels, card=card)
+    assert explainer.card is card
+    assert explainer.data is not None
+    assert sum(explainer.data.labels) == (labels == "good").sum()
+    assert explainer.find(people.iloc[0], oracle_rows=20).notes == ()

@@ -80,6 +80,8 @@ def set_up(model: Any, given: Given) -> SetUp:
             "rows like them"
         )
     y, positive = given.y, given.positive
+    if positive is None and given.card is not None:
+        positive = given.card.outcome.positive
     if isinstance(y, (str, int)):
         label = str(y)
         if label not in frame.columns:
