@@ -33,7 +33,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 ROWS = 60
-PEOPLE = 3
+PEOPLE = 2
 TEXT = ["job", "owns_home", "region"]
 Ask = Callable[[pd.DataFrame], Any]
 """Rows of the user's frame in, one decision a row out (1 is a yes)."""

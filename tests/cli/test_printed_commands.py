@@ -56,7 +56,9 @@ def line_of(err: str, before: str = "resume it with: ") -> str:
     [
         pytest.param(FIND, id="plain", marks=pytest.mark.slow),
         pytest.param(PICKLED, id="pickle", marks=pytest.mark.slow),
-        pytest.param((*FIND, "--run", "a run.db"), id="a relative path with a space"),
+        pytest.param(
+            (*FIND, "--run", "a run.db"), id="a relative path with a space", marks=pytest.mark.slow
+        ),
         pytest.param((*PICKLED, "--run", "-odd.db"), id="a path like an option"),
     ],
 )

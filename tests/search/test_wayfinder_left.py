@@ -106,7 +106,7 @@ def finite(sizes: list[int]) -> tuple[Schema, list[Row]]:
     return schema, list(itertools.product(*(range(s + 1) for s in sizes), ("x", "y", "z")))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     sizes=LEVERS,
     rule=st.sampled_from(sorted(RULES)),
