@@ -167,6 +167,10 @@ def test_polars_in_polars_out(people: pd.DataFrame, model: Any, refused: int) ->
     found = result.to_frame(all_features=True)
     assert isinstance(found, pl.DataFrame)
     assert approved(model, found.to_pandas())
+    results = waysout.Explainer(model, frame, positive="good").batch(frame[:4], oracle_rows=30)
+    whole = results.to_frame(all_features=True)
+    assert isinstance(whole, pl.DataFrame)
+    assert approved(model, whole.to_pandas())
 
 
 def test_numpy_with_names() -> None:

@@ -200,14 +200,21 @@ def to_csv(results: Sequence[Result], *, all_options: bool = False) -> str:
     """
     from waysout.report.tables import csv_text
 
-    tables = [(result.index, *result._table(all_options)) for result in results]
+    return csv_text(*one_table(results, all_options))
+
+
+def one_table(
+    results: Sequence[Result], all_options: bool = False, all_features: bool = False
+) -> tuple[list[str], list[list[Value]]]:
+    """Return the names of the columns, the query's first, and a row for each way of each query."""
+    tables = [(result.index, *result._table(all_options, all_features)) for result in results]
     names = list(dict.fromkeys(name for _, columns, _ in tables for name in columns))
     rows = [
         [index, *(dict(zip(columns, row, strict=True)).get(name) for name in names)]
         for index, columns, table in tables
         for row in table
     ]
-    return csv_text([_unlike(names, "query"), *names], rows)
+    return [_unlike(names, "query"), *names], rows
 
 
 def _unlike(taken: Iterable[str], name: str) -> str:

@@ -6,13 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import Any, overload
 
-from waysout.report.result import Result, to_csv
+from waysout.report.result import Result, one_table, to_csv
 from waysout.report.words import counted, listed
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Results(Sequence[Result]):
@@ -32,16 +29,18 @@ class Results(Sequence[Result]):
     def __len__(self) -> int:
         return len(self._results)
 
-    def to_frame(self, *, all_options: bool = False, all_features: bool = False) -> pd.DataFrame:
-        """Return a row for each way of each person, with the person's position in ``query``."""
-        import pandas as pd
+    def to_frame(self, *, all_options: bool = False, all_features: bool = False) -> Any:
+        """Return a row for each way of each person, with the person's position in ``query``.
 
-        tables = {r.index: r.to_frame(all_options=all_options, all_features=all_features)
-                  for r in self if r.options}  # fmt: skip
-        if not tables:
-            return pd.DataFrame({"query": []})
-        whole: pd.DataFrame = pd.concat(tables, names=["query", None])
-        return whole.reset_index(0).reset_index(drop=True)
+        The frame is of the user's kind, as that of one `Result` is.
+        """
+        from waysout.report.frames import frame_of
+
+        found = [result for result in self if result.options]
+        names, rows = one_table(found, all_options, all_features)
+        columns = zip(*rows, strict=True) if rows else [()] * len(names)
+        like = found[0].like if found else None
+        return frame_of(dict(zip(names, columns, strict=True)), like)
 
     def to_csv(self, path: str | Path | None = None, *, all_options: bool = False) -> str | None:
         """Write the table of all ways as CSV (UTF-8), or return it as text."""
