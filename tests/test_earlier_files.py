@@ -89,14 +89,14 @@ def test_the_same_search_gives_the_same_json(
 def _of_search(result: dict[str, Any]) -> dict[str, Any]:
     """Leave out set-up: earlier versions tried the model with more rows, and asked all again.
 
-    And the wording, which told less.
+    And the wording and the rules in words, which told less.
     """
     budget = {**result["settings"]["budget"], "setup_rows": 0}
     return {
         **result,
         "options": [{**option, "stable": None} for option in result["options"]],
         "ledger": {**result["ledger"], "setup_rows": 0},
-        "settings": {**result["settings"], "budget": budget, "wording": {}},
+        "settings": {**result["settings"], "budget": budget, "wording": {}, "limits": []},
     }
 
 

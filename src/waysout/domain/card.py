@@ -44,6 +44,7 @@ _OUTCOME = ("target", "positive", "yes", "no", "ignore")
 _FEATURE = (
     "kind", "unit", "about", "range", "bins", "scale", "decimals", "levels", "ordered", "codes",
     "words", "synonyms", "missing", "unseen", "missing_code", "holds", "written", "label",
+    "moves",
 )  # fmt: skip
 
 
@@ -442,6 +443,7 @@ def _feature(name: str, table: Mapping[str, Any], tokens: tuple[str, ...]) -> Fe
         holds=_text(table.get("holds", ""), "holds"),  # type: ignore[arg-type]  # it checks
         written=_text(table.get("written", ""), "written"),
         label=_text(table.get("label", ""), "label"),
+        moves=_texts(table.get("moves", {}), "moves"),
     )
     without = [t for t in feature.level_texts if t not in feature.codes]
     if feature.codes and without:

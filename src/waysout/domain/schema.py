@@ -100,7 +100,9 @@ class Feature:
     proposed: any value will do, and it counts neither in the key nor in the distance. ``holds``
     says what a model is given there: the cell itself, a ``"date"``, or a ``"number"``.
     ``written`` is an example of how the table writes a number that `float` cannot read, such as
-    ``"12,5 %"``; ``label`` is the name that people read, if it is not the column's.
+    ``"12,5 %"``; ``label`` is the name that people read, if it is not the column's. ``moves`` says
+    what a person does to change it: for a number ``up`` and ``down``, with ``{}`` for the amount
+    (``{"down": "borrow {} less"}``), else for each level (``{"own": "buy a home"}``).
 
     >>> import waysout
     >>> home = waysout.Feature("home", "category", levels=("rented", "own"))
@@ -128,6 +130,7 @@ class Feature:
     holds: Holds = ""
     written: str = ""
     label: str = ""
+    moves: Mapping[str, str] = field(default_factory=dict)
     _index: Mapping[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     _folded: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
     _form: WrittenForm | None = field(default=None, init=False, repr=False, compare=False)
@@ -160,8 +163,10 @@ class Feature:
             raise self._wrong(f"holds is for kind = 'opaque', not for {self.kind!r}", "holds")
         if self.written:
             self._read_example()
+        self._check_moves()
         for title, levels in (
             ("codes", self.codes), ("words", self.words), ("synonyms", self.synonyms.values()),
+            ("moves", () if self.is_numeric else self.moves),
         ):  # fmt: skip
             for level in levels:
                 if level not in self._index:
@@ -170,6 +175,16 @@ class Feature:
 
     def _wrong(self, reason: str, field: str | None = None) -> SchemaError:
         return SchemaError(f"feature {self.name!r}: {reason}", field=field)
+
+    def _check_moves(self) -> None:
+        if not self.is_numeric:
+            return  # the keys are levels, and checked with the others
+        for way, said in self.moves.items():
+            if way not in ("up", "down"):
+                raise self._wrong(f"moves: {unknown('direction', way, ['up', 'down'])}", "moves")
+            if said.count("{}") != 1:
+                reason = f"moves: {shown(said)} needs {{}} once, where the amount goes"
+                raise self._wrong(reason, "moves")
 
     def _read_example(self) -> None:
         if not self.is_numeric:

@@ -17,6 +17,7 @@ from waysout.domain.result import Option, ResultData, Safer, Way
 from waysout.domain.schema import Value, format_number, text_of
 from waysout.prompts.reasons import kept_reasons
 
+PERCENT = "\u00a0%"  # kept on one line with its number
 _DIGITS = 12  # of a number; what follows is what floats add
 _YEAR = re.compile("year|yr", re.IGNORECASE)
 PLAIN_GOAL = "the model's own yes"
@@ -115,26 +116,28 @@ def chance(probability: float, limits: Sequence[float] = ()) -> str:
     Nor is it shown on the wrong side of one of the ``limits`` that decide, nor on the limit itself:
     near one it gets a digit more, and what is short of it is rounded down.
 
-    >>> chance(0.714), chance(0.999), chance(0.001), chance(1.0)
-    ('71%', '>99%', '<1%', '100%')
-    >>> [chance(p, [0.5]) for p in (0.505, 0.5004, 0.5, 0.4996, 0.494)]
-    ['50.5%', '>50%', '50%', '49.9%', '49%']
+    >>> print(chance(0.714), chance(0.999), chance(0.001), chance(1.0))
+    71 % >99 % <1 % 100 %
+    >>> print(*(chance(p, [0.5]) for p in (0.505, 0.5004, 0.5, 0.4996, 0.494)))
+    50.5 % >50 % 50 % 49.9 % 49 %
     """
     percent = round(100 * probability, _DIGITS)
     if probability in limits:
-        return f"{percent:.6g}%"
+        return f"{percent:.6g}{PERCENT}"
     if 0.99 < probability < 1.0 and not any(0.99 <= limit < 1.0 for limit in limits):
-        return ">99%"
+        return f">99{PERCENT}"
     if 0.0 < probability < 0.01 and not any(0.0 < limit <= 0.01 for limit in limits):
-        return "<1%"
+        return f"<1{PERCENT}"
     edges = [0.0, *limits, 1.0]
     for digits in (0, 1):
         shown = round(percent, digits)
         wrong = [e for e in edges if _side(shown, 100 * e) != _side(percent, 100 * e)]
         if not wrong:
-            return f"{shown:.{digits}f}%"
+            return f"{shown:.{digits}f}{PERCENT}"
     limit = wrong[0]
-    return f">{100 * limit:.6g}%" if probability > limit else f"{math.floor(10 * percent) / 10}%"
+    if probability > limit:
+        return f">{100 * limit:.6g}{PERCENT}"
+    return f"{math.floor(10 * percent) / 10}{PERCENT}"
 
 
 def _side(number: float, limit: float) -> int:
@@ -157,8 +160,10 @@ def limits_of(settings: Mapping[str, Any]) -> tuple[float, ...]:
 def goal_text(goal: object) -> str:
     """Describe what was asked of the model, from a goal as results hold it.
 
-    >>> goal_text({"at_least": 0.7}), goal_text({"rise": 0.25}), goal_text({})
-    ('a chance of at least 70%', 'a chance 25 points higher than now', "the model's own yes")
+    >>> goal_text({"at_least": 0.7}).replace(PERCENT, " %")
+    'a chance of at least 70 %'
+    >>> goal_text({"rise": 0.25}), goal_text({})
+    ('a chance 25 points higher than now', "the model's own yes")
     """
     asked = goal if isinstance(goal, Mapping) else {}
     limits = {name: v for name, v in asked.items() if isinstance(v, (int, float))}
@@ -370,6 +375,19 @@ class Wording:
         """Write a chance; empty for a model that only says yes or no."""
         return "" if self.labels_only else chance(probability, self.limits)
 
+    def is_amount(self, feature: str, value: Value) -> bool:
+        """Whether a value is a number that has more and less, and no name of a level."""
+        return self._is_amount(value, feature)
+
+    def in_percent(self, feature: str) -> bool:
+        """Whether the feature is counted in per cent."""
+        return self._text(feature, "unit").startswith("%")
+
+    def move(self, feature: str, way: str) -> str:
+        """Return the card's words for a move, ``up``, ``down`` or to a level; empty if none."""
+        said = _table(_table(self.told.get(feature)).get("moves")).get(way)
+        return clean(said) if isinstance(said, str) else ""
+
     def _is_amount(self, value: Value, feature: str) -> TypeGuard[float]:
         told = _table(self.told.get(feature))
         has_levels = told.get("coded") or told.get("true") or _table(told.get("words"))
@@ -385,7 +403,7 @@ class Wording:
 
     def _with_unit(self, feature: str, number: str) -> str:
         unit = self._text(feature, "unit")
-        return f"{number}{unit}" if unit == "%" else f"{number} {unit}".rstrip()
+        return f"{number}{PERCENT}" if unit == "%" else f"{number} {unit}".rstrip()
 
     def _text(self, feature: str, what: str) -> str:
         said = _table(self.told.get(feature)).get(what)

@@ -25,7 +25,7 @@ from waysout.oracles.cache import CachedOracle
 from waysout.oracles.probe import ProbeReport, probe
 from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
-from waysout.run.plan import Plan, describe, wording
+from waysout.run.plan import Plan, told
 from waysout.run.progress import OnProgress
 from waysout.store import Store
 
@@ -112,11 +112,7 @@ class RunContext:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """What results say about how they were made."""
-        return {
-            **self.plan.as_dict(self.llm),
-            **describe(self.problem),
-            "wording": wording(self.problem.schema),
-        }
+        return {**self.plan.as_dict(self.llm), **told(self.problem)}
 
     @cached_property
     def approved(self) -> NDArray[np.float64] | None:

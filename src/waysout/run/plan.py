@@ -16,6 +16,8 @@ from waysout.domain.result import plain
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, shown
 from waysout.prompts.propose import Proposer, Style
+from waysout.report.rules import rule_words
+from waysout.report.words import Wording
 from waysout.search.base import Case, Method, Search
 from waysout.search.finish import Finishing, without_set_aside
 from waysout.store import Store
@@ -166,11 +168,19 @@ def wording(schema: Schema) -> dict[str, dict[str, Any]]:
             "decimals": feature.decimals,
             "true": feature.level_texts[1] if spelled else "",
             "coded": coded or None,
+            "moves": dict(feature.moves),
         }
         told = {name: value for name, value in given.items() if value or value == 0}
         if told:
             found[feature.name] = told
     return found
+
+
+def told(problem: Problem) -> dict[str, Any]:
+    """Return what a result says about its problem, with the words to say it to people."""
+    words = wording(problem.schema)
+    limits = [rule_words(rule, Wording(words)) for rule in problem.rules.rules]
+    return {**describe(problem), "wording": words, "limits": limits}
 
 
 def level_words(feature: Feature) -> dict[str, str]:
