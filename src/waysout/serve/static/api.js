@@ -7,7 +7,7 @@ class ApiError extends Error {
   }
 }
 
-const EVENTS = ["part", "decided", "learning", "tried", "options", "shortlist", "ways", "ledger", "ended", "gone"];
+const EVENTS = ["part", "decided", "learning", "options", "shortlist", "ways", "pins", "ledger", "ended", "gone"];
 
 async function request(method, path, body, signal) {
   const options = { method, signal, credentials: "same-origin", headers: {} };
@@ -41,12 +41,16 @@ export const api = {
   logout: () => request("POST", "/api/logout", {}),
   problems: () => request("GET", "/api/problems"),
   problem: (name) => request("GET", problemPath(name)),
-  examples: (name) => request("GET", `${problemPath(name)}/examples`),
+  people: (name, text, signal) =>
+    request("GET", `${problemPath(name)}/people?q=${encodeURIComponent(text)}&limit=30`, undefined, signal),
   decide: (name, question, signal) => request("POST", `${problemPath(name)}/decide`, question, signal),
+  strips: (name, question, signal) => request("POST", `${problemPath(name)}/strips`, question, signal),
+  farther: (name, question) => request("POST", `${problemPath(name)}/farther`, question),
   start: (wish) => request("POST", "/api/searches", wish),
   search: (id) => request("GET", searchPath(id)),
   stop: (id) => request("POST", searchPath(id, "/stop"), {}),
   goOn: (id, wish) => request("POST", searchPath(id, "/continue"), wish),
+  pin: (id, rows) => request("PUT", searchPath(id, "/pins"), { rows }),
   result: (id) => request("GET", searchPath(id, "/result.json")),
 };
 

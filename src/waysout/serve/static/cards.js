@@ -1,64 +1,92 @@
-// One option or way as a card: only what changes, how sure it is, how big a step, what is doubtful,
-// and what can be done.
+// One way as a card: what to do, what changes and how far that goes, how sure it is, what is doubtful.
 
-import { bdi, el, fill } from "./dom.js";
-import { meter } from "./decision.js";
-import * as locking from "./locks.js";
-import { chance, clean, counted, fullValue, heading, label, listed, plainValue, reasonText, stepSize } from "./words.js";
+import { meter } from "./answer.js";
+import { bdi, el, fill, setAttribute } from "./dom.js";
+import { createSafer } from "./safer.js";
+import { own } from "./state.js";
+import { chance, clean, counted, fullValue, heading, label, listed, number, plainValue, reasonText } from "./words.js";
 
 const LONGEST_REASON = 200;
 
-/** Make the node of an option. `acts` says what its buttons do; a near miss has none. */
-export function makeCard(option, { card, search, acts = null }) {
+/** Make the node of a way. `acts` says what its buttons do; a near miss has none. */
+export function makeCard(way, { card, search, acts = null, place = null }) {
   const features = new Map(card.features.map((feature) => [feature.name, feature]));
-  const names = Object.keys(option.changes);
-  const broken = el("p", { class: "card-broken", hidden: true });
-  const node = el("li", { class: "card", tabindex: "-1", "data-key": option.key },
-    el("h3", { class: "unseen" }, "Change ", bdi(title(names))),
+  const names = Object.keys(way.changes);
+  let now = way; // as far as the slider carries it
+  const isWay = Boolean(way.levers);
+  const changes = el("div", {}, changeList(features, way, way.reach));
+  const chances = el("div", { class: "card-chance" });
+  const showChance = (option) => fill(chances, card.labels_only ? null : [
+    el("p", {}, el("strong", {}, chance(option.probability)), " chance of a yes"), meter(option.probability)]);
+  showChance(way);
+  const moved = (step) => {
+    now = step;
+    fill(changes, changeList(features, step, step.reach));
+    showChance(step);
+  };
+  const pin = acts && isWay ? pinButton(way, () => acts.pin(now)) : null;
+  const node = el("li", { class: "card", tabindex: "-1", "data-id": way.id ?? null },
     el("div", { class: "card-head" },
-      card.labels_only ? null : el("p", { class: "card-chance" },
-        el("strong", {}, chance(option.probability)), " chance of a yes"),
-      step(option)),
-    card.labels_only ? null : meter(option.probability),
-    option.stable === false ? el("p", { class: "tag warn" }, "not approved each time") : null,
-    option.holds === false ? el("p", { class: "tag warn" }, "does not hold: a no again if you go farther") : null,
+      place === null ? null : el("span", { class: "place", "aria-hidden": "true" }, String(place)),
+      way.isNew ? el("span", { class: "tag" }, "new") : null,
+      pin?.node),
+    el("h3", {}, place === null ? null : el("span", { class: "unseen" }, `Route ${place}: `),
+      bdi(clean(way.title ?? titleOf(names)))),
+    tags(way, acts),
+    changes, chances,
+    acts && isWay && goesOn(way, features) ? createSafer(way, { card, ask: acts.farther, moved }) : null,
+    doubts(way),
+    isWay ? [asked(way, features, card), variants(way, features, card, acts)] : null,
+    reason(way, search),
+    acts && isWay ? buttons(way, names, acts, () => now) : null);
+  return { node, pinned: (is) => pin?.show(is) };
+}
+
+/** Whether something of a way has more and less. */
+function goesOn({ changes, reach = {} }, features) {
+  return Object.entries(changes).some(([name, [from]]) =>
+    (typeof from === "number" && !features.get(name)?.levels) || typeof own(reach, name)?.share === "number");
+}
+
+const titleOf = (names) => `Change ${listed(names.map(label))}`;
+
+function tags(way, acts) {
+  return [
+    way.stable === false ? el("p", { class: "tag warn" }, "not approved each time") : null,
+    way.holds === false ? el("p", { class: "tag warn" }, "does not hold: a no again if you go farther") : null,
     acts ? null : el("p", { class: "tag warn" }, "not approved"),
-    broken,
-    changeList(features, option),
-    doubts(option),
-    option.levers ? [safer(option, features, card), variants(option, features, card)] : null,
-    reason(option, search),
-    acts ? buttons(option, names, acts) : null);
-  return { node, dim: (locks) => dim(node, broken, locking.broken(locks, option, card)) };
+  ];
 }
 
-function title(names) {
-  const words = names.slice(0, 3).map(label);
-  const rest = names.length - words.length;
-  return rest > 0 ? `${words.join(", ")} and ${rest} more` : listed(words);
-}
-
-function changeList(features, { changes }) {
+/** The changes; `reach` tells how far along what is allowed each one goes. */
+export function changeList(features, { changes }, reach = {}) {
   return el("ul", { class: "changes" },
-    Object.entries(changes).map(([name, pair]) => change(features.get(name), name, pair)));
+    Object.entries(changes).map(([name, pair]) => change(features.get(name), name, pair, own(reach, name))));
 }
 
-function change(feature, name, [from, to]) {
+function change(feature, name, [from, to], far) {
   return el("li", {},
-    el("span", { class: "change-name", title: clean(feature?.about ?? "") || null }, bdi(heading(name))),
+    el("span", { class: "change-name" }, bdi(heading(name))),
     el("span", { class: "change-values" },
       el("span", { class: "from" }, bdi(plainValue(feature, from))),
       el("span", { class: "arrow", "aria-hidden": "true" }, " → "),
       el("span", { class: "unseen" }, " to "),
-      el("strong", {}, bdi(fullValue(feature, to)))));
+      el("strong", {}, bdi(fullValue(feature, to))),
+      difference(feature, from, to)),
+    far && far.share !== null ? reachOf(feature, far) : null);
 }
 
-function step(option) {
-  const size = stepSize(option.proximity);
-  const moved = Object.keys(option.changes).length > option.sparsity ? ", the rest moves with it" : "";
-  return el("div", { class: "step" },
-    el("div", { class: "step-bar", "aria-hidden": "true", vars: { share: 1 - option.proximity } }, el("div")),
-    el("span", {}, `${heading(size)} · ${counted(option.sparsity, "change")}${moved}`));
+/** "(−1,500)": the change itself, where both are numbers. */
+function difference(feature, from, to) {
+  if (feature?.levels || typeof from !== "number" || typeof to !== "number") return null;
+  const by = Number((to - from).toPrecision(12));
+  return el("span", { class: "by" }, ` (${by > 0 ? "+" : "−"}${number(Math.abs(by), feature)})`);
+}
+
+function reachOf(feature, { share, limit }) {
+  const words = `${chance(share, [])} of the way to the limit, ${fullValue(feature, limit)}`;
+  return el("span", { class: "reach" },
+    el("span", { class: "reach-bar", "aria-hidden": "true", vars: { share: Math.max(0.01, share) } }, el("span")), bdi(words));
 }
 
 const ASKED = {
@@ -79,8 +107,8 @@ function doubts(way) {
   return told.length ? el("p", { class: "doubts" }, told.join(" ")) : null;
 }
 
-/** What carries a way on to each higher chance that was asked for. */
-function safer(way, features, card) {
+/** What carries a way on to each higher chance that was asked for when the server was started. */
+function asked(way, features, card) {
   return card.safer.filter((level) => way.probability < level).map((level) => {
     const found = way.safer.find((option) => option.at_least === level);
     const words = `for a chance of ${chance(level)} or more`;
@@ -90,11 +118,12 @@ function safer(way, features, card) {
 }
 
 /** Other values for what a way changes, folded. */
-function variants(way, features, card) {
+function variants(way, features, card, acts) {
   const { length } = way.variants;
+  const pin = (option) => acts && el("button", { type: "button", class: "quiet", on: { click: () => acts.pin(option) } }, "Pin this one");
   return length ? el("details", { class: "variants" },
     el("summary", {}, counted(length, "other set"), " of values for the same changes"),
-    way.variants.map((option) => plan("Instead", option, features, card))) : null;
+    way.variants.map((option) => [plan("Instead", option, features, card), pin(option)])) : null;
 }
 
 function plan(words, option, features, { labels_only: labelsOnly }) {
@@ -117,34 +146,31 @@ function reason(option, search) {
   return node;
 }
 
-function buttons(option, names, { whatIf, exclude, fix }) {
-  const named = (words) => ({ "aria-label": `${words}: change ${title(names)}` });
+function pinButton(way, pressed) {
+  const node = el("button", { type: "button", class: "pin", "aria-pressed": "false", on: { click: pressed } });
+  const show = (is) => {
+    setAttribute(node, "aria-pressed", String(is));
+    fill(node, is ? "Pinned" : "Pin", el("span", { class: "unseen" }, ": ", bdi(clean(way.title ?? ""))));
+  };
+  show(false);
+  return { node, show };
+}
+
+function buttons(way, names, { tryOut, exclude, fix }, now) {
+  const named = (words) => ({ "aria-label": `${words}: ${clean(way.title ?? titleOf(names))}` });
   const head = el("summary", named("Not possible for me"), "Not possible for me");
   const close = () => {
     menu.open = false;
     head.focus();
   };
-  const escape = ({ key }) => key === "Escape" && close();
-  const menu = el("details", { class: "not-possible", on: { keydown: escape } }, head);
+  const menu = el("details", { class: "not-possible", on: { keydown: ({ key }) => key === "Escape" && close() } }, head);
   const choice = (words, act) => el("button", { type: "button", on: { click: () => {
     close();
     act();
   } } }, bdi(words));
   menu.append(el("div", { class: "menu" },
-    choice("Leave this one out", () => exclude(option)),
-    names.map((name) => choice(`I cannot change ${label(name)}`, () => fix(name)))));
+    choice("Rule out this one, and all that ask as much or more", () => exclude(way)),
+    names.map((name) => choice(`I cannot change ${label(name)} at all`, () => fix(name)))));
   return el("div", { class: "card-foot" },
-    el("button", { ...named("What if…"), type: "button", on: { click: () => whatIf(option) } }, "What if…"), menu);
-}
-
-function dim(node, broken, what) {
-  node.classList.toggle("is-broken", what !== null);
-  broken.hidden = what === null;
-  if (what !== null) fill(broken, "Not possible for you: ", bdi(whyBroken(what)));
-}
-
-function whyBroken([kind, name]) {
-  if (kind === "excluded") return "you left it, or one that asks less, out.";
-  return { fixed: `${label(name)} is locked.`, range: `${label(name)} goes past your limits.`,
-    choice: `${label(name)} is not among what you allow.` }[kind];
+    el("button", { ...named("Try other values"), type: "button", on: { click: () => tryOut(now()) } }, "Try other values"), menu);
 }

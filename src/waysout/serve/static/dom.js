@@ -4,13 +4,13 @@
 const SVG = "http://www.w3.org/2000/svg";
 
 const HTML_TAGS = new Set([
-  "a", "bdi", "button", "details", "div", "dd", "dt", "fieldset", "h3", "input", "label", "legend", "li",
-  "option", "p", "select", "span", "strong", "summary", "ul",
+  "a", "bdi", "button", "caption", "details", "div", "dd", "dt", "fieldset", "h3", "input", "label", "legend", "li",
+  "option", "p", "select", "span", "strong", "summary", "table", "tbody", "td", "th", "thead", "tr", "ul",
 ]);
-const SVG_TAGS = new Set(["svg", "path", "circle", "line", "text", "title"]);
+const SVG_TAGS = new Set(["svg", "path", "circle", "g", "line", "text", "title"]);
 const ATTRIBUTES = new Set([
   "checked", "class", "dir", "disabled", "download", "for", "hidden", "href", "id", "inputmode", "max", "min",
-  "placeholder", "rel", "role", "step", "tabindex", "target", "title", "type", "value",
+  "placeholder", "rel", "role", "scope", "step", "tabindex", "target", "title", "type", "value",
   "cx", "cy", "d", "focusable", "r", "text-anchor", "viewBox", "width", "x", "x1", "x2", "y", "y1", "y2",
 ]);
 

@@ -3,8 +3,9 @@
 import { bdi, el, fill, setAttribute, slot, svg } from "./dom.js";
 import { control, faultOf } from "./inputs.js";
 import * as locking from "./locks.js";
+import { renderRuledOut } from "./routes.js";
 import { own } from "./state.js";
-import { clean, fullValue, heading, label, number, plainValue } from "./words.js";
+import { clean, heading, label, number, plainValue } from "./words.js";
 
 const MANY_FEATURES = 20;
 const MOST_LEVELS = 60; // more would be no list to tick off
@@ -13,12 +14,13 @@ const MOST_LEVELS = 60; // more would be no list to tick off
 export function createForm(store, { edited, relocked }) {
   let fields = [];
   let drawn = null;
+  let loaded = {}; // the row as it was shown first
   slot("features").addEventListener("submit", (event) => event.preventDefault());
   slot("feature-query").addEventListener("input", (event) => filter(fields, event.target.value));
 
   const read = () => {
     const values = fields.map(({ feature, value }) => [feature, value.get()]);
-    const faults = values.map(([feature, now]) => [feature.name, faultOf(feature, now)]);
+    const faults = values.map(([feature, now]) => [feature.name, faultOf(feature, now, own(loaded, feature.name))]);
     return {
       row: Object.fromEntries(values.map(([feature, now]) => [feature.name, now ?? null])),
       faults: Object.fromEntries(faults.filter(([, fault]) => fault)),
@@ -39,6 +41,7 @@ export function createForm(store, { edited, relocked }) {
       slot("feature-search").hidden = fields.length <= MANY_FEATURES;
     },
     show(row) {
+      loaded = row;
       for (const { feature, value } of fields) value.set(own(row, feature.name) ?? null);
     },
     render(state) {
@@ -46,7 +49,7 @@ export function createForm(store, { edited, relocked }) {
       if (drawn?.decision === decision && drawn.faults === faults && drawn.locks === locks) return;
       drawn = { decision, faults, locks };
       for (const each of fields) each.render(state);
-      renderExcluded(state, change);
+      renderRuledOut(state, (index) => change((now) => locking.allowAgain(now, index)));
     },
   };
 }
@@ -183,16 +186,4 @@ function levelLimits(feature, change) {
     box.checked = own(choices, feature.name)?.includes(all[i]) ?? true;
   });
   return { node, told, show };
-}
-
-function renderExcluded({ card, locks }, change) {
-  slot("excluded").hidden = locks.excluded.length === 0;
-  fill(slot("excluded-list"), locks.excluded.map((changes, i) => {
-    const told = Object.entries(changes).map(([name, [, to]]) =>
-      `${label(name)}: ${fullValue(card.features.find((each) => each.name === name), to)}`);
-    const again = () => change((now) => locking.allowAgain(now, i));
-    const name = `Allow again: ${told.join(", ")}`;
-    return el("li", {}, bdi(told.join(", ")),
-      el("button", { type: "button", class: "quiet", "aria-label": name, on: { click: again } }, "Allow again"));
-  }));
 }

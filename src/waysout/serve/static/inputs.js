@@ -1,7 +1,7 @@
 // One control for one feature, for the case's form and for what-if: a number, a choice, a yes or no.
 
 import { el } from "./dom.js";
-import { plainValue } from "./words.js";
+import { fullValue, plainValue } from "./words.js";
 
 const MISSING = "";
 
@@ -75,9 +75,13 @@ function spells(feature, level, text) {
   return typeof text === "string" && level !== null && [String(level), plainValue(feature, level)].includes(text);
 }
 
-/** Say what is wrong with a value before the server is asked; "" where nothing is. */
-export function faultOf(feature, value) {
+/** Say what is wrong with a value before the server is asked; "" where nothing is.
+ *
+ * A customer's own value may lie outside the range of what is proposed: only what is typed is refused. */
+export function faultOf(feature, value, loaded = undefined) {
   if (value === undefined) return feature.levels ? "Choose one." : "Needs a number.";
   if (feature.kind === "integer" && value !== null && !Number.isInteger(value)) return "Needs a whole number.";
-  return "";
+  const [low, high] = feature.range ?? [-Infinity, Infinity];
+  if (typeof value !== "number" || value === loaded || (value >= low && value <= high)) return "";
+  return `Goes from ${plainValue(feature, low)} to ${fullValue(feature, high)}.`;
 }

@@ -1,70 +1,79 @@
 // The page: wires what a person does to the server, and what the server says to what is seen.
 
+import { canAskLlm, canSearch, createAnswer, createCalls } from "./answer.js";
 import { api, latestOnly, listen } from "./api.js";
-import { createBar } from "./bar.js";
-import { createDecision } from "./decision.js";
+import { createCompare } from "./compare.js";
 import { bdi, el, fill, slot } from "./dom.js";
 import { createDownloads } from "./downloads.js";
 import { createForm } from "./form.js";
-import { createCalls } from "./calls.js";
 import { createLogin } from "./login.js";
 import * as locking from "./locks.js";
-import { createMap } from "./map.js";
-import { createOptions } from "./options.js";
 import { createPerson } from "./person.js";
-import { NO_LOCKS, START, callsUsed, createStore, freshSearch, heard, same } from "./state.js";
-import { createTabs } from "./tabs.js";
-import { createTree } from "./tree.js";
-import { createWhatIf } from "./whatif.js";
+import { createPlot } from "./plot.js";
+import { createRoutes, shownWays } from "./routes.js";
+import { NO_LOCKS, START, createStore, freshSearch, heard, isOtherCase, isRunning, same } from "./state.js";
+import { createTryout } from "./tryout.js";
 import { clean, speakOf } from "./words.js";
 
 const TYPING = 250; // ms after the last key before the model is asked
+const SETTLING = 350; // ms after the last change before a search begins by itself
+const MOST_PINS = 4;
 
 const store = createStore(START);
 const login = createLogin(async () => {
   await start();
-  slot("example").focus();
+  slot("find").focus();
 });
-const whatIf = createWhatIf(store);
-const options = createOptions(store, {
-  whatIf: whatIf.open,
-  exclude: (option) => relock(locking.exclude(store.get().locks, option.changes)),
+const tryout = createTryout(store, { keep: (row) => pin({ row }) });
+const routes = createRoutes(store, {
+  pin,
+  farther,
+  tryOut: (option) => tryout.open(option.row),
+  exclude: (way) => relock(locking.exclude(store.get().locks, way.changes)),
   fix: (name) => relock(locking.fix(store.get().locks, name)),
 });
 const form = createForm(store, { edited: (row, faults) => take(row, null, faults, TYPING), relocked: relock });
-const person = createPerson(store, (row, number) => show(row, number));
-const decision = createDecision({ whatIf: whatIf.open });
-const calls = createCalls(store);
-const back = () => show(store.get().search.row, null);
-const bar = createBar(store, { find: once(find), stop, goOn: once(goOn), anew, back });
-const downloads = createDownloads();
-const map = createMap(store, options);
-const tree = createTree(store, options);
-createTabs(() => store.set({}));
+const person = createPerson(store, (row, number) => (number === null ? read(row) : show(row, number)));
+const answer = createAnswer(store, { find: once(find), stop, goOn: once(() => goOn()), askLlm: once(askLlm), anew: once(anew), back });
+const compare = createCompare(store, { unpin: (pinned) => pin(pinned) });
+const parts = [person, form, answer, routes, compare, createPlot(store, { pin }), tryout, createDownloads()];
+createCalls(store);
 
 const decide = latestOnly((row, signal) => api.decide(store.get().card.name, { row }, signal));
 let unlisten = () => {};
+let settling = 0;
 
 store.listen((state) => {
   slot("main").hidden = !state.card;
   if (!state.card) return;
-  for (const part of [person, form, decision, calls, bar, options, downloads, map, tree]) part.render(state);
+  for (const part of parts) part.render(state);
   renderNotice(state);
   renderTitle(state);
 });
 
-/** Show a row in the form, as if it had been typed. */
+// The case --------------------------------------------------------------------------------------
+
+/** Show a row in the form, as if it had been typed; a search begins at once. */
 function show(row, number) {
   form.show(row);
-  const { row: read, faults } = form.read();
-  take(read, number, faults);
+  const { row: typed, faults } = form.read();
+  take(typed, number, faults, 0, 0);
+}
+
+/** Show values of a file as the server reads them: it knows the table's spelling. */
+function read(row) {
+  return attempt(async () => show((await api.decide(store.get().card.name, { row })).row, null));
 }
 
 /** Take values in, and ask the model about them. */
-function take(row, number, faults, pause = 0) {
-  store.set({ row, example: number, faults, notice: "" });
+function take(row, number, faults, pause = 0, settle = SETTLING) {
+  store.set({ row, person: number, faults, notice: "", trial: null });
+  clearTimeout(settling);
   if (Object.keys(faults).length > 0) return;
-  decide(row, pause, (answer) => store.set({ decision: answer, row: answer.row }), (error) => refused(error, row));
+  decide(row, pause, (told) => {
+    store.set({ decision: told, row: told.row });
+    settleSoon(settle);
+  }, (error) => refused(error, row));
 }
 
 /** Show a refusal at the value that it names, or above all. */
@@ -75,7 +84,34 @@ function refused(error, row) {
 }
 
 function relock(locks) {
-  store.set({ locks });
+  store.set({ locks, trial: null });
+  settleSoon(SETTLING);
+}
+
+// The search begins by itself -------------------------------------------------------------------
+
+function settleSoon(pause) {
+  clearTimeout(settling);
+  if (store.get().card.instant) settling = setTimeout(settle, pause);
+}
+
+/** Search for the case as it stands, where the model is at hand and no search has done so. */
+async function settle() {
+  const state = store.get();
+  const { search, locks } = state;
+  if (!canSearch(state)) {
+    if (state.decision?.approved && search) forgetSearch();
+    return;
+  }
+  const isFresh = !search || search.status === "gone" || isOtherCase(state);
+  if (!isFresh && same(locks, search.locks)) return;
+  if (!isFresh && isRunning(search)) {
+    // It ends with what it has, and `ended` comes back here.
+    if (!search.stopping) await stop();
+    return;
+  }
+  if (isFresh || search.budget.oracle_rows_left < state.card.limits.part_rows) await once(find)();
+  else await goOn();
 }
 
 /** Do something that the server may refuse. */
@@ -111,11 +147,14 @@ function amend(change) {
   store.set({ search: { ...store.get().search, ...change } });
 }
 
+/** Start a search; an LLM is asked afterwards, and never waited for. */
 function find() {
   return attempt(async () => {
-    const { card, row, locks, calls: most } = store.get();
-    adopt(await api.start({ problem: card.name, row, locks, calls: most }));
-    bringResults();
+    const { card, row, locks } = store.get();
+    const told = await api.start({ problem: card.name, row, locks, calls: 0 });
+    // Somebody may have gone on to another case meanwhile.
+    if (same(store.get().row, row) && same(store.get().locks, locks)) adopt(told);
+    else settleSoon(0);
   });
 }
 
@@ -129,13 +168,16 @@ function stop() {
   });
 }
 
-function goOn() {
+function goOn(calls = 0) {
   return attempt(async () => {
-    const { search, locks, calls: most } = store.get();
-    const wish = { locks, calls: Math.max(most, callsUsed(search)) };
-    join(await api.goOn(search.id, wish).catch((error) => goneOnElsewhere(error, search.id)));
+    const { search, locks } = store.get();
+    const wish = { locks, ...(calls > 0 ? { calls } : {}) };
+    const told = await api.goOn(search.id, wish).catch((error) => goneOnElsewhere(error, search.id));
+    if (store.get().search?.id === search.id) join(told);
   });
 }
+
+const askLlm = () => goOn(store.get().calls);
 
 /** The same search may stand in two windows, and the other one was pressed first. */
 async function goneOnElsewhere(error, id) {
@@ -147,33 +189,36 @@ async function goneOnElsewhere(error, id) {
 /** Follow a search that is known into its next part. */
 function join(told) {
   store.set({ misses: [] });
-  amend({ status: "running", ended: null, budget: told.budget, begun: told.budget, lastPart: told.part });
+  amend({ lastPart: told.part });
   follow(told.id);
 }
 
-/** Another window may have gone on with the search while this one was not looked at. */
-async function catchUp() {
-  const { search } = store.get();
-  if (document.hidden || search?.status !== "ended") return;
-  const told = await api.search(search.id).catch(() => null);
-  if (told?.part > search.part && store.get().search === search) join(told);
+/** Begin again, with no lock and nothing ruled out. */
+async function anew() {
+  forgetSearch();
+  store.set({ locks: NO_LOCKS, trial: null });
+  if (store.get().card.instant) await find();
 }
 
-function anew() {
+const back = () => show(store.get().search.row, store.get().search.person);
+
+function forgetSearch() {
   unlisten();
-  options.reset();
+  routes.forget();
   // The browser's Back button brings the search back.
-  if (location.hash) history.pushState(null, "", location.pathname);
-  store.set({ search: null, misses: [], calls: store.get().card.suggested_calls });
+  if (wanted().search) history.pushState(null, "", addressOf(null, store.get().person));
+  store.set({ search: null, misses: [] });
 }
 
 /** Take up a search: its events tell everything that happened. */
 function adopt(told) {
-  options.reset();
-  const address = `#search=${encodeURIComponent(told.id)}`;
-  if (location.hash && location.hash !== address) history.pushState(null, "", address);
+  const before = store.get().search;
+  if (before && !same(before.row, told.row)) routes.forget();
+  const address = addressOf(told.id, store.get().person);
+  // Going through customers makes steps to go back to; typing a value does not.
+  if (before && before.person !== store.get().person) history.pushState(null, "", address);
   else history.replaceState(null, "", address);
-  store.set({ search: freshSearch(told), misses: [] });
+  store.set({ search: { ...freshSearch(told), person: store.get().person }, misses: [] });
   follow(told.id);
 }
 
@@ -181,8 +226,10 @@ function follow(id) {
   unlisten();
   unlisten = listen(id, {
     heard(type, told, number) {
-      const { search } = store.get();
+      const { search, locks } = store.get();
       if (search?.id !== id) return;
+      // Another window may have gone on with other locks: this one follows, unless it has its own.
+      if (type === "part" && number > search.lastEvent && same(locks, search.locks)) store.set({ locks: told.locks });
       store.set({ search: heard(search, type, told, number) });
       if (type === "ended") ended(id);
       if (type === "gone") gone();
@@ -201,11 +248,12 @@ function lost(id) {
 }
 
 async function ended(id) {
-  const { search } = store.get();
+  const state = store.get();
+  const { search, card } = state;
   if (search.part < search.lastPart) return;
-  // A browser keeps few streams open at once; continuing opens this one again.
-  unlisten();
-  if (search.options.size > 0) return;
+  if (!same(state.locks, search.locks) || isOtherCase(state)) settleSoon(0);
+  else if (card.llm_local && search.ended.outcome !== "already-approved" && canAskLlm(state)) await askLlm();
+  if (search.ways.length > 0 || search.ended.outcome === "already-approved") return;
   const result = await api.result(id).catch(() => null);
   if (result && store.get().search?.id === id) store.set({ misses: result.near_misses.slice(0, 3) });
 }
@@ -216,18 +264,44 @@ function gone() {
   store.set({ notice: "The server no longer keeps this search. What is shown here can still be printed." });
 }
 
-/** On a narrow screen the ways out are below the case: go there when the search begins. */
-function bringResults() {
-  if (matchMedia("(max-width: 60rem)").matches) slot("results").scrollIntoView();
+// A browser keeps few streams open at once, so only windows that are seen have one.
+document.addEventListener("visibilitychange", () => {
+  const { search } = store.get();
+  if (!search || search.status === "gone") return;
+  if (document.hidden && !isRunning(search)) unlisten();
+  if (!document.hidden) follow(search.id);
+});
+
+// Pins ------------------------------------------------------------------------------------------
+
+/** Pin an option, or unpin it if it is pinned. */
+function pin(option) {
+  return attempt(async () => {
+    const { search } = store.get();
+    const rows = search.pins.map(({ row }) => row);
+    const others = rows.filter((row) => !same(row, option.row));
+    if (others.length === rows.length && rows.length >= MOST_PINS) {
+      throw Object.assign(new Error(`At most ${MOST_PINS} can be pinned: unpin one first.`), { status: 0 });
+    }
+    const told = await api.pin(search.id, others.length < rows.length ? others : [...rows, option.row]);
+    if (store.get().search?.id === search.id) amend({ pins: told.pins });
+  });
 }
+
+async function farther(way) {
+  const { card, search, locks } = store.get();
+  return (await api.farther(card.name, { row: way.row, query: search.row, locks })).steps;
+}
+
+// What is seen besides --------------------------------------------------------------------------
 
 function renderNotice({ notice }) {
   slot("notice").hidden = !notice;
   if (slot("notice").textContent !== notice) slot("notice").textContent = notice;
 }
 
-function renderTitle({ search }) {
-  const count = search?.ways.length || (search?.options.size ?? 0);
+function renderTitle(state) {
+  const count = shownWays(state).length;
   const title = count ? `(${count}) Ways out` : "Ways out";
   if (document.title !== title) document.title = title;
 }
@@ -237,9 +311,9 @@ async function openProblem(name) {
   speakOf(card);
   form.build(card);
   slot("problem-title").textContent = clean(card.title || card.name);
-  fill(slot("rules"), card.rules.map(({ says, why }) => el("li", {}, bdi(clean(says)), why ? ` (${clean(why)})` : "")));
+  fill(slot("rules"), card.rules.map(({ words }) => el("li", {}, bdi(clean(words)), ".")));
   store.set({ ...START, card, calls: card.llm ? card.suggested_calls : 0 });
-  await person.load(name);
+  return person.load(name);
 }
 
 function offerProblems(problems) {
@@ -250,23 +324,34 @@ function offerProblems(problems) {
 
 function changeProblem(event) {
   return attempt(async () => {
-    anew();
-    await openProblem(event.target.value);
-    showFirst();
+    forgetSearch();
+    showFirst(await openProblem(event.target.value));
   });
 }
 
-/** Begin with the first example, unless somebody was faster and typed. */
-function showFirst() {
-  const { examples: [first], row } = store.get();
-  if (Object.keys(row).length === 0) show(first?.row ?? {}, first?.number ?? null);
+/** Begin with somebody who was refused, unless somebody was faster and typed. */
+function showFirst(first) {
+  if (Object.keys(store.get().row).length === 0) show(first?.row ?? {}, first?.number ?? null);
 }
 
-const wantedId = () => new URLSearchParams(location.hash.slice(1)).get("search");
+// The address -----------------------------------------------------------------------------------
+
+/** What the address names: a search, and the row of the table, which outlives it. */
+function wanted() {
+  const told = new URLSearchParams(location.hash.slice(1));
+  const row = told.get("row");
+  return { search: told.get("search"), row: row !== null && /^\d{1,15}$/.test(row) ? Number(row) : null };
+}
+
+function addressOf(search, row) {
+  const told = new URLSearchParams();
+  if (row !== null) told.set("row", String(row));
+  if (search !== null) told.set("search", search);
+  return [...told].length ? `#${told}` : location.pathname;
+}
 
 /** The search that the address names, if the server still keeps it. */
-async function wantedSearch() {
-  const id = wantedId();
+async function wantedSearch(id) {
   if (!id) return null;
   try {
     return await api.search(id);
@@ -276,27 +361,30 @@ async function wantedSearch() {
   }
 }
 
-function forget() {
-  history.replaceState(null, "", location.pathname);
-  store.set({ notice: "The server no longer keeps the search that the address names." });
-}
-
 async function start() {
   await attempt(async () => {
     const { problems } = await api.problems();
     login.done();
     offerProblems(problems);
-    const wanted = await wantedSearch();
-    await openProblem(wanted?.problem ?? problems[0].name);
-    if (wanted) {
-      const example = store.get().examples.find((each) => same(each.row, wanted.row));
-      store.set({ locks: { ...NO_LOCKS, ...wanted.locks }, calls: wanted.budget.calls });
-      slot("problem-select").value = wanted.problem;
-      show(wanted.row, example?.number ?? null);
-      adopt(wanted);
-    } else {
-      showFirst();
-      if (wantedId()) forget();
+    const { search: id, row } = wanted();
+    const told = await wantedSearch(id);
+    const name = told?.problem ?? problems[0].name;
+    slot("problem-select").value = name;
+    const first = await openProblem(name);
+    const named = row === null ? null : await person.byNumber(name, row);
+    if (told) {
+      store.set({ locks: { ...NO_LOCKS, ...told.locks }, person: row });
+      form.show(told.row);
+      store.set({ row: told.row });
+      adopt(told);
+      take(told.row, named && same(named.row, told.row) ? row : null, {});
+    } else if (named) show(named.row, row);
+    else {
+      showFirst(first);
+      if (id || row !== null) {
+        history.replaceState(null, "", location.pathname);
+        store.set({ notice: "The server no longer keeps what the address names." });
+      }
     }
   });
 }
@@ -307,6 +395,7 @@ slot("skip").addEventListener("click", (event) => {
   event.preventDefault();
   slot("results").focus();
 });
-addEventListener("hashchange", () => location.reload());
-document.addEventListener("visibilitychange", catchUp);
+// On a narrow screen the routes come before the long list of values.
+if (matchMedia("(max-width: 60rem)").matches) slot("values").open = false;
+addEventListener("popstate", () => location.reload());
 start();

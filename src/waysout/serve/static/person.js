@@ -1,25 +1,70 @@
-// Whose case it is: one of the examples, a file of one's own, or typed values.
+// Whose case it is: a customer of the table, found by number or by any value; a file; or typed values.
 
-import { api } from "./api.js";
-import { el, fill, slot } from "./dom.js";
-import { chance, clean, listed } from "./words.js";
+import { api, latestOnly } from "./api.js";
+import { readCsv } from "./csv.js";
+import { bdi, el, fill, setAttribute, slot } from "./dom.js";
+import { own } from "./state.js";
+import { chance, clean, counted, fullValue, listed } from "./words.js";
 
-const OWN = "own";
-const LARGEST_FILE = 262144;
+const PAUSE = 200;
+const LARGEST_FILE = 2 ** 20;
+const MOST_ROWS = 200; // of a file, to choose from
 
 /** Wire the choice of a person. `chosen(row, number)` is told; the number is null for one's own. */
 export function createPerson(store, chosen) {
-  const select = slot("example");
-  const choose = (index) => {
-    const example = store.get().examples[index];
-    if (example) chosen(example.row, example.number);
+  const [box, list] = [slot("find"), slot("find-list")];
+  const look = latestOnly((text, signal) => api.people(store.get().card.name, text, signal));
+  let people = [];
+  let refused = []; // those to walk through
+  let at = -1;
+
+  const close = () => {
+    list.hidden = true;
+    at = -1;
+    setAttribute(box, "aria-expanded", "false");
+    setAttribute(box, "aria-activedescendant", null);
   };
+  const choose = (person) => {
+    close();
+    box.value = "";
+    chosen(person.row, person.number);
+  };
+  const show = ({ people: found, total }) => {
+    people = found;
+    at = -1;
+    fill(list, found.map((person, i) => el("li", {
+      id: `found-${i}`, role: "option", "aria-selected": "false", on: { mousedown: (event) => event.preventDefault(), click: () => choose(person) },
+    }, el("strong", {}, `Row ${person.number}`), el("span", { class: "small" }, " ", standing(person, store.get().card)),
+    el("span", { class: "small soft" }, bdi(inShort(person.row, store.get().card))))),
+    found.length === 0 ? el("li", { role: "option", "aria-disabled": "true", "aria-selected": "false" }, "Nobody in the table fits.") : null);
+    slot("find-note").textContent = total > found.length ? `${counted(total, "row")} fit; here are the first ${found.length}.` : "";
+    list.hidden = false;
+    setAttribute(box, "aria-expanded", "true");
+  };
+  const search = (pause) => look(box.value, pause, show, () => close());
+  const move = (by) => {
+    if (list.hidden || people.length === 0) return;
+    at = (at + by + people.length) % people.length;
+    [...list.children].forEach((node, i) => setAttribute(node, "aria-selected", String(i === at)));
+    setAttribute(box, "aria-activedescendant", `found-${at}`);
+    list.children[at].scrollIntoView({ block: "nearest" });
+  };
+  const keys = { ArrowDown: () => (list.hidden ? search(0) : move(1)), ArrowUp: () => move(-1), Escape: close,
+    Enter: () => people.length > 0 && !list.hidden && choose(people[Math.max(0, at)]) };
+  box.addEventListener("input", () => search(PAUSE));
+  box.addEventListener("focus", () => search(0));
+  box.addEventListener("blur", close);
+  box.addEventListener("keydown", (event) => {
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  });
+
   const walk = (by) => {
-    const { examples, example } = store.get();
-    const now = examples.findIndex((each) => each.number === example);
-    choose(now < 0 ? 0 : (now + by + examples.length) % examples.length);
+    const now = refused.findIndex(({ number }) => number === store.get().person);
+    const next = refused[now < 0 ? 0 : (now + by + refused.length) % refused.length];
+    if (next) chosen(next.row, next.number);
   };
-  select.addEventListener("change", () => choose(Number(select.value)));
   slot("example-back").addEventListener("click", () => walk(-1));
   slot("example-on").addEventListener("click", () => walk(1));
   slot("case-open").addEventListener("click", () => slot("case-file").click());
@@ -29,58 +74,87 @@ export function createPerson(store, chosen) {
     event.target.value = "";
   });
 
-  let shown = null;
   return {
+    /** Look up whom to begin with; returns the first who was refused. */
     async load(name) {
-      store.set({ examples: (await api.examples(name)).examples });
+      const found = (await api.people(name, "")).people;
+      refused = found.filter(({ approved }) => !approved);
+      slot("finder").hidden = found.length === 0;
+      return refused[0] ?? found[0] ?? null;
     },
-    render({ examples, example, card }) {
-      if (shown !== examples) {
-        shown = examples;
-        fill(select, el("option", { value: OWN }, "My own values"),
-          examples.map((each, i) => el("option", { value: i }, told(each, card))));
-        for (const id of ["example-back", "example-on"]) slot(id).disabled = examples.length === 0;
-      }
-      const index = examples.findIndex((each) => each.number === example);
-      select.value = index < 0 ? OWN : String(index);
+    /** Return the row of a number, if the table has it. */
+    async byNumber(name, number) {
+      const { people: found } = await api.people(name, String(number));
+      return found.find((each) => each.number === number) ?? null;
+    },
+    render({ person }) {
+      slot("whose").textContent = person === null ? "Values of your own" : `Row ${person.toLocaleString("en", { useGrouping: false })}`;
+      for (const id of ["example-back", "example-on"]) slot(id).disabled = refused.length === 0;
     },
   };
 }
 
-const told = ({ number, probability }, card) =>
-  card.labels_only ? `Row ${number}` : `Row ${number}, chance ${chance(probability)}`;
+function standing({ approved, probability }, { labels_only: labelsOnly }) {
+  if (approved) return "Already approved";
+  return labelsOnly ? "refused" : `refused, chance ${chance(probability)}`;
+}
+
+/** A few values that tell people apart. */
+function inShort(row, { features }) {
+  return features.filter(({ name }) => own(row, name) !== null).slice(0, 4)
+    .map((feature) => fullValue(feature, own(row, feature.name))).join(", ");
+}
 
 async function open(file, store, chosen) {
   const note = slot("case-note");
   note.textContent = "";
+  fill(slot("file-rows"));
   try {
-    const { row, left } = read(await textOf(file), store.get());
-    chosen(row, null);
-    note.textContent = left.length ? `Not used from the file: ${listed(left.slice(0, 5).map(clean))}.` : "";
+    if (file.size > LARGEST_FILE) throw new Error("This file is too large for a case (the most is 1 MB).");
+    const tables = read(await file.text(), store.get().card);
+    const take = (table) => {
+      const { row, left } = fitting(table, store.get());
+      note.textContent = left.length ? `Not used from the file: ${listed(left.slice(0, 5).map(clean))}.` : "";
+      chosen(row, null);
+    };
+    take(tables[0]);
+    if (tables.length > 1) fill(slot("file-rows"), choice(tables, take));
   } catch (error) {
     note.textContent = error.message;
   }
 }
 
-async function textOf(file) {
-  if (file.size > LARGEST_FILE) throw new Error("This file is too large for one case (the most is 256 KB).");
-  return file.text();
+function choice(tables, take) {
+  const shown = tables.slice(0, MOST_ROWS);
+  const select = el("select", { id: "file-row", on: { change: () => take(shown[Number(select.value)]) } },
+    shown.map((table, i) => el("option", { value: i }, `${i + 1}: ${clean(Object.values(table).slice(0, 3).join(", ")).slice(0, 60)}`)));
+  return [el("label", { for: "file-row" }, `Row of the file (${tables.length})`), select];
 }
 
-/** Take from a file what the card knows; what it does not name stays as it is on the page. */
-function read(text, { card, row }) {
-  let table;
+/** Read a JSON object, a list of them, or CSV with the names of its columns. */
+function read(text, card) {
+  const isJson = /^\s*[{[]/.test(text);
+  let tables;
   try {
-    table = JSON.parse(text);
+    tables = isJson ? [JSON.parse(text)].flat() : readCsv(text);
   } catch {
     throw new Error("This file is no JSON. A case looks like {\"income\": 40500, …}.");
   }
-  if (table === null || typeof table !== "object" || Array.isArray(table)) {
-    throw new Error("A case file holds one JSON object: {column: value, …}.");
+  const isTable = (table) => table !== null && typeof table === "object" && !Array.isArray(table);
+  if (tables.length === 0 || !tables.every(isTable)) {
+    throw new Error("A case file is a JSON object {column: value, …}, or CSV with the columns' names in its first line.");
   }
   const names = new Set(card.features.map((feature) => feature.name));
+  if (!Object.keys(tables[0]).some((name) => names.has(name))) {
+    throw new Error("This file names none of the values of this page.");
+  }
+  return tables;
+}
+
+/** Take from a file what the card knows; what it does not name stays as it is on the page. */
+function fitting(table, { card, row }) {
+  const names = new Set(card.features.map((feature) => feature.name));
   const known = Object.entries(table).filter(([name]) => names.has(name));
-  if (known.length === 0) throw new Error("This file names none of the values of this page.");
   return {
     row: { ...row, ...Object.fromEntries(known) },
     left: Object.keys(table).filter((name) => !names.has(name)),

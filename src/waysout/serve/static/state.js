@@ -4,16 +4,15 @@ export const NO_LOCKS = Object.freeze({ fixed: [], ranges: {}, choices: {}, excl
 
 export const START = Object.freeze({
   card: null, // the problem, as the server describes it
-  examples: [],
-  example: null, // the number of the example that is shown; null for values that were typed
+  person: null, // the number of the customer's row in the table; null for values that were typed
   row: {},
   faults: {}, // feature → what is wrong with its value
   decision: null, // the model's answer to the row
   locks: NO_LOCKS,
-  calls: 0,
-  sort: "ease",
+  calls: 0, // LLM calls that a search may cost
   search: null,
   misses: [], // the nearest misses of a search that found nothing
+  trial: null, // the values of "what if", where they differ from the case
   notice: "",
 });
 
@@ -32,13 +31,14 @@ export function freshSearch(told) {
     begun: told.budget, // what was left when the part began
     ledger: told.ledger,
     ledgerAt: performance.now(),
-    options: new Map(), // key → option, in the order found
-    shortlist: [], // while it runs
-    ways: [], // once it has ended; they need not be among the options
-    tipping: [], // likewise: what each lever does alone
-    tried: [],
+    shortlist: [], // while the first part runs
+    ways: [], // those of the part that ended last; they stay while the next one runs
+    known: null, // ids of the ways before this part; what is not among them is new
+    tipping: [], // what each lever does alone
+    pins: told.pins ?? [],
     learning: null,
     ended: null,
+    lastSentence: "", // of the part before
     stopping: false,
     unheard: false, // whether the server does not answer at present
     lastEvent: 0,
@@ -46,22 +46,25 @@ export function freshSearch(told) {
 }
 
 const HEARD = {
-  // A new part clears the options; those that are still valid are sent again at once.
   part: (search, told) => ({
     part: told.part, locks: told.locks, budget: told.budget, begun: told.budget, status: "running", ended: null,
-    stopping: false, learning: null, options: new Map(), shortlist: [],
-    ways: [], tipping: [],
+    stopping: false, learning: null, shortlist: [], lastSentence: search.ended?.sentence ?? search.lastSentence,
+    known: search.ways.length > 0 ? new Set(search.ways.map(({ id }) => id)) : search.known,
   }),
   decided: () => ({}),
   learning: (search, told) => ({ learning: told }),
-  tried: (search, told) => ({ tried: [...search.tried, ...told.tried], learning: null }),
-  options: (search, told) => ({
-    options: new Map([...search.options, ...told.options.map((option) => [option.key, option])]),
-  }),
+  options: () => ({ learning: null }),
   shortlist: (search, told) => ({ shortlist: told.options }),
-  ways: (search, told) => ({ ways: told.ways, tipping: told.tipping }),
+  ways: (search, told) => ({
+    ways: told.ways.map((way) => ({ ...way, isNew: search.known !== null && !search.known.has(way.id) })),
+    tipping: told.tipping,
+  }),
+  pins: (search, told) => ({ pins: told.pins }),
   ledger: (search, told) => ({ ledger: told, ledgerAt: performance.now(), budget: leftOf(search.budget, told) }),
-  ended: (search, told) => ({ status: "ended", ended: told, learning: null, stopping: false }),
+  // A part that found nothing tells no ways: those of the part before it are over.
+  ended: (search, told) => ({
+    status: "ended", ended: told, learning: null, stopping: false, ...(told.ways === 0 ? { ways: [] } : {}),
+  }),
   gone: () => ({ status: "gone", stopping: false }),
 };
 
@@ -114,12 +117,6 @@ export const isRunning = (search) => search?.status === "running";
 
 /** How many LLM calls a search has used of its budget; those of a run it continues are not counted. */
 export const callsUsed = (search) => (search ? search.budget.calls - search.budget.calls_left : 0);
-
-/** What tells options apart: several ways may have one key. */
-export const idOf = (option) => JSON.stringify(option.changes);
-
-/** What to read first: the ways, or, until they are known, a choice of the options. */
-export const first = (search) => (search.ways.length > 0 ? search.ways : search.shortlist);
 
 /** Whether the values on the page differ from those of the search. */
 export const isOtherCase = (state) => Boolean(state.search) && !same(state.row, state.search.row);

@@ -3,6 +3,8 @@
 // Characters that a screen would obey instead of showing: controls, and what turns the direction.
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
 
+const PERCENT = "\u00a0%"; // kept on one line with its number
+
 /** Untrusted text on one line, harmless to show. */
 export const clean = (text) => String(text).replace(/\s+/g, " ").replace(UNSEEN, "").trim();
 
@@ -42,23 +44,25 @@ export function plainValue(feature, value) {
 /** A value with its unit. */
 export function fullValue(feature, value) {
   const told = plainValue(feature, value);
-  return feature?.unit && !feature.levels && typeof value === "number" ? `${told} ${clean(feature.unit)}` : told;
+  if (!feature?.unit || feature.levels || typeof value !== "number") return told;
+  return clean(feature.unit) === "%" ? `${told}${PERCENT}` : `${told} ${clean(feature.unit)}`;
 }
 
 /** A probability; what is not certain is not shown as certain, nor on the wrong side of a limit. */
 export function chance(probability, limits = card.limits) {
   const percent = tidy(100 * probability);
-  if (limits.includes(probability)) return `${percent}%`;
-  if (probability > 0.99 && probability < 1 && !limits.some((limit) => limit >= 0.99 && limit < 1)) return ">99%";
-  if (probability > 0 && probability < 0.01 && !limits.some((limit) => limit > 0 && limit <= 0.01)) return "<1%";
+  if (limits.includes(probability)) return `${percent}${PERCENT}`;
+  if (probability > 0.99 && probability < 1 && !limits.some((limit) => limit >= 0.99 && limit < 1)) return `>99${PERCENT}`;
+  if (probability > 0 && probability < 0.01 && !limits.some((limit) => limit > 0 && limit <= 0.01)) return `<1${PERCENT}`;
   let wrong = null;
   for (const digits of [0, 1]) {
     const shown = rounded(percent, digits);
     const isWrong = (limit) => Math.sign(shown - tidy(100 * limit)) !== Math.sign(percent - tidy(100 * limit));
     wrong = [0, ...limits, 1].find(isWrong);
-    if (wrong === undefined) return `${shown.toFixed(digits)}%`;
+    if (wrong === undefined) return `${shown.toFixed(digits)}${PERCENT}`;
   }
-  return probability > wrong ? `>${tidy(100 * wrong)}%` : `${(Math.floor(10 * percent) / 10).toFixed(1)}%`;
+  const near = probability > wrong ? `>${tidy(100 * wrong)}` : (Math.floor(10 * percent) / 10).toFixed(1);
+  return `${near}${PERCENT}`;
 }
 
 /** A number with so many decimals, a half to the even digit, as the server rounds. */
@@ -76,10 +80,12 @@ export function counted(count, one, many = `${one}s`) {
   return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 }
 
-/** How big a step an option is, from how near it stays to the present values. */
-export function stepSize(proximity) {
-  if (proximity >= 0.75) return "small step";
-  return proximity >= 0.6 ? "medium step" : "large step";
+const COUNTS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
+
+/** A small number as a word at the start of a line: "Five". */
+export function countWord(count) {
+  const word = COUNTS[count] ?? count.toLocaleString("en");
+  return word.charAt(0).toUpperCase() + word.slice(1);
 }
 
 /** Several words as a person lists them: "income, savings and age". */
