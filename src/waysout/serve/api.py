@@ -16,6 +16,7 @@ from waysout.domain.result import Option
 from waysout.report.result import Result
 from waysout.serve import models
 from waysout.serve.errors import Conflict, answer, document
+from waysout.serve.people import LONGEST_QUERY
 from waysout.serve.problems import ServedProblem
 from waysout.serve.search_session import SearchSession
 from waysout.serve.service import Service
@@ -93,6 +94,23 @@ async def show_problem(name: Id, service: Running) -> Response:
 async def list_examples(problem: ProblemDep) -> Response:
     """Rejected rows of the table, to start from."""
     return answer({"examples": await problem.examples()})
+
+
+@router.get("/problems/{name}/people", response_model=models.PeopleList,
+            responses=errors(404, 422, 502))  # fmt: skip
+async def look_up_people(
+    problem: ProblemDep,
+    q: Annotated[str, Query(max_length=LONGEST_QUERY, description="What is looked for")] = "",
+    offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+    limit: Annotated[int, Query(ge=0, le=50)] = 20,
+) -> Response:
+    """Look rows of the table up, a page at a time.
+
+    Each word of `q` must fit a row: it is the row's number, or a value begins with it, as the table
+    spells the value or as the card says it. `column=word` looks at one column. Without `q` these
+    are the examples. The model is asked about the page that is returned.
+    """
+    return answer(await problem.look_up(q, offset, limit))
 
 
 @router.post("/problems/{name}/decide", response_model=models.Decision,

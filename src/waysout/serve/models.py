@@ -196,20 +196,31 @@ class ProblemForm(ProblemName):
     simulated: bool
     limits: LimitsForm
     suggested_calls: int
+    instant: bool = Field(description="whether searches may begin by themselves")
+    llm_local: bool = Field(description="whether an LLM is set, and runs on this machine")
+    people: int = Field(description="how many rows can be looked up")
 
 
-class ExampleForm(BaseModel):
-    """A rejected row of the table, by its number there."""
+class PersonForm(BaseModel):
+    """A row of the table, by its number there, and the model's answer to it."""
 
     number: int
     row: dict[str, Value]
     probability: float
+    approved: bool
 
 
 class ExampleList(BaseModel):
-    """Rows to start from."""
+    """Rejected rows to start from."""
 
-    examples: list[ExampleForm]
+    examples: list[PersonForm]
+
+
+class PeopleList(BaseModel):
+    """A page of the rows that fit what was typed."""
+
+    total: int
+    people: list[PersonForm]
 
 
 class LeverForm(BaseModel):
