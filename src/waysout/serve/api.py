@@ -120,6 +120,27 @@ async def decide(problem: ProblemDep, request: models.DecideRequest) -> Response
     return answer(await problem.decide(request))
 
 
+@router.post("/problems/{name}/strips", response_model=models.StripList,
+             responses=errors(400, 404, 422, 502))  # fmt: skip
+async def show_strips(problem: ProblemDep, request: models.StripsRequest) -> Response:
+    """What each feature does alone, from a row on.
+
+    The model is asked for at most 600 rows, in at most five batches, outside any search's budget;
+    what it answered before is remembered. Features beyond that come without answers.
+    """
+    return answer(await problem.strips(request))
+
+
+@router.post("/problems/{name}/farther", response_model=models.StepList,
+             responses=errors(400, 404, 422, 502))  # fmt: skip
+async def carry_farther(problem: ProblemDep, request: models.FartherRequest) -> Response:
+    """Carry a way on: its numbers farther and farther.
+
+    The model is asked for at most 11 rows, in one batch, outside any search's budget.
+    """
+    return answer(await problem.farther(request))
+
+
 # Searches --------------------------------------------------------------------------------------
 
 

@@ -16,15 +16,20 @@ from waysout.domain.known import Known
 from waysout.domain.oracle import Oracle
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
+from waysout.domain.ways import Checks
+from waysout.errors import InputError, unknown
 from waysout.oracles.cache import CachedOracle
 from waysout.serve.concurrency import SerializedOracle
-from waysout.serve.forms import form_row, lever_forms, lock_rules
-from waysout.serve.models import DecideRequest
+from waysout.serve.forms import form_row, lever_forms, lock_rules, told_pairs
+from waysout.serve.models import DecideRequest, FartherRequest, StripsRequest
 from waysout.serve.people import People
+from waysout.serve.strips import Strips
 
 MOST_EXAMPLES = 30
 _MOST_CHECKED = 500
 _CACHED_ROWS = 200_000
+# How much farther a way is carried on.
+_SHARES = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 
 
 @dataclass
@@ -145,10 +150,50 @@ class ServedProblem:
                 {"rule": v.rule, "features": list(v.features), "reason": v.reason}
                 for v in problem.violations(query, row)
             ],
-            "changes": {n: list(pair) for n, pair in problem.told_changes(query, row).items()},
+            "changes": told_pairs(problem, query, row),
             "proximity": proximity(problem.distance(query, row)),
             "sparsity": problem.rules.count_changes(query, row),
         }
+
+    async def strips(self, request: StripsRequest) -> dict[str, Any]:
+        """Return what each lever does alone, from a row on."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._strips, request)
+
+    def _strips(self, request: StripsRequest) -> dict[str, Any]:
+        row = self.problem.row(request.row)
+        query = row if request.query is None else self.problem.row(request.query)
+        problem = self.problem.with_rules(lock_rules(self.problem, query, request.locks))
+        names = problem.schema.names if request.features is None else request.features
+        for name in names:
+            if name not in problem.schema.names:
+                raise InputError(unknown("feature", name, problem.schema.names))
+        return Strips(problem, query, row, names).answer()
+
+    async def farther(self, request: FartherRequest) -> dict[str, Any]:
+        """Return a way carried on, step by step."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._farther, request)
+
+    def _farther(self, request: FartherRequest) -> dict[str, Any]:
+        row, query = self.problem.row(request.row), self.problem.row(request.query)
+        problem = self.problem.with_rules(lock_rules(self.problem, query, request.locks))
+        checks = Checks(problem, query)
+        shares, last = {row: 0.0}, row
+        for share in _SHARES:
+            far = checks.pushed(row, share)
+            # Where rules stop some numbers, the others may be pushed less than before.
+            if far not in shares and checks.covers(last, far):
+                shares[far], last = share, far
+        answers = problem.oracle.ask([query, *shares])
+        goal = problem.goal.for_query(float(answers.probability[0]), bool(answers.decision[0]))
+        said = zip(answers.probability.tolist(), goal.met(answers).tolist(), strict=True)
+        steps = zip(shares.items(), list(said)[1:], strict=True)
+        return {"steps": [
+            {"share": share, "row": form_row(problem.schema, far),
+             "changes": told_pairs(problem, query, far), "probability": chance, "approved": met}
+            for (far, share), (chance, met) in steps
+        ]}  # fmt: skip
 
     def verdict(self, query: Row, row: Row) -> dict[str, Any]:
         """Return the model's answer about a row as a change of the query."""
