@@ -61,9 +61,17 @@ def test_the_documents_are_those_that_openapi_describes() -> None:
             assert (shown["method"], shown["suggested_calls"]) == ("wayfinder", 6)
             examples = await c.get("/api/problems/small/examples")
             assert fits(examples.json(), models.ExampleList)["examples"]
+            people = await c.get("/api/problems/small/people", q="z", limit=3)
+            assert len(fits(people.json(), models.PeopleList)["people"]) == 3
             body = {"row": ROW, "query": ROW, "locks": {"fixed": ["c"]}}
             decided = await c.post("/api/problems/small/decide", body)
             assert fits(decided.json(), models.Decision)["approved"] is False
+            strips = await c.post("/api/problems/small/strips", body)
+            assert [s["open"] for s in fits(strips.json(), models.StripList)["strips"]] == [
+                True, True, False,
+            ]  # fmt: skip
+            steps = await c.post("/api/problems/small/farther", {**body, "row": {**ROW, "a": 6}})
+            assert fits(steps.json(), models.StepList)["steps"]
             search = fits(await c.started(calls=2), models.SearchForm)
             ended = fits(await c.waited(search["id"]), models.SearchForm)
             assert ended["outcome"] == "found"
@@ -80,7 +88,7 @@ def test_openapi_teaches_every_route() -> None:
         async with client(make_service()) as c:
             paths = (await c.get("/openapi.json")).json()["paths"]
             routes = [route for path in paths.values() for route in path.values()]
-            assert len({route["operationId"] for route in routes}) == len(routes) == 18
+            assert len({route["operationId"] for route in routes}) == len(routes) == 21
             for route in routes:
                 assert route["summary"][0].isupper()
                 for status, said in route["responses"].items():

@@ -27,9 +27,10 @@ from waysout.domain.budget import Spent
 from waysout.domain.memory import Memory
 from waysout.domain.oracle import Answers, Goal
 from waysout.errors import InputError, IntegrityError, UnavailableError
-from waysout.llm.base import Request
+from waysout.llm.base import Backend, Request
 from waysout.llm.simulated import Simulated
 from waysout.oracles.cache import CachedOracle
+from waysout.oracles.http import HttpOracle
 from waysout.report.result import Result
 from waysout.run.find import find
 from waysout.serve.errors import Full, NotFound, TooMany
@@ -344,6 +345,31 @@ def test_without_an_llm_there_are_no_calls_to_spend() -> None:
         start(service, method="lats")
     with pytest.raises(InputError, match="asks an LLM"):
         Service({"small": small()}, method="lats")
+
+
+def test_searches_begin_by_themselves_where_the_model_is_at_hand() -> None:
+    class Far(Adder):
+        remote = True
+
+    def instant(world: ServedProblem, **other: Any) -> bool:
+        return bool(Service({"small": world}, **other).problem_view("small")["instant"])
+
+    assert instant(small())
+    assert not instant(small(), wait=True)
+    assert not instant(small(Far()))
+    assert not instant(ServedProblem.of(small(Far()).problem))  # within its cache
+    assert HttpOracle.remote
+
+
+@pytest.mark.parametrize(
+    ("llm", "local"),
+    [(None, False), ("simulated:7", True), (Watched(), True), ("openai:m@http://h/v1", False)],
+)
+def test_prompts_stay_here_unless_a_server_gets_them(
+    llm: str | Backend | None, local: bool
+) -> None:
+    view = make_service(small(known=True), llm).problem_view("small")
+    assert (view["llm_local"], view["people"]) == (local, 60)
 
 
 def test_a_harmless_text_setting_is_taken() -> None:

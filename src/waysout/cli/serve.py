@@ -53,6 +53,9 @@ def serve(
         help="Maximum number of model rows per search.", min=1, rich_help_panel=SEARCH)] = 1000,
     searches: Annotated[int, typer.Option(
         help="Maximum number of searches at once.", min=1, max=1000, rich_help_panel=SEARCH)] = 20,
+    wait: Annotated[bool, typer.Option(
+        "--wait", help="Search only when a button is pressed; models behind an address always "
+        "wait.", rich_help_panel=SEARCH)] = False,
     no_run: Annotated[bool, typer.Option(
         "--no-run", help="Store no runs.", rich_help_panel=SEARCH)] = False,
     host: Annotated[str, typer.Option(
@@ -114,7 +117,7 @@ def serve(
                  "llm": subject.llm or "", "price": ""}  # fmt: skip
         service = Service(
             {problem.name: subject.served}, subject.llm, limits=limits, method=method,
-            keep_runs=not no_run, listener=metrics, about=about,
+            keep_runs=not no_run, listener=metrics, about=about, wait=wait,
         )  # fmt: skip
         if subject.run is not None:
             url += f"#search={service.adopt(problem.name, subject.run).id}"

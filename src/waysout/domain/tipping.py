@@ -26,16 +26,29 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Line:
-    """One lever of a query, moved alone in one direction, or to values without an order."""
+    """One lever of a query, moved alone in one direction, or to values without an order.
+
+    It is moved from where the query has it, or from a ``start``: a row in which other levers may
+    have moved before. The rules judge what comes of it as a change of the query in any case.
+    """
 
     checks: Checks
     name: str
     move: str
+    start: Row | None = None
 
     @property
+    def origin(self) -> Row:
+        """The row in which the lever is moved."""
+        return self.checks.query if self.start is None else self.start
+
+    @cached_property
     def lever(self) -> Lever:
         """The lever; of a one-hot group, that of its first feature."""
-        return self.checks.levers[self.name]
+        lever = self.checks.levers[self.name]
+        if self.start is None:
+            return lever
+        return replace(lever, now=self.start[self.checks.problem.schema.index(self.name)])
 
     @property
     def group(self) -> tuple[str, ...]:
@@ -47,19 +60,17 @@ class Line:
         return value if len(self.group) > 1 else self.lever.feature.raw(value)
 
     def row(self, value: Value) -> Row:
-        """Return the query with this lever alone at a value; a one-hot group's is a feature."""
-        checks = self.checks
+        """Return the row with this lever alone at a value; a one-hot group's is a feature."""
+        problem = self.checks.problem
         if len(self.group) > 1:
-            on = True if checks.problem.schema[str(value)].kind == "boolean" else 1
-            return checks.problem.rules.apply(checks.query, {str(value): on})
-        return checks.problem.rules.apply(checks.query, {self.name: value})
+            on = True if problem.schema[str(value)].kind == "boolean" else 1
+            return problem.rules.apply(self.origin, {str(value): on})
+        return problem.rules.apply(self.origin, {self.name: value})
 
     def allows(self, value: Value) -> bool:
         """Whether no rule forbids it."""
         row = self.row(value)
-        return row != self.checks.query and not self.checks.problem.violations(
-            self.checks.query, row
-        )
+        return row != self.origin and not self.checks.problem.violations(self.checks.query, row)
 
     def levels(self) -> Iterator[Value]:
         """Yield the values to move to where they have no order; there may be thousands."""
@@ -211,11 +222,12 @@ def tipping_points(checks: Checks, asked: Mapping[Row, Asked]) -> dict[str, tupl
     """Return what each lever of a query does alone, as far as was asked."""
     found: dict[str, tuple[Tip, ...]] = {}
     for line, values in Lines(checks).asked(asked).items():
-        found[line.name] = (*found.get(line.name, ()), _tip(line, values))
+        found[line.name] = (*found.get(line.name, ()), tip_of(line, values))
     return found
 
 
-def _tip(line: Line, values: list[tuple[Value, bool]]) -> Tip:
+def tip_of(line: Line, values: list[tuple[Value, bool]]) -> Tip:
+    """Return what a lever does on one line, by the answers to values from near to far."""
     refused = tuple(value for value, yes in values if not yes)
     if line.move == TO:
         intervals = tuple(Interval(value, value, 1) for value, yes in values if yes)

@@ -324,6 +324,7 @@ class HttpOracle(ModelOracle):
     """An oracle behind an address."""
 
     model: HttpModel
+    remote = True
 
     @property
     def requests(self) -> int:

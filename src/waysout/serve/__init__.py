@@ -5,7 +5,9 @@
 `pages`       the page and its files; `api` the JSON routes, documented by `models`
 `errors`      how every error is answered
 `service`     owns the problems and the searches; opens saved runs
-`problems`    a model that all searches share; `forms` rows, rules and locks as JSON
+`problems`    a model that all searches share; `people` looks its rows up
+`strips`      what each lever does alone from any row on
+`forms`       rows, rules and locks as JSON
 `search_session` one person's search, part after part; `events` what its followers see
 `concurrency` keeps many searches from holding up requests
 """

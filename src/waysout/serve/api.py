@@ -16,6 +16,7 @@ from waysout.domain.result import Option
 from waysout.report.result import Result
 from waysout.serve import models
 from waysout.serve.errors import Conflict, answer, document
+from waysout.serve.people import LONGEST_QUERY
 from waysout.serve.problems import ServedProblem
 from waysout.serve.search_session import SearchSession
 from waysout.serve.service import Service
@@ -95,11 +96,49 @@ async def list_examples(problem: ProblemDep) -> Response:
     return answer({"examples": await problem.examples()})
 
 
+@router.get("/problems/{name}/people", response_model=models.PeopleList,
+            responses=errors(404, 422, 502))  # fmt: skip
+async def look_up_people(
+    problem: ProblemDep,
+    q: Annotated[str, Query(max_length=LONGEST_QUERY, description="What is looked for")] = "",
+    offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+    limit: Annotated[int, Query(ge=0, le=50)] = 20,
+) -> Response:
+    """Look rows of the table up, a page at a time.
+
+    Each word of `q` must fit a row: it is the row's number, or a value begins with it, as the table
+    spells the value or as the card says it. `column=word` looks at one column. Without `q` these
+    are the examples. The model is asked about the page that is returned.
+    """
+    return answer(await problem.look_up(q, offset, limit))
+
+
 @router.post("/problems/{name}/decide", response_model=models.Decision,
              responses=errors(400, 404, 422, 502))  # fmt: skip
 async def decide(problem: ProblemDep, request: models.DecideRequest) -> Response:
     """Ask the model about one row, and what of it may change."""
     return answer(await problem.decide(request))
+
+
+@router.post("/problems/{name}/strips", response_model=models.StripList,
+             responses=errors(400, 404, 422, 502))  # fmt: skip
+async def show_strips(problem: ProblemDep, request: models.StripsRequest) -> Response:
+    """What each feature does alone, from a row on.
+
+    The model is asked for at most 600 rows, in at most five batches, outside any search's budget;
+    what it answered before is remembered. Features beyond that come without answers.
+    """
+    return answer(await problem.strips(request))
+
+
+@router.post("/problems/{name}/farther", response_model=models.StepList,
+             responses=errors(400, 404, 422, 502))  # fmt: skip
+async def carry_farther(problem: ProblemDep, request: models.FartherRequest) -> Response:
+    """Carry a way on: its numbers farther and farther.
+
+    The model is asked for at most 11 rows, in one batch, outside any search's budget.
+    """
+    return answer(await problem.farther(request))
 
 
 # Searches --------------------------------------------------------------------------------------

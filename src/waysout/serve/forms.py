@@ -71,6 +71,11 @@ def form_value(feature: Feature, value: Value) -> Value:
     return value if feature.is_numeric else feature.raw(value)
 
 
+def told_pairs(problem: Problem, query: Row, row: Row) -> dict[str, list[Value]]:
+    """Return what a row changes: from and to, as the table holds them."""
+    return {name: list(pair) for name, pair in problem.told_changes(query, row).items()}
+
+
 def method_forms(asks_llm: bool, knows_rows: bool) -> list[dict[str, Any]]:
     """Return the methods that a service can offer, with or without an LLM and known rows."""
     found = []
@@ -87,10 +92,11 @@ def method_forms(asks_llm: bool, knows_rows: bool) -> list[dict[str, Any]]:
 
 def lever_forms(problem: Problem, query: Row) -> dict[str, dict[str, Any]]:
     """Return the values each feature may be set to."""
-    return {name: _lever(lever) for name, lever in problem.rules.levers(query).items()}
+    return {name: lever_form(lever) for name, lever in problem.rules.levers(query).items()}
 
 
-def _lever(lever: Lever) -> dict[str, Any]:
+def lever_form(lever: Lever) -> dict[str, Any]:
+    """Return the values one feature may be set to."""
     is_open, choices = lever.is_open, lever.choices()
     step = lever.step or lever.feature.resolution
     low: float | None = None

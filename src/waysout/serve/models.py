@@ -71,6 +71,20 @@ class DecideRequest(Given):
     locks: Locks = Locks()
 
 
+class StripsRequest(DecideRequest):
+    """A row, the query it changes, and the features to move alone; by default all of them."""
+
+    features: Annotated[list[Text], Field(max_length=5000)] | None = None
+
+
+class FartherRequest(Given):
+    """A way out of a query, to be carried on."""
+
+    row: RowTable
+    query: RowTable
+    locks: Locks = Locks()
+
+
 class SearchRequest(Given):
     """A search to begin: the row, the locks and the budget."""
 
@@ -196,20 +210,31 @@ class ProblemForm(ProblemName):
     simulated: bool
     limits: LimitsForm
     suggested_calls: int
+    instant: bool = Field(description="whether searches may begin by themselves")
+    llm_local: bool = Field(description="whether an LLM is set, and runs on this machine")
+    people: int = Field(description="how many rows can be looked up")
 
 
-class ExampleForm(BaseModel):
-    """A rejected row of the table, by its number there."""
+class PersonForm(BaseModel):
+    """A row of the table, by its number there, and the model's answer to it."""
 
     number: int
     row: dict[str, Value]
     probability: float
+    approved: bool
 
 
 class ExampleList(BaseModel):
-    """Rows to start from."""
+    """Rejected rows to start from."""
 
-    examples: list[ExampleForm]
+    examples: list[PersonForm]
+
+
+class PeopleList(BaseModel):
+    """A page of the rows that fit what was typed."""
+
+    total: int
+    people: list[PersonForm]
 
 
 class LeverForm(BaseModel):
@@ -244,6 +269,67 @@ class Decision(BaseModel):
     changes: dict[str, list[Value]]
     proximity: float
     sparsity: int
+
+
+class AskedForm(BaseModel):
+    """A value of one feature, and the model's answer where it has that value."""
+
+    value: Value
+    probability: float
+    approved: bool
+
+
+class ForbiddenForm(BaseModel):
+    """Neighbouring values within the allowed span that a rule on several features forbids."""
+
+    first: Value = Field(alias="from")
+    last: Value = Field(alias="to")
+    why: str
+
+
+class StripForm(BaseModel):
+    """What one lever does alone from a row on.
+
+    It has the value `now` in the row and `start` in the query. A number is drawn from `low` to
+    `high`, and may be set within `allowed`; a category has none of these. `asked` are values in the
+    order to draw them, the present one among them; `said` is the same in words. A lever that is not
+    open says `why`.
+    """
+
+    feature: str
+    open: bool
+    why: str
+    now: Value
+    start: Value
+    low: float | None
+    high: float | None
+    allowed: list[float] | None
+    asked: list[AskedForm]
+    forbidden: list[ForbiddenForm]
+    said: list[str]
+
+
+class StripList(BaseModel):
+    """The strips of a row; `rows` are those that the model was asked for."""
+
+    strips: list[StripForm]
+    rows: int
+
+
+class StepForm(BaseModel):
+    """A way with its numbers farther by a `share` of their changes."""
+
+    share: float
+    row: dict[str, Value]
+    changes: dict[str, list[Value]]
+    probability: float
+    approved: bool
+
+
+class StepList(BaseModel):
+    """A way carried on, as far as the rules allow; steps that go no farther are left out."""
+
+    steps: list[StepForm]
 
 
 class BudgetForm(BaseModel):

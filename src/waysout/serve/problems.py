@@ -6,22 +6,30 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from waysout.domain.distance import proximity
 from waysout.domain.known import Known
+from waysout.domain.oracle import Oracle
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
+from waysout.domain.ways import Checks
+from waysout.errors import InputError, unknown
 from waysout.oracles.cache import CachedOracle
 from waysout.serve.concurrency import SerializedOracle
-from waysout.serve.forms import form_row, lever_forms, lock_rules
-from waysout.serve.models import DecideRequest
+from waysout.serve.forms import form_row, lever_forms, lock_rules, told_pairs
+from waysout.serve.models import DecideRequest, FartherRequest, StripsRequest
+from waysout.serve.people import People
+from waysout.serve.strips import Strips
 
 MOST_EXAMPLES = 30
 _MOST_CHECKED = 500
 _CACHED_ROWS = 200_000
+# How much farther a way is carried on.
+_SHARES = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 
 
 @dataclass
@@ -44,6 +52,8 @@ class ServedProblem:
     known: Known | None = None
     candidates: Sequence[int] = ()
     people: Sequence[Row] = ()
+    remote: bool = False
+    """Whether the model is behind an address, so that each row asked goes there."""
     steady: bool | None = None
     """Whether the model says the same each time; None before a search has tried it."""
     _examples: list[dict[str, Any]] | None = None
@@ -68,11 +78,17 @@ class ServedProblem:
         oracle = problem.oracle
         inner = oracle.oracle if isinstance(oracle, CachedOracle) else oracle
         shared = CachedOracle(SerializedOracle(inner), max_rows=_CACHED_ROWS)
+        remote = bool(getattr(_innermost(oracle), "remote", False))
         if examples is None:
             count = len(people if known is None else known.rows)
             spread = np.linspace(0, max(0, count - 1), min(count, _MOST_CHECKED), dtype=int)
             examples = np.unique(spread).tolist()
-        return cls(replace(problem, oracle=shared), known, examples[:_MOST_CHECKED], people=people)
+        return cls(replace(problem, oracle=shared), known, examples[:_MOST_CHECKED], people, remote)
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The rows that can be looked up."""
+        return self.people if self.known is None else self.known.rows
 
     async def examples(self) -> list[dict[str, Any]]:
         """Return rejected rows of the table as JSON; the model is asked on the first call."""
@@ -82,20 +98,40 @@ class ServedProblem:
             return self._examples
 
     def _find_examples(self) -> list[dict[str, Any]]:
-        if not len(self.candidates):
+        asked = self._asked(self.candidates)
+        return [person for person in asked if not person["approved"]][:MOST_EXAMPLES]
+
+    def _asked(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Return rows of the table as JSON, with the model's answers to them in one batch."""
+        if not len(numbers):
             return []
-        people = self.people if self.known is None else self.known.rows
-        rows = [people[number] for number in self.candidates]
+        rows = [self.rows[number] for number in numbers]
         answers = self.problem.oracle.ask(rows)
         goal = self.problem.goal
         # A goal that asks for a rise is never met by a row as it is.
         yes = answers.decision if goal.rise is not None else goal.met(answers)
-        said = zip(self.candidates, rows, answers.probability.tolist(), yes.tolist(), strict=True)
+        said = zip(numbers, rows, answers.probability.tolist(), yes.tolist(), strict=True)
         return [
-            {"number": number, "row": form_row(self.problem.schema, row), "probability": chance}
+            {"number": number, "row": form_row(self.problem.schema, row), "probability": chance,
+             "approved": met}
             for number, row, chance, met in said
-            if not met
-        ][:MOST_EXAMPLES]
+        ]  # fmt: skip
+
+    async def look_up(self, text: str, offset: int, limit: int) -> dict[str, Any]:
+        """Return a page of the rows that fit a text, or of the examples where there is none."""
+        if not text.strip():
+            found = await self.examples()
+            return {"total": len(found), "people": found[offset : offset + limit]}
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._look_up, text, offset, limit)
+
+    def _look_up(self, text: str, offset: int, limit: int) -> dict[str, Any]:
+        found = self._index.find(text)
+        return {"total": len(found), "people": self._asked(found[offset : offset + limit])}
+
+    @cached_property
+    def _index(self) -> People:
+        return People(self.problem.schema, self.rows)
 
     async def decide(self, request: DecideRequest) -> dict[str, Any]:
         """Return the model's answer about a row, and what may change within some locks."""
@@ -114,10 +150,50 @@ class ServedProblem:
                 {"rule": v.rule, "features": list(v.features), "reason": v.reason}
                 for v in problem.violations(query, row)
             ],
-            "changes": {n: list(pair) for n, pair in problem.told_changes(query, row).items()},
+            "changes": told_pairs(problem, query, row),
             "proximity": proximity(problem.distance(query, row)),
             "sparsity": problem.rules.count_changes(query, row),
         }
+
+    async def strips(self, request: StripsRequest) -> dict[str, Any]:
+        """Return what each lever does alone, from a row on."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._strips, request)
+
+    def _strips(self, request: StripsRequest) -> dict[str, Any]:
+        row = self.problem.row(request.row)
+        query = row if request.query is None else self.problem.row(request.query)
+        problem = self.problem.with_rules(lock_rules(self.problem, query, request.locks))
+        names = problem.schema.names if request.features is None else request.features
+        for name in names:
+            if name not in problem.schema.names:
+                raise InputError(unknown("feature", name, problem.schema.names))
+        return Strips(problem, query, row, names).answer()
+
+    async def farther(self, request: FartherRequest) -> dict[str, Any]:
+        """Return a way carried on, step by step."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._farther, request)
+
+    def _farther(self, request: FartherRequest) -> dict[str, Any]:
+        row, query = self.problem.row(request.row), self.problem.row(request.query)
+        problem = self.problem.with_rules(lock_rules(self.problem, query, request.locks))
+        checks = Checks(problem, query)
+        shares, last = {row: 0.0}, row
+        for share in _SHARES:
+            far = checks.pushed(row, share)
+            # Where rules stop some numbers, the others may be pushed less than before.
+            if far not in shares and checks.covers(last, far):
+                shares[far], last = share, far
+        answers = problem.oracle.ask([query, *shares])
+        goal = problem.goal.for_query(float(answers.probability[0]), bool(answers.decision[0]))
+        said = zip(answers.probability.tolist(), goal.met(answers).tolist(), strict=True)
+        steps = zip(shares.items(), list(said)[1:], strict=True)
+        return {"steps": [
+            {"share": share, "row": form_row(problem.schema, far),
+             "changes": told_pairs(problem, query, far), "probability": chance, "approved": met}
+            for (far, share), (chance, met) in steps
+        ]}  # fmt: skip
 
     def verdict(self, query: Row, row: Row) -> dict[str, Any]:
         """Return the model's answer about a row as a change of the query."""
@@ -128,3 +204,9 @@ class ServedProblem:
             "decision": self.problem.yes if answers.decision[0] else self.problem.no,
             "probability": float(answers.probability[0]),
         }
+
+
+def _innermost(oracle: Oracle) -> Oracle:
+    while isinstance(oracle, CachedOracle | SerializedOracle):
+        oracle = oracle.oracle
+    return oracle

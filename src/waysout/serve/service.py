@@ -88,7 +88,8 @@ class Service:
 
     ``llm`` is a connection string, a backend (which the caller closes) or ``None``, for methods
     that can do without one. It is opened when the first search needs it; if that fails, the search
-    ends with the reason, and the next one tries again.
+    ends with the reason, and the next one tries again. A page begins searches by itself, unless it
+    is to ``wait`` for a button, or the model is behind an address.
 
     >>> import waysout
     >>> from waysout.serve import ServedProblem, Service, ServiceLimits
@@ -111,11 +112,13 @@ class Service:
         keep_runs: bool = False,
         listener: SearchListener | None = None,
         about: Mapping[str, Any] | None = None,
+        wait: bool = False,
     ) -> None:
         limits = limits or ServiceLimits()
         self.problems = dict(problems)
         self.limits = replace(limits, calls=0) if llm is None else limits
         self.method = method
+        self.wait = wait
         self.llm_name = _name_of(llm)
         self.searches: dict[str, SearchSession] = {}
         """The searches that are kept, by id, the oldest first."""
@@ -212,6 +215,9 @@ class Service:
                 "setup_rows": SETUP_ROWS,
             },
             "suggested_calls": min(SUGGESTED_CALLS, limits.calls),
+            "instant": not (self.wait or served.remote),
+            "llm_local": _is_local(self._llm),
+            "people": len(served.rows),
         }
 
     def search(self, id: str) -> SearchSession:
@@ -310,6 +316,12 @@ class Service:
         if made.needs_known and served.known is None:
             raise InputError(f"the method {name!r} learns from a table, and this problem has none")
         made.prepare()
+
+
+def _is_local(llm: str | Backend | None) -> bool:
+    """Whether there is an LLM, and no prompt leaves this machine for it."""
+    name = llm.name if isinstance(llm, Backend) else llm
+    return name is not None and not name.startswith("openai:")
 
 
 def _name_of(llm: str | Backend | None) -> str | None:

@@ -1,0 +1,121 @@
+"""Looking people up in the table: by row number, or by how their values begin."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waysout.domain.schema import Feature, Row, Schema, Value, text_of
+from waysout.run.plan import level_words
+
+LONGEST_QUERY = 200
+Flags = NDArray[np.bool_]
+
+
+class People:
+    """The rows of a table, to be found by what somebody types.
+
+    Each word must fit: it is the row's number, or a value begins with it, as the table spells the
+    value or as the card says it. ``column=word`` looks at one column. Letter case does not matter.
+    Columns are read when a word first needs them, and a value that many rows share is read once.
+    """
+
+    def __init__(self, schema: Schema, rows: Sequence[Row]) -> None:
+        self._rows = rows
+        self._columns = [_Column(rows, i, feature) for i, feature in enumerate(schema)]
+        self._reading = threading.Lock()
+
+    def find(self, text: str) -> list[int]:
+        """Return the numbers of the rows that fit, exact row numbers and whole values first."""
+        count = len(self._rows)
+        fits, whole, named = (np.full(count, start) for start in (True, True, False))
+        with self._reading:
+            for word in text.casefold().split():
+                begins, equals = self._fit(word)
+                if word.isascii() and word.isdigit() and int(word) < count:
+                    begins[int(word)] = equals[int(word)] = named[int(word)] = True
+                fits &= begins
+                whole &= equals
+        found = np.flatnonzero(fits)
+        order = np.lexsort((found, ~whole[found], ~named[found]))
+        return [int(number) for number in found[order]]
+
+    def _fit(self, word: str) -> tuple[Flags, Flags]:
+        """Return the rows that have a value which begins with a word, and which is the word."""
+        columns, word = self._meant(word)
+        begins, equals = (np.zeros(len(self._rows), dtype=np.bool_) for _ in range(2))
+        for column in columns:
+            if column.may_hold(word):
+                begins |= column.begins(word)
+                equals |= column.equals(word)
+        return begins, equals
+
+    def _meant(self, word: str) -> tuple[Sequence[_Column], str]:
+        """Return the columns that a word is about: all of them, unless it names one."""
+        name, *values = re.split("[=:]", word, maxsplit=1)
+        named = [column for column in self._columns if values and _bare(name) in column.names]
+        return (named, values[0]) if named else (self._columns, word)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One column: the texts of its distinct values, and which of them each row has."""
+
+    rows: Sequence[Row]
+    index: int
+    feature: Feature
+
+    @property
+    def names(self) -> set[str]:
+        return {_bare(name.casefold()) for name in (self.feature.name, self.feature.label) if name}
+
+    def may_hold(self, word: str) -> bool:
+        """Whether a look is worth it: no number begins with a letter."""
+        return not self.feature.is_numeric or not word[:1].isalpha()
+
+    def begins(self, word: str) -> Flags:
+        """Return the rows whose value, or a word of it, begins with a word."""
+        start = f" {word}"
+        return self._of([any(start in text for text in texts) for texts in self._texts])
+
+    def equals(self, word: str) -> Flags:
+        """Return the rows whose value is a word."""
+        whole = f" {word}"
+        return self._of([whole in texts for texts in self._texts])
+
+    def _of(self, flags: Sequence[bool]) -> Flags:
+        return np.array(flags, dtype=np.bool_)[self._codes]
+
+    @cached_property
+    def _distinct(self) -> tuple[list[Value], NDArray[np.int32]]:
+        seen: dict[Value, int] = {}
+        codes = [seen.setdefault(row[self.index], len(seen)) for row in self.rows]
+        return list(seen), np.array(codes, dtype=np.int32)
+
+    @property
+    def _codes(self) -> NDArray[np.int32]:
+        return self._distinct[1]
+
+    @cached_property
+    def _texts(self) -> list[tuple[str, ...]]:
+        """The spellings of each distinct value, each after a space, as its words are."""
+        words = level_words(self.feature) if self.feature.has_levels else {}
+        return [self._spellings(value, words) for value in self._distinct[0]]
+
+    def _spellings(self, value: Value, words: dict[str, str]) -> tuple[str, ...]:
+        if value is None:
+            return ()
+        told = text_of(self.feature.raw(value))
+        spellings = dict.fromkeys((told, words.get(told, told)))
+        return tuple(f" {' '.join(text.casefold().split())}" for text in spellings)
+
+
+def _bare(name: str) -> str:
+    """Return a column's name as one word, however its parts are joined."""
+    return re.sub(r"[\s_-]+", "", name)
