@@ -8,17 +8,27 @@ from typing import Any, cast
 
 from waysout.domain.problem import Problem
 from waysout.domain.result import ResultData
-from waysout.domain.rules import Allowed, Exclude, Immutable, Lever, Range, Rule, Step
+from waysout.domain.rules import (
+    Allowed,
+    Exclude,
+    Immutable,
+    Lever,
+    Range,
+    Rule,
+    Step,
+    Violation,
+)
 from waysout.domain.rules.base import ROUNDING
 from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import RowError, RuleError, SchemaError, UnavailableError, shown
 from waysout.methods import about, all_methods, method_class
+from waysout.report.rules import rule_words
 from waysout.report.tipping import alone
-from waysout.report.words import Wording, goal_text, limits_of
-from waysout.run.plan import level_words
+from waysout.report.words import PLAIN_GOAL, Wording, goal_text, limits_of
+from waysout.run.plan import level_words, wording
 from waysout.serve.models import Locks
 
-WHY = "you said so"
+WHY = "ruled out by you"
 
 
 def problem_line(problem: Problem) -> dict[str, Any]:
@@ -29,6 +39,7 @@ def problem_line(problem: Problem) -> dict[str, Any]:
 
 def problem_form(problem: Problem) -> dict[str, Any]:
     """Return all that a page needs to ask for a row."""
+    say = Wording(wording(problem.schema))
     steps = {rule.feature: rule.step for rule in problem.rules.rules if isinstance(rule, Step)}
     features = [
         {
@@ -47,13 +58,27 @@ def problem_form(problem: Problem) -> dict[str, Any]:
         **problem_line(problem),
         "labels_only": problem.oracle.labels_only,
         "goal": goal_text(asdict(problem.goal)),
+        "goal_words": goal_words(problem),
         "safer": list(problem.goal.safer),
         "limits_of_chance": list(limits_of({"goal": asdict(problem.goal)})),
         "features": features,
         "rules": [
-            {"name": rule.label, "says": rule.says, "why": rule.why} for rule in problem.rules.rules
+            {"name": rule.label, "words": rule_words(rule, say)} for rule in problem.rules.rules
         ],
     }
+
+
+def goal_words(problem: Problem) -> str:
+    """Say what is asked of the model."""
+    goal = goal_text(asdict(problem.goal))
+    return f"Goal: {'approval' if goal == PLAIN_GOAL else goal}."
+
+
+def violation_words(problem: Problem, violation: Violation) -> str:
+    """Say which rule is broken, in words; a value outside its own domain says so itself."""
+    rule = problem.rules.rule_of(violation)
+    say = Wording(wording(problem.schema))
+    return violation.reason if rule is None else rule_words(rule, say)
 
 
 def _levels(feature: Feature) -> list[dict[str, Any]]:

@@ -174,8 +174,7 @@ class RuleForm(BaseModel):
     """A rule of the card in words."""
 
     name: str
-    says: str
-    why: str
+    words: str
 
 
 class MethodForm(BaseModel):
@@ -200,6 +199,7 @@ class ProblemForm(ProblemName):
 
     labels_only: bool
     goal: str
+    goal_words: str
     safer: list[float]
     limits_of_chance: list[float]
     features: list[FeatureForm]
@@ -255,6 +255,7 @@ class Broken(BaseModel):
     rule: str
     features: list[str]
     reason: str
+    says: str
 
 
 class Decision(BaseModel):

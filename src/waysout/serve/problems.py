@@ -20,7 +20,7 @@ from waysout.domain.ways import Checks
 from waysout.errors import InputError, unknown
 from waysout.oracles.cache import CachedOracle
 from waysout.serve.concurrency import SerializedOracle
-from waysout.serve.forms import form_row, lever_forms, lock_rules, told_pairs
+from waysout.serve.forms import form_row, lever_forms, lock_rules, told_pairs, violation_words
 from waysout.serve.models import DecideRequest, FartherRequest, StripsRequest
 from waysout.serve.people import People
 from waysout.serve.strips import Strips
@@ -147,7 +147,12 @@ class ServedProblem:
             **self.verdict(query, row),
             "levers": lever_forms(problem, query),
             "broken": [
-                {"rule": v.rule, "features": list(v.features), "reason": v.reason}
+                {
+                    "rule": v.rule,
+                    "features": list(v.features),
+                    "reason": v.reason,
+                    "says": violation_words(problem, v),
+                }
                 for v in problem.violations(query, row)
             ],
             "changes": told_pairs(problem, query, row),

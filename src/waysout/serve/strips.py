@@ -20,8 +20,8 @@ from waysout.domain.tipping import DOWN, ENOUGH_FARTHER, TO, UP, Line, tip_of
 from waysout.domain.ways import Checks, nearest_to, place
 from waysout.report.tipping import alone
 from waysout.report.words import Wording, listed
-from waysout.run.plan import describe, wording
-from waysout.serve.forms import form_value, lever_form
+from waysout.run.plan import told
+from waysout.serve.forms import form_value, lever_form, violation_words
 
 MOST_ROWS = 600
 """The most rows that the model is asked for all strips of a row together."""
@@ -144,7 +144,7 @@ class Strip:
     def _broken(self, row: Row) -> str:
         """Return the rules that this lever breaks; what others have broken before is not its."""
         mine = [
-            violation.reason
+            violation_words(self.checks.problem, violation)
             for violation in self.checks.problem.violations(self.checks.query, row)
             if violation.part not in self._before or set(self.group) & set(violation.features)
         ]
@@ -309,7 +309,7 @@ class Strips:
     def _texts(self) -> dict[str, list[str]]:
         """Return what each lever does, in words."""
         moved = {strip.name: strip.moved(self._said) for strip in self._strips}
-        settings = {**describe(self._problem), "wording": wording(self._problem.schema)}
+        settings = told(self._problem)
         words = Wording.from_settings(settings)
         if self._said[self._row].approved:
             return {

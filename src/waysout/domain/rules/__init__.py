@@ -93,8 +93,12 @@ class RuleSet:
         return RuleSet, (self.schema, self.rules, self.name)
 
     @cached_property
-    def _bound(self) -> tuple[tuple[str, Bound], ...]:
-        return tuple((rule.label, part) for rule in self.rules for part in rule.bind(self))
+    def _bound(self) -> tuple[tuple[Rule, Bound], ...]:
+        return tuple((rule, part) for rule in self.rules for part in rule.bind(self))
+
+    def rule_of(self, violation: Violation) -> Rule | None:
+        """Return the rule that was broken; nothing for a feature's own domain."""
+        return self._bound[violation.part][0] if violation.part >= 0 else None
 
     @cached_property
     def links(self) -> tuple[tuple[str, str, dict[Value, Value]], ...]:
@@ -142,10 +146,10 @@ class RuleSet:
                 found.append(Violation(DOMAIN, (feature.name,), reason))
         if found:
             return tuple(found)
-        for i, (label, part) in enumerate(self._bound):
+        for i, (rule, part) in enumerate(self._bound):
             broken = part.check(query, candidate)
             if broken is not None:
-                found.append(Violation(label, part.features, broken, i))
+                found.append(Violation(rule.label, part.features, broken, i))
         return tuple(found)
 
     @cached_property
