@@ -69,10 +69,6 @@ def go_on(service: Service, search: SearchSession, **other: Any) -> SearchSessio
     return service.go_on(search.id, ContinueRequest(**other))
 
 
-def tried(search: SearchSession) -> list[Mapping[str, Any]]:
-    return [row for event in of_kind(search, "tried") for row in event["tried"]]
-
-
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run to the end, or fail: a test that hangs tells nothing."""
 

@@ -28,7 +28,7 @@ from waysout.serve.api import event_stream
 from waysout.serve.service import Service
 
 EVENTS = (
-    "part", "decided", "learning", "tried", "options", "shortlist", "ways", "ledger", "ended",
+    "part", "decided", "learning", "options", "shortlist", "ways", "ledger", "ended",
     "gone",
 )  # fmt: skip
 

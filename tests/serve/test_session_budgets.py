@@ -20,7 +20,6 @@ from serve_world import (
     run,
     small,
     start,
-    tried,
     until,
 )
 
@@ -75,7 +74,6 @@ def test_no_budget_is_passed_however_often_it_is_stopped(seed: int) -> None:
                 assert spent.llm_calls <= calls
                 assert spent.oracle_rows <= rows
                 assert llm.replied.total() >= spent.llm_calls
-                assert len(tried(search)) <= spent.oracle_rows
                 assert search.result is not None
                 assert search.result.ledger == spent
                 lock = Locks(fixed=rng.sample(["b", "c"], rng.randint(0, 2)))

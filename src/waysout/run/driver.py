@@ -31,7 +31,7 @@ from waysout.oracles.probe import SAME
 from waysout.report.result import Result
 from waysout.run.context import RunContext
 from waysout.run.plan import goal_told
-from waysout.run.progress import Progress, Tried
+from waysout.run.progress import Progress
 from waysout.run.recall import REMEMBERED, known_before, spent_before
 from waysout.search.archive import Archive
 from waysout.search.base import Ending, Search
@@ -343,17 +343,10 @@ class SearchDriver:
         if self.store:
             spent, model = self.ledger.spent, self.context.llm or ""
             self.store.record(self.index, search.asked, work, answer, spent, model=model)
-        origin = search.origin(work)
         search.tell(work, answer)
         self._store_options(search)
         self._remember(search, work, answer)
-        tried: tuple[Tried, ...] = ()
-        if self.context.progress is not None and isinstance(work, Evaluate):
-            assert isinstance(answer, Answers)
-            met = search.case.problem.goal.met(answer).tolist()
-            answered = zip(work.rows, answer.probability.tolist(), met, strict=True)
-            tried = tuple(Tried(row, origin, chance, yes) for row, chance, yes in answered)
-        self._report(search, tried)
+        self._report(search)
 
     def _store_options(self, search: Search) -> None:
         """Store new options; after a kill all of them again, since the last may be missing."""
@@ -375,13 +368,13 @@ class SearchDriver:
             past.edits += search.named[self._named :]
             self._named = len(search.named)
 
-    def _report(self, search: Search, tried: tuple[Tried, ...] = ()) -> None:
+    def _report(self, search: Search) -> None:
         archive, new = search.archive, self._reported
         self._reported = len(archive)
         if self.context.progress is not None:
             best, found = archive.best_probability, tuple(archive.options(new))
             self.context.progress(
-                Progress(self.index, self.ledger.spent, len(archive), best, found, tried)
+                Progress(self.index, self.ledger.spent, len(archive), best, found)
             )
 
     # The end -----------------------------------------------------------------------------------

@@ -7,17 +7,6 @@ from dataclasses import dataclass
 
 from waysout.domain.budget import Spent
 from waysout.domain.result import Option
-from waysout.domain.schema import Row
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """A row that was put to the model, and the row it was made from, where the method tells."""
-
-    row: Row
-    came_from: Row | None
-    probability: float
-    approved: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +18,6 @@ class Progress:
     options: int
     best_probability: float | None
     found: tuple[Option, ...] = ()
-    tried: tuple[Tried, ...] = ()
 
     @property
     def llm_calls(self) -> int:

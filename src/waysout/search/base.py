@@ -295,10 +295,6 @@ class Search(ABC):
         """
         return self._calls + (self.case.past.calls if self.case.past else 0)
 
-    def origin(self, work: Work) -> Row | None:
-        """Return the row that a work item's rows were made from, where the method has one."""
-        return None
-
     @property
     def thinks(self) -> bool:
         """Whether `ask` may take long enough that it should not block others."""

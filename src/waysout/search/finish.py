@@ -396,10 +396,6 @@ class Finishing(Search):
         """Whether the search does; finishing itself is quick."""
         return self._search.thinks
 
-    def origin(self, work: Work) -> Row | None:
-        """Return the search's answer; finishing rows come from no row of a tree."""
-        return self._search.origin(work)
-
     def close(self) -> None:
         """Close the search."""
         self._search.close()

@@ -105,11 +105,6 @@ class TreeSearch(Search):
         self._reward, self._pruner, self._hint, self._widen = reward, pruner, hint, widen
         self._batches: deque[_Batch] = deque()
 
-    def origin(self, work: Work) -> Row | None:
-        """Return the row of the node that was expanded."""
-        _, batch = self._pending.get(work.id, (None, None))
-        return self.tree[batch.node].row if isinstance(batch, _Batch) else None
-
     # Asking ------------------------------------------------------------------------------------
 
     def _next(self) -> Work | None:

@@ -320,8 +320,8 @@ async def follow_search(
 ) -> Response:
     """Every event has an id; `Last-Event-ID` resumes after one.
 
-    Kinds: part, decided, learning, tried, options, shortlist, ways, ledger, ended, gone. The stream
-    stays open over stop and continue, and ends with `gone` when the search is deleted.
+    Kinds: part, decided, learning, options, shortlist, ways, ledger, ended, gone. The stream stays
+    open over stop and continue, and ends with `gone` when the search is deleted.
     """
     last = last_event_id.strip()
     return EventStream(service, search, int(last) if last.isascii() and last.isdigit() else 0)

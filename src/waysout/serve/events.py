@@ -1,4 +1,4 @@
-"""What the followers of a search see: its events, the tree of rows tried, the shortlist.
+"""What the followers of a search see: its events, and the shortlist.
 
 A page's state is a fold over the events, so that a reload, a second tab and a broken connection
 are one case.
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from waysout.domain.pick import pick
-from waysout.domain.problem import Problem
 from waysout.domain.result import Option, ResultData
-from waysout.domain.schema import Row, Value
-from waysout.run.progress import Tried
 
 SHORTLIST = 5
 _SECONDS_BETWEEN = 0.5
@@ -104,44 +101,6 @@ class EventLog:
     def _wake(self) -> None:
         for news in self._waiting:
             news.set()
-
-
-class Lineage:
-    """Numbers the rows tried for one person, the query being 0, and finds each a parent.
-
-    The parent is the row that a method says it came from; where it says none, the largest one tried
-    before whose changes are all among the row's own, and the first of those that are equally large.
-    """
-
-    def __init__(self, problem: Problem, query: Row) -> None:
-        self._problem = problem
-        self._query = query
-        self._numbers: dict[Row, int] = {query: 0}
-        self._changes: list[frozenset[tuple[str, Value]]] = [frozenset()]
-
-    def add(self, tried: Iterable[Tried]) -> list[dict[str, Any]]:
-        """Return the rows that are new, with their numbers and parents."""
-        added = []
-        for one in tried:
-            if one.row in self._numbers:
-                continue
-            changes = self._problem.changes(self._query, one.row)
-            edits = frozenset((name, new) for name, (_, new) in changes.items())
-            parent = None if one.came_from is None else self._numbers.get(one.came_from)
-            if parent is None:
-                within = (i for i, other in enumerate(self._changes) if other < edits)
-                parent = max(within, key=lambda i: (len(self._changes[i]), -i), default=0)
-            number = self._numbers[one.row] = len(self._changes)
-            self._changes.append(edits)
-            told = {
-                n: list(pair)
-                for n, pair in self._problem.told_changes(self._query, one.row).items()
-            }
-            added.append(
-                {"id": number, "parent": parent, "changes": told, "probability": one.probability,
-                 "approved": one.approved}
-            )  # fmt: skip
-        return added
 
 
 class Shortlist:

@@ -32,10 +32,10 @@ from waysout.run.context import Stop
 from waysout.run.find import afind_many
 from waysout.run.options import Options, make_plan
 from waysout.run.plan import describe, wording
-from waysout.run.progress import Progress, Tried
+from waysout.run.progress import Progress
 from waysout.serve.concurrency import SharedBackend
 from waysout.serve.errors import Conflict
-from waysout.serve.events import SHORTLIST, EventLog, Lineage, Shortlist
+from waysout.serve.events import SHORTLIST, EventLog, Shortlist
 from waysout.serve.forms import form_row, lever_tips, lock_rules
 from waysout.serve.models import Locks, SearchRequest
 from waysout.serve.problems import ServedProblem
@@ -141,7 +141,6 @@ class SearchSession:
         self._request = request
         self._memory = Memory()
         self._memory.steady = served.steady  # one search has tried the model for all
-        self._lineage = Lineage(served.problem, query)
         self._on_file = Spent()  # by the saved run that this search took over
         self._before = Spent()
         self._counts = dict.fromkeys(_COUNTS, 0)  # of all parts
@@ -357,7 +356,6 @@ class SearchSession:
 
     def _on_progress(self, now: Progress) -> None:
         self._now = now.spent
-        self._log_tried(now.tried)
         self._add_options(now.found)
         self._log_ledger()
 
@@ -400,10 +398,6 @@ class SearchSession:
     def _log_part(self) -> None:
         told = {"part": self.part, "locks": self.locks.model_dump(), "budget": self._budget()}
         self.log.add("part", told)
-
-    def _log_tried(self, tried: Iterable[Tried]) -> None:
-        if new := self._lineage.add(tried):
-            self.log.add("tried", {"tried": new})
 
     def _add_options(self, found: Iterable[Option]) -> None:
         new = [option for option in found if option.key not in self.options]
@@ -448,11 +442,6 @@ class SearchSession:
             verdict = {"approved": approved, "decision": words, "probability": float(chance)}
             self.log.add("decided", verdict)
             self._decided = True
-            past = memory.of(self.problem, self.query)
-            answers = past.answers(list(past.answered))
-            met = self.problem.goal.for_query(float(chance), yes).met(answers).tolist()
-            said = zip(past.answered, answers.probability.tolist(), met, strict=True)
-            self._log_tried(Tried(row, None, probability, yes) for row, probability, yes in said)
         self.options = {option.key: option for option in result.options}
         self.ways = _in_order(result)
         self.tipping = lever_tips(result)
