@@ -167,16 +167,21 @@ class Strip:
                 yield from self._along(line)
 
     def _along(self, line: Line) -> Iterable[Value]:
-        """Yield values from the present one to the end of the allowed span."""
+        """Yield values from the present one to the end of the allowed span, more of them near it.
+
+        Most answers turn near the present value, and most people can go no farther.
+        """
         ends, now = self.checks.levers[self.name].bounds(), line.at(self.lever.now)
         end = ends[line.move == UP]
         if not line.is_ahead(nearest_to(self.lever, end)):
             return
         span = abs(ends[0] - now) + abs(ends[1] - now)
         count = max(_LEAST, round(_VALUES * abs(end - now) / span))
-        room = _ROOM * abs(end - now) / count
-        aims = (now + (end - now) * i / count for i in range(1, count))
-        values = [nearest_to(self.lever, aim, room) for aim in aims]
+        far = end - now
+        aims = (
+            (now + far * (i / count) ** 2, _ROOM * abs(far) * i / count**2) for i in range(1, count)
+        )
+        values = [nearest_to(self.lever, aim, room) for aim, room in aims]
         limit = line.limit if line.is_bounded else None
         for value in (*values, nearest_to(self.lever, end), limit):
             if value is not None and line.is_ahead(value):

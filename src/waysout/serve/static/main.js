@@ -177,7 +177,9 @@ function goOn(calls = 0) {
   });
 }
 
-const askLlm = () => goOn(store.get().calls);
+function askLlm() {
+  return goOn(store.get().calls);
+}
 
 /** The same search may stand in two windows, and the other one was pressed first. */
 async function goneOnElsewhere(error, id) {
@@ -200,7 +202,9 @@ async function anew() {
   if (store.get().card.instant) await find();
 }
 
-const back = () => show(store.get().search.row, store.get().search.person);
+function back() {
+  show(store.get().search.row, store.get().search.person);
+}
 
 function forgetSearch() {
   unlisten();

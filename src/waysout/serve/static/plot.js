@@ -52,9 +52,8 @@ function scaleOf(ways) {
 function apart(placed) {
   const done = [];
   for (const each of [...placed].sort((a, b) => a.x - b.x)) {
-    const hides = () => done.find((other) => Math.hypot(other.x - each.x, other.y - each.y) < APART);
-    for (let tries = 0; tries < 40 && hides(); tries += 1) each.y += each.y + APART < SIZE.height - MARGIN.bottom ? 6 : -6;
-    each.y = Math.max(MARGIN.top, each.y);
+    const hides = () => done.some((other) => Math.hypot(other.x - each.x, other.y - each.y) < APART);
+    while (hides()) each.x += 4;
     done.push(each);
   }
   return placed;
