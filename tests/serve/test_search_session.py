@@ -38,6 +38,7 @@ from waysout.oracles.cache import CachedOracle
 from waysout.serve.errors import Conflict
 from waysout.serve.events import Shortlist
 from waysout.serve.models import ContinueRequest, Locks
+from waysout.serve.option_forms import OptionForms
 from waysout.serve.problems import ServedProblem
 from waysout.serve.search_session import SearchSession, ServiceLimits
 from waysout.serve.service import Service
@@ -87,11 +88,12 @@ def test_what_is_told_is_what_the_result_says() -> None:
             assert list(told_options(search)) == [o.key for o in result.options]
             assert search.shortlist.options == pick(result, 5)
             assert all(way in result.ways for way in search.shortlist.options)
-            shown = [way.as_dict() for way in search.shortlist.options]
+            form = OptionForms(search.problem, search.query).form
+            shown = [form(way) for way in search.shortlist.options]
             assert of_kind(search, "shortlist") == [{"options": shown}]
             (told,) = of_kind(search, "ways")
             in_order = pick(result, len(result.ways))
-            assert told["ways"] == [way.as_dict() for way in in_order]
+            assert told["ways"] == [form(way) for way in in_order]
             assert {tips["feature"]: tips["moves"] for tips in told["tipping"]} == {
                 name: [tip.as_dict() for tip in tips] for name, tips in result.tipping.items()
             }

@@ -35,6 +35,7 @@ from waysout.report.result import Result
 from waysout.run.find import find
 from waysout.serve.errors import Full, NotFound, TooMany
 from waysout.serve.models import DecideRequest, Locks
+from waysout.serve.option_forms import OptionForms
 from waysout.serve.problems import MOST_EXAMPLES, ServedProblem
 from waysout.serve.search_session import SearchSession, ServiceLimits
 from waysout.serve.service import SavedRun, Service
@@ -263,7 +264,8 @@ def test_a_run_on_file_is_taken_over_and_gone_on_with() -> None:
         assert view["budget"] == {
             "calls": 5, "calls_left": 5, "oracle_rows": 100, "oracle_rows_left": 100,
         }  # fmt: skip
-        assert view["shortlist"] == [way.as_dict() for way in found.pick(5)]
+        form = OptionForms(search.problem, search.query).form
+        assert view["shortlist"] == [form(way) for way in found.pick(5)]
         assert view["ways"][:5] == view["shortlist"]
         assert [tips["feature"] for tips in view["tipping"]]
         assert search.so_far() == found

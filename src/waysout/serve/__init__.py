@@ -7,7 +7,7 @@
 `service`     owns the problems and the searches; opens saved runs
 `problems`    a model that all searches share; `people` looks its rows up
 `strips`      what each lever does alone from any row on
-`forms`       rows, rules and locks as JSON
+`forms`       rows, rules and locks as JSON; `option_forms` options and ways
 `search_session` one person's search, part after part; `events` what its followers see
 `concurrency` keeps many searches from holding up requests
 """

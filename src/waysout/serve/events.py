@@ -106,13 +106,19 @@ class EventLog:
 class Shortlist:
     """What to read first, picked again when there are new options, but not too often to read.
 
-    ``found`` returns what to pick from: the options, and at the end the ways.
+    ``found`` returns what to pick from: the options, and at the end the ways. ``form`` writes one.
     """
 
-    def __init__(self, log: EventLog, found: Callable[[], ResultData]) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        found: Callable[[], ResultData],
+        form: Callable[[Option], Mapping[str, Any]],
+    ) -> None:
         self.options: Sequence[Option] = ()
         self._log = log
         self._found = found
+        self._form = form
         self._stale = False
         self._picking: asyncio.Task[None] | None = None
 
@@ -137,7 +143,7 @@ class Shortlist:
     def publish(self, options: Sequence[Option]) -> None:
         """Tell the followers: whole options, since several ways may have one key."""
         self.options = options
-        self._log.add("shortlist", {"options": [option.as_dict() for option in options]})
+        self._log.add("shortlist", {"options": [self._form(option) for option in options]})
 
     async def _keep_picking(self) -> None:
         while self._stale:

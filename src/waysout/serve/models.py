@@ -389,6 +389,56 @@ class LeverTips(BaseModel):
     moves: list[TipForm]
 
 
+class ReachForm(BaseModel):
+    """How far along its allowed range a change goes: 1 is up to the `limit`.
+
+    Both are null where nothing sets an end, or where the values have no order.
+    """
+
+    limit: Value
+    share: float | None
+
+
+class OptionForm(BaseModel):
+    """An option: what changes, how likely, how far.
+
+    Its `id` is that of its row, in each part and each search; `reach` has each changed feature.
+    """
+
+    row: dict[str, Value]
+    changes: dict[str, list[Value]]
+    probability: float
+    proximity: float
+    sparsity: int
+    key: str
+    reasons: list[str]
+    stable: bool | None
+    id: str
+    reach: dict[str, ReachForm]
+
+
+class SaferForm(OptionForm):
+    """A way pushed farther, to a chance of at least `at_least`."""
+
+    at_least: float
+
+
+class WayForm(OptionForm):
+    """A way: the cheapest option for its levers, with other values for them (`variants`).
+
+    `irreducible`: no change can be left out. `tight`: nor can a number be walked back by a tenth.
+    `holds`: it is still a yes 10 % and 50 % farther. Each is null where that was not asked.
+    """
+
+    levers: list[str]
+    cost: float
+    irreducible: bool | None
+    tight: bool | None
+    holds: bool | None
+    variants: list[OptionForm]
+    safer: list[SaferForm]
+
+
 class SearchForm(SearchLine):
     """A search as it stands.
 
@@ -404,8 +454,8 @@ class SearchForm(SearchLine):
     simulated: bool
     budget: BudgetForm
     ledger: Spent
-    shortlist: list[Way | Option]
-    ways: list[Way]
+    shortlist: list[WayForm | OptionForm]
+    ways: list[WayForm]
     tipping: list[LeverTips]
     sentence: str
     outcome: str | None

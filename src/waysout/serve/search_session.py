@@ -38,6 +38,7 @@ from waysout.serve.errors import Conflict
 from waysout.serve.events import SHORTLIST, EventLog, Shortlist
 from waysout.serve.forms import form_row, lever_tips, lock_rules
 from waysout.serve.models import Locks, SearchRequest
+from waysout.serve.option_forms import OptionForms
 from waysout.serve.problems import ServedProblem
 from waysout.store import new_run_path, runs_dir
 
@@ -133,12 +134,17 @@ class SearchSession:
         """The ways of this part in the order to read them, once it has ended."""
         self.tipping: Sequence[Mapping[str, Any]] = ()
         """What each lever does alone, likewise."""
-        self.shortlist = Shortlist(self.log, lambda: self._bare_result(OutcomeKind.FOUND, ""))
+        self.shortlist = Shortlist(
+            self.log,
+            lambda: self._bare_result(OutcomeKind.FOUND, ""),
+            lambda option: self._forms.form(option),
+        )
         self.result: Result | None = None
         """What all parts found, once one has ended."""
         self.run: str | None = None
         self._context = context
         self._request = request
+        self._forms = OptionForms(served.problem, query)
         self._memory = Memory()
         self._memory.steady = served.steady  # one search has tried the model for all
         self._on_file = Spent()  # by the saved run that this search took over
@@ -193,7 +199,7 @@ class SearchSession:
             "simulated": is_simulated(llm),
             "budget": self._budget(),
             "ledger": self.spent.as_dict(),
-            "shortlist": [option.as_dict() for option in self.shortlist.options],
+            "shortlist": [self._forms.form(option) for option in self.shortlist.options],
             **self._told_ways(),
             "sentence": sentence(ended, Wording.of(ended)) if ended else "",
             "outcome": str(ended.outcome.kind) if ended else None,
@@ -202,7 +208,7 @@ class SearchSession:
         }
 
     def _told_ways(self) -> dict[str, Any]:
-        return {"ways": [way.as_dict() for way in self.ways], "tipping": list(self.tipping)}
+        return {"ways": [self._forms.form(way) for way in self.ways], "tipping": list(self.tipping)}
 
     def _budget(self) -> dict[str, int]:
         return {
@@ -260,6 +266,7 @@ class SearchSession:
             if not problem.violations(self.query, problem.row(option.row))
         ]  # fmt: skip
         self.locks, self.problem = new, problem
+        self._forms = OptionForms(problem, self.query)
         self.calls, self.oracle_rows = (total for _, total, _, _ in totals)
         self.part += 1
         self.running = True
@@ -430,6 +437,7 @@ class SearchSession:
         """
         self.problem = self.problem.with_rules(lock_rules(self.problem, self.query, locks))
         self.locks, self._memory, self._on_file, self.day = locks, memory, result.ledger, day
+        self._forms = OptionForms(self.problem, self.query)
         self.calls, self.oracle_rows = self._context.limits.calls, self._context.limits.oracle_rows
         self._count(result)
         self.part = 1
