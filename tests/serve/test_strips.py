@@ -59,7 +59,7 @@ def test_it_is_moved_from_a_row_but_judged_as_a_change_of_the_query() -> None:
 
 def test_what_is_locked_says_why() -> None:
     c = strips(served(), ROW, locks={"fixed": ["c"]})["c"]
-    assert (c["open"], c["why"], c["asked"], c["said"]) == (False, "fixed: you said so", [], [])
+    assert (c["open"], c["why"], c["asked"], c["said"]) == (False, "fixed: ruled out by you", [], [])
 
 
 def test_what_a_rule_on_several_features_forbids_is_not_asked() -> None:
@@ -70,7 +70,7 @@ def test_what_a_rule_on_several_features_forbids_is_not_asked() -> None:
     [barred] = a["forbidden"]
     assert barred["from"] > 8
     assert barred["to"] == 20
-    assert "a + b <= 15" in barred["why"]
+    assert "A plus b is at most 15" in barred["why"]
     assert a["said"][0] == "a yes from 3 on (2 is a no)"
     assert all(
         float(row[0] or 0) + float(row[1] or 0) <= 15 for rows in oracle.batches for row in rows

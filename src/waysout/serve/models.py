@@ -402,7 +402,8 @@ class ReachForm(BaseModel):
 class OptionForm(BaseModel):
     """An option: what changes, how likely, how far.
 
-    Its `id` is that of its row, in each part and each search; `reach` has each changed feature.
+    Its `id` is that of its row, in each part and each search; `title` says what a person does;
+    `reach` has each changed feature.
     """
 
     row: dict[str, Value]
@@ -414,6 +415,7 @@ class OptionForm(BaseModel):
     reasons: list[str]
     stable: bool | None
     id: str
+    title: str
     reach: dict[str, ReachForm]
 
 

@@ -1,4 +1,4 @@
-"""Options and ways as JSON, with what a page needs besides: an id, and how far each number goes."""
+"""Options and ways as JSON, with what a page needs besides: an id, a title, how far numbers go."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from waysout.domain.result import Option, Way, plain
 from waysout.domain.schema import Row, Value
 from waysout.domain.tipping import DOWN, UP, Line
 from waysout.domain.ways import Checks
+from waysout.report.advice import plan_words
+from waysout.report.words import Wording
+from waysout.run.plan import wording
 
 _NO_REACH: Mapping[str, Any] = {"limit": None, "share": None}
 
@@ -32,12 +35,19 @@ class OptionForms:
 
     def __init__(self, problem: Problem, query: Row) -> None:
         self._checks = Checks(problem, query)
+        self._wording = Wording(wording(problem.schema))
         # The end of a lever is looked for once: a rule on several features may stop it anywhere.
         self._line = cache(lambda name, move: Line(self._checks, name, move))
 
     def form(self, option: Option) -> dict[str, Any]:
         """Return an option, or a way with its variants."""
-        told = {**option.as_dict(), "id": option_id(option.row), "reach": self._reach(option)}
+        title = plan_words(option, self._wording)
+        told = {
+            **option.as_dict(),
+            "id": option_id(option.row),
+            "title": f"{title[:1].upper()}{title[1:]}",
+            "reach": self._reach(option),
+        }
         if isinstance(option, Way):
             told["variants"] = [self.form(variant) for variant in option.variants]
             told["safer"] = [self.form(safer) for safer in option.safer]

@@ -25,13 +25,14 @@ from waysout.domain.result import Option, Outcome, OutcomeKind, Way
 from waysout.domain.schema import Row
 from waysout.errors import InputError, WaysoutError, shown
 from waysout.llm.connect import is_simulated
+from waysout.report.advice import advice
 from waysout.report.result import Result
-from waysout.report.text import sentence
+from waysout.report.text import ending, sentence
 from waysout.report.words import Wording
 from waysout.run.context import Stop
 from waysout.run.find import afind_many
 from waysout.run.options import Options, make_plan
-from waysout.run.plan import describe, wording
+from waysout.run.plan import told
 from waysout.run.progress import Progress
 from waysout.serve.concurrency import SharedBackend
 from waysout.serve.errors import Conflict
@@ -201,7 +202,7 @@ class SearchSession:
             "ledger": self.spent.as_dict(),
             "shortlist": [self._forms.form(option) for option in self.shortlist.options],
             **self._told_ways(),
-            "sentence": sentence(ended, Wording.of(ended)) if ended else "",
+            "sentence": _sentence(ended) if ended else "",
             "outcome": str(ended.outcome.kind) if ended else None,
             "reason": ended.outcome.reason if ended else "",
             "run": self.run,
@@ -231,7 +232,7 @@ class SearchSession:
             options=tuple(self.options.values()),
             ways=self.ways,
             ledger=self.spent,
-            settings={**describe(self.problem), "wording": wording(self.problem.schema)},
+            settings=told(self.problem),
         )
 
     # Parts -------------------------------------------------------------------------------------
@@ -426,7 +427,8 @@ class SearchSession:
         view = self.view()
         said = {name: view[name] for name in ("outcome", "reason", "sentence")}
         rows = {"approved": self._counts["valid"], "asked": self._counts["evaluated"]}
-        self.log.add("ended", {**said, "options": len(result.options), **rows})
+        found = {"ways": len(self.ways), "options": len(result.options)}
+        self.log.add("ended", {**said, "ending": ending(result), **found, **rows})
 
     # Saved runs --------------------------------------------------------------------------------
 
@@ -456,6 +458,11 @@ class SearchSession:
         self.log.add("options", {"options": [option.as_dict() for option in result.options]})
         self.shortlist.publish(result.pick(SHORTLIST))
         self._log_end(result)
+
+
+def _sentence(result: Result) -> str:
+    """Say what turns the decision; where nothing was found, how the search ended."""
+    return advice(result) or sentence(result, Wording.of(result))
 
 
 def _in_order(result: Result) -> Sequence[Way]:

@@ -23,7 +23,7 @@ from waysout.llm.connect import connect, is_simulated
 from waysout.methods import DEFAULT as DEFAULT_METHOD
 from waysout.methods import make_method, method_class
 from waysout.report.result import Result
-from waysout.run.plan import describe, wording
+from waysout.run.plan import told
 from waysout.run.recall import memory_of
 from waysout.serve.concurrency import PacedExecutor, SharedBackend
 from waysout.serve.errors import Full, NotFound, TooMany
@@ -74,7 +74,7 @@ class SavedRun:
             outcome=Outcome(OutcomeKind.INTERRUPTED, "the run was cut off"),
             options=tuple(store.options(0)),
             ledger=store.spent(0),
-            settings={**describe(problem), "wording": wording(problem.schema), "llm": llm},
+            settings={**told(problem), "llm": llm},
         ))  # fmt: skip
         result = as_in_table(problem.schema, result)
         about = store.manifest.get("about")
