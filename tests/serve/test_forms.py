@@ -99,7 +99,9 @@ def test_levels_have_the_words_of_the_card_and_the_values_of_the_table() -> None
 
 def test_a_form_tells_rules_and_the_goal() -> None:
     told = problem_form(loans())
-    assert [rule["why"] for rule in told["rules"]] == ["pay grades"]
+    [rule] = told["rules"]
+    assert rule["words"].endswith("(pay grades)")
+    assert told["goal_words"] == "Goal: approval."
     assert (told["title"], told["yes"], told["goal"]) == (
         "Loans", "the loan is approved", "the model's own yes",
     )  # fmt: skip
@@ -140,7 +142,7 @@ def test_locks_hold() -> None:
     for row in ((10, 0, "x"), (1, 0, "x"), (9, 1, "x"), (9, 0, "y")):
         assert not keeps(table, row)
     levers = lever_forms(table, QUERY)
-    assert levers["b"]["says"] == "fixed: you said so"
+    assert levers["b"]["says"] == "fixed: ruled out by you"
     assert (levers["a"]["low"], levers["a"]["high"]) == (2.0, 9.0)
     assert levers["c"]["choices"] == ["z"]
 

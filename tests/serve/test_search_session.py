@@ -73,7 +73,8 @@ def test_a_search_tells_its_story_from_the_decision_to_the_end() -> None:
             assert end["outcome"] == "found"
             assert end["options"] == len(search.options) == len(told_options(search)) > 10
             assert 10 < end["approved"] < end["asked"] == search.spent.oracle_rows
-            assert "rows approved). The model says yes if" in end["sentence"]
+            assert end["sentence"].startswith("Approved if you raise your ")
+            assert end["ways"] == len(search.ways)
 
     run(story())
 
@@ -346,7 +347,7 @@ def test_an_approved_row_and_one_without_a_way_out_end_at_once() -> None:
             stuck = start(service, locks=Locks(fixed=["a", "b", "c"]))
             assert (await ended(fine))[0]["outcome"] == "already-approved"
             assert (await ended(stuck))[0]["outcome"] == "infeasible"
-            assert "you said so" in (await ended(stuck))[0]["reason"]
+            assert "ruled out by you" in (await ended(stuck))[0]["reason"]
             assert (fine.spent.llm_calls, stuck.spent.llm_calls) == (0, 0)
 
     run(story())

@@ -63,7 +63,7 @@ def plan_words(option: Option, wording: Wording) -> str:
 def moved(option: Option) -> list[str]:
     """Return what a person moves; what only follows is left out where the levers are known."""
     if isinstance(option, Way) and option.levers and set(option.levers) <= set(option.changes):
-        return list(option.levers)
+        return [name for name in option.changes if name in option.levers]
     return list(option.changes)
 
 

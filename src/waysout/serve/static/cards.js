@@ -172,5 +172,5 @@ function buttons(way, names, { tryOut, exclude, fix }, now) {
     choice("Rule out this one, and all that ask as much or more", () => exclude(way)),
     names.map((name) => choice(`I cannot change ${label(name)} at all`, () => fix(name)))));
   return el("div", { class: "card-foot" },
-    el("button", { ...named("Try other values"), type: "button", on: { click: () => tryOut(now()) } }, "Try other values"), menu);
+    el("button", { ...named("What if…"), type: "button", on: { click: () => tryOut(now()) } }, "What if…"), menu);
 }
