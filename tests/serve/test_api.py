@@ -28,7 +28,7 @@ from waysout.serve.api import event_stream
 from waysout.serve.service import Service
 
 EVENTS = (
-    "part", "decided", "learning", "options", "shortlist", "ways", "ledger", "ended",
+    "part", "decided", "learning", "options", "shortlist", "ways", "pins", "ledger", "ended",
     "gone",
 )  # fmt: skip
 
@@ -88,7 +88,7 @@ def test_openapi_teaches_every_route() -> None:
         async with client(make_service()) as c:
             paths = (await c.get("/openapi.json")).json()["paths"]
             routes = [route for path in paths.values() for route in path.values()]
-            assert len({route["operationId"] for route in routes}) == len(routes) == 21
+            assert len({route["operationId"] for route in routes}) == len(routes) == 22
             for route in routes:
                 assert route["summary"][0].isupper()
                 for status, said in route["responses"].items():

@@ -187,6 +187,19 @@ async def continue_search(id: Id, request: models.ContinueRequest, service: Runn
     return answer(service.go_on(id, request).view(), 202)
 
 
+@router.put("/searches/{id}/pins", response_model=models.SearchForm,
+            responses=errors(400, 404, 422, 502))  # fmt: skip
+async def pin_rows(search: SearchDep, request: models.PinsRequest) -> Response:
+    """Keep up to four rows at hand, instead of those that were.
+
+    A row that the search shows is kept as that option. Any other is the person's own: the model is
+    asked about it, outside the search's budget, and it is refused unless it is approved and keeps
+    the rules and the present locks.
+    """
+    await search.pin(request.rows)
+    return answer(search.view())
+
+
 # Options and downloads -------------------------------------------------------------------------
 
 Sort = Literal["ease", "difference", "certainty", "found"]
@@ -320,8 +333,8 @@ async def follow_search(
 ) -> Response:
     """Every event has an id; `Last-Event-ID` resumes after one.
 
-    Kinds: part, decided, learning, options, shortlist, ways, ledger, ended, gone. The stream stays
-    open over stop and continue, and ends with `gone` when the search is deleted.
+    Kinds: part, decided, learning, options, shortlist, ways, pins, ledger, ended, gone. The stream
+    stays open over stop and continue, and ends with `gone` when the search is deleted.
     """
     last = last_event_id.strip()
     return EventStream(service, search, int(last) if last.isascii() and last.isdigit() else 0)

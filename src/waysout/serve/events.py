@@ -24,6 +24,7 @@ _REPLACES: Mapping[str, tuple[str, ...]] = {
     "shortlist": ("shortlist",),
     "learning": ("learning",),
     "ways": ("ways",),
+    "pins": ("pins",),
     "part": ("part", "options", "shortlist", "ways", "learning"),
 }
 

@@ -106,6 +106,12 @@ class ContinueRequest(Given):
     oracle_rows: Rows | None = None
 
 
+class PinsRequest(Given):
+    """The rows to keep at hand, instead of those that were; at most four."""
+
+    rows: Annotated[list[RowTable], Field(max_length=4)]
+
+
 class ErrorBody(BaseModel):
     """What went wrong: `code` is the exit code that the command line has for it."""
 
@@ -441,6 +447,12 @@ class WayForm(OptionForm):
     safer: list[SaferForm]
 
 
+class PinForm(OptionForm):
+    """An option that is kept at hand; `own` if the person made it up instead of the search."""
+
+    own: bool
+
+
 class SearchForm(SearchLine):
     """A search as it stands.
 
@@ -459,6 +471,7 @@ class SearchForm(SearchLine):
     shortlist: list[WayForm | OptionForm]
     ways: list[WayForm]
     tipping: list[LeverTips]
+    pins: list[PinForm]
     sentence: str
     outcome: str | None
     reason: str

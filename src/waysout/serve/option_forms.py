@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,14 @@ from waysout.report.words import Wording
 from waysout.run.plan import wording
 
 _NO_REACH: Mapping[str, Any] = {"limit": None, "share": None}
+
+
+@dataclass(frozen=True)
+class Pin:
+    """An option that a person keeps at hand; ``own`` if it is no finding of the search."""
+
+    option: Option
+    own: bool = False
 
 
 def option_id(row: Mapping[str, Value]) -> str:
@@ -41,17 +50,23 @@ class OptionForms:
 
     def form(self, option: Option) -> dict[str, Any]:
         """Return an option, or a way with its variants."""
-        title = plan_words(option, self._wording)
-        told = {
-            **option.as_dict(),
-            "id": option_id(option.row),
-            "title": f"{title[:1].upper()}{title[1:]}",
-            "reach": self._reach(option),
-        }
+        told = {**option.as_dict(), **self._more(option)}
         if isinstance(option, Way):
             told["variants"] = [self.form(variant) for variant in option.variants]
             told["safer"] = [self.form(safer) for safer in option.safer]
         return told
+
+    def pin(self, pin: Pin) -> dict[str, Any]:
+        """Return an option that is kept at hand; of a way, only the option that it is."""
+        return {**Option.as_dict(pin.option), **self._more(pin.option), "own": pin.own}
+
+    def _more(self, option: Option) -> dict[str, Any]:
+        title = plan_words(option, self._wording)
+        return {
+            "id": option_id(option.row),
+            "title": f"{title[:1].upper()}{title[1:]}",
+            "reach": self._reach(option),
+        }
 
     def _reach(self, option: Option) -> dict[str, Mapping[str, Any]]:
         """Return for each change how far along the allowed range it goes."""

@@ -22,7 +22,7 @@ from waysout.domain.memory import Memory
 from waysout.domain.metrics import Metrics, run_metrics
 from waysout.domain.pick import pick
 from waysout.domain.result import Option, Outcome, OutcomeKind, Way
-from waysout.domain.schema import Row
+from waysout.domain.schema import Row, Value
 from waysout.errors import InputError, WaysoutError, shown
 from waysout.llm.connect import is_simulated
 from waysout.report.advice import advice
@@ -39,7 +39,7 @@ from waysout.serve.errors import Conflict
 from waysout.serve.events import SHORTLIST, EventLog, Shortlist
 from waysout.serve.forms import form_row, lever_tips, lock_rules
 from waysout.serve.models import Locks, SearchRequest
-from waysout.serve.option_forms import OptionForms
+from waysout.serve.option_forms import OptionForms, Pin
 from waysout.serve.problems import ServedProblem
 from waysout.store import new_run_path, runs_dir
 
@@ -140,6 +140,8 @@ class SearchSession:
             lambda: self._bare_result(OutcomeKind.FOUND, ""),
             lambda option: self._forms.form(option),
         )
+        self.pinned: Sequence[Pin] = ()
+        """What the person keeps at hand."""
         self.result: Result | None = None
         """What all parts found, once one has ended."""
         self.run: str | None = None
@@ -155,6 +157,7 @@ class SearchSession:
         self._llm: SharedBackend | None = None  # of this part
         self._held = 0  # options that the part began with
         self._stop = Stop()
+        self._pinning = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._giving_up: asyncio.TimerHandle | None = None
         self._decided = False
@@ -202,6 +205,7 @@ class SearchSession:
             "ledger": self.spent.as_dict(),
             "shortlist": [self._forms.form(option) for option in self.shortlist.options],
             **self._told_ways(),
+            **self._told_pins(),
             "sentence": _sentence(ended) if ended else "",
             "outcome": str(ended.outcome.kind) if ended else None,
             "reason": ended.outcome.reason if ended else "",
@@ -210,6 +214,9 @@ class SearchSession:
 
     def _told_ways(self) -> dict[str, Any]:
         return {"ways": [self._forms.form(way) for way in self.ways], "tipping": list(self.tipping)}
+
+    def _told_pins(self) -> dict[str, Any]:
+        return {"pins": [self._forms.pin(pin) for pin in self.pinned]}
 
     def _budget(self) -> dict[str, int]:
         return {
@@ -276,6 +283,7 @@ class SearchSession:
         self._held = len(kept)
         self._stop = Stop()
         self._log_part()
+        self._pin(self.pinned)
         self._add_options(kept)
         if self._context.listener is not None:
             self._context.listener.began()
@@ -400,6 +408,48 @@ class SearchSession:
         for name in _COUNTS:
             self._counts[name] += int(result.metrics.get(name) or 0)
         return {**result.metrics, **run_metrics(**self._counts)}
+
+    # Pins --------------------------------------------------------------------------------------
+
+    async def pin(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep rows at hand, instead of those that were; the person's own are asked first."""
+        async with self._pinning:
+            found = self._found()
+            pins = {}
+            for i, row in enumerate(map(self.problem.row, rows)):
+                option = found.get(tuple(self.problem.schema.raw(row).values()))
+                if option is None:
+                    pins[row] = await asyncio.to_thread(self._own, f"rows.{i}", row)
+                else:
+                    pins[row] = Pin(option)
+            self._pin(list(pins.values()))
+
+    def _found(self) -> dict[tuple[Value, ...], Option]:
+        """Return all that the search shows, by row; ways come before the options they are."""
+        near = [o for way in self.ways for o in (way, *way.variants, *way.safer)]
+        found: dict[tuple[Value, ...], Option] = {}
+        for option in (*near, *self.shortlist.options, *self.options.values()):
+            found.setdefault(tuple(option.row.values()), option)
+        return found
+
+    def _own(self, where: str, row: Row) -> Pin:
+        """Return a row that the person made up, or raise if it is no way out."""
+        if row == self.query:
+            raise InputError(f"{where}: it changes nothing, so there is nothing to keep")
+        if broken := self.problem.violations(self.query, row):
+            raise InputError(f"{where}: it breaks a rule: {broken[0].reason}")
+        verdict = self.served.verdict(self.query, row)
+        if not verdict["approved"]:
+            raise InputError(f"{where}: the model says no to it: only what is approved can be kept")
+        return Pin(self.problem.option(self.query, row, verdict["probability"]), own=True)
+
+    def _pin(self, pins: Sequence[Pin]) -> None:
+        """Keep those that the present locks allow, and tell it if that changes anything."""
+        broken, query = self.problem.violations, self.query
+        kept = [pin for pin in pins if not broken(query, self.problem.row(pin.option.row))]
+        if kept != list(self.pinned):
+            self.pinned = kept
+            self.log.add("pins", self._told_pins())
 
     # Events ------------------------------------------------------------------------------------
 
