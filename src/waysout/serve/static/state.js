@@ -13,6 +13,7 @@ export const START = Object.freeze({
   search: null,
   misses: [], // the nearest misses of a search that found nothing
   trial: null, // the values of "what if", where they differ from the case
+  trialAnswer: null, // the model's answer to them
   notice: "",
 });
 

@@ -46,6 +46,8 @@ function numberStrip(feature, id, moved) {
   const said = el("p", { class: "strip-said" });
   const now = el("span", { class: "soft small" });
   const ends = el("div", { class: "strip-ends small soft", "aria-hidden": "true" });
+  const [before, after] = ["before", "after"].map((side) =>
+    el("span", { class: `stub ${side}`, title: "not allowed", "aria-hidden": "true", hidden: true }));
   const fault = el("p", { id: `${id}-fault`, class: "fault", hidden: true });
   let values = [];
   let told = null;
@@ -79,10 +81,12 @@ function numberStrip(feature, id, moved) {
     const held = document.activeElement === slider;
     if (!held) values = valuesOf(feature, told, value);
     const drawable = values.length > 1;
-    line.hidden = slider.hidden = ends.hidden = !drawable;
+    for (const part of [line, slider, ends]) part.hidden = !drawable;
     if (drawable) {
       setAttribute(slider, "max", values.length - 1);
       fill(line, segments(values, told), mark(values, told.start, "is-now"));
+      before.hidden = !(told.low < values[0]);
+      after.hidden = !(told.high > values.at(-1));
       setAttribute(line, "aria-label", `${heading(feature.name)}: ${saidOf(told)}`);
       fill(ends, el("span", {}, plainValue(feature, values[0])), turning(feature, values, told), el("span", {}, plainValue(feature, values.at(-1))));
     }
@@ -94,7 +98,7 @@ function numberStrip(feature, id, moved) {
     if (!held) shift(value);
   }
 
-  const body = el("div", { class: "strip-body" }, el("div", { class: "strip-line" }, line, slider, ends),
+  const body = el("div", { class: "strip-body" }, el("div", { class: "strip-line" }, before, el("div", {}, line, slider, ends), after),
     el("div", { class: "strip-value" }, box.node, feature.unit && el("span", { class: "unit" }, bdi(clean(feature.unit))), fault));
   return { node: frame(feature, id, { head: now, body, said }), show };
 }
@@ -122,13 +126,24 @@ function valuesOf(feature, { start, allowed, asked }, value) {
   const origin = now ?? low;
   for (const end of [low, high]) {
     for (let i = 1; i <= SIDE; i += 1) {
-      const by = (end - origin) * (i / SIDE) ** 2;
-      const aim = grid === "any" ? origin + by : origin + Math.round(by / grid) * grid;
-      const snapped = Number(aim.toPrecision(10));
+      const aim = origin + (end - origin) * (i / SIDE) ** 2;
+      const gap = Math.abs(end - origin) * ((2 * i - 1) / SIDE ** 2);
+      const snapped = onGrid(rounded(aim, gap), grid, origin);
       if (snapped >= low && snapped <= high) found.add(snapped);
     }
   }
   return [...found].sort((a, b) => a - b);
+}
+
+/** A number of as few digits as tell it from its neighbours. */
+function rounded(number, gap) {
+  const unit = 10 ** Math.floor(Math.log10(gap || 1));
+  return Math.round(number / unit) * unit;
+}
+
+function onGrid(number, grid, origin) {
+  const on = grid === "any" ? number : origin + Math.round((number - origin) / grid) * grid;
+  return Number(on.toPrecision(10));
 }
 
 const nearest = (values, wanted) => values.reduce((best, value, i) =>

@@ -15,8 +15,8 @@ export function createTryout(store, { keep }) {
   const scan = latestOnly((question, signal) => api.strips(store.get().card.name, question, signal));
   let strips = new Map(); // feature → its strip
   let scanned = null; // the question that the strips answer
-  let answer = null;
   let built = null;
+  let shown = null; // the answer that stands there
 
   const question = ({ row, trial, locks }) => ({ row: trial ?? row, query: row, locks });
 
@@ -25,10 +25,7 @@ export function createTryout(store, { keep }) {
     const next = { ...(trial ?? row), [name]: value };
     store.set({ trial: same(next, row) ? null : next });
     slot("try-answer").classList.add("is-old");
-    ask(question(store.get()), PAUSE, (told) => {
-      answer = told;
-      renderAnswer(store.get(), told);
-    }, failed);
+    ask(question(store.get()), PAUSE, (told) => store.set({ trialAnswer: told }), failed);
     if (store.get().card.instant) rescan(store.get(), 2 * PAUSE);
   }
 
@@ -62,16 +59,13 @@ export function createTryout(store, { keep }) {
     slot("try-heading").focus({ preventScroll: true });
     slot("try-answer").classList.add("is-old");
     ask(question(store.get()), 0, (told) => {
-      answer = told;
-      store.set({ trial: same(told.row, store.get().row) ? null : told.row });
-      renderAnswer(store.get(), told);
+      store.set({ trial: same(told.row, store.get().row) ? null : told.row, trialAnswer: told });
       rescan(store.get());
     }, failed);
   }
 
   const reset = () => {
-    answer = null;
-    store.set({ trial: null });
+    store.set({ trial: null, trialAnswer: null });
     rescan(store.get());
   };
   slot("try-reset").addEventListener("click", reset);
@@ -81,13 +75,15 @@ export function createTryout(store, { keep }) {
   return {
     open,
     render(state) {
-      const { card, decision, search, trial } = state;
+      const { card, decision, search, trial, trialAnswer } = state;
       const ready = Boolean(decision) && same(decision.row, state.row) && Object.keys(state.faults).length === 0;
       slot("try").hidden = !ready;
       if (!ready) return;
       slot("try-ask").hidden = card.instant;
-      if (!trial) renderAnswer(state, null);
-      slot("try-keep").hidden = !trial || !search || !isGood(answer, trial);
+      const told = trial ? trialAnswer : null;
+      if (!trial || (told && told !== shown)) renderAnswer(state, told);
+      shown = told;
+      slot("try-keep").hidden = !trial || !search || !isGood(told, trial);
       slot("try-reset").hidden = !trial;
       // The search goes first: it is what a person waits for.
       if (!card.instant || isRunning(search) || (!search && !decision.approved)) return;
