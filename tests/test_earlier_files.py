@@ -23,7 +23,7 @@ from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 from waysout.domain.spelling import as_in_table
 from waysout.report.result import Result
-from waysout.serve.service import SavedRun
+from waysout.serve.saved_run import SavedRun
 from waysout.store import Store
 
 EARLIER = Path(__file__).parent / "golden" / "earlier"

@@ -21,7 +21,8 @@ from cli_world import FIND, ROW, cut_off, in_world, row, world  # noqa: F401
 
 from conftest import CommandLine
 from waysout.serve import http_server
-from waysout.serve.service import SavedRun, Service
+from waysout.serve.saved_run import SavedRun
+from waysout.serve.service import Service
 from waysout.store import Store, list_runs, runs_dir
 
 pytestmark = pytest.mark.usefixtures("in_world")

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ DESKTOP, PHONE = (1280, 900), (390, 844)
 SECONDS = 30.0
 
 _FITS = """() => {
-  const edge = document.querySelector("#decision").getBoundingClientRect().right + 1;
+  const edge = document.querySelector("#answer").getBoundingClientRect().right + 1;
   const parts = [...document.querySelectorAll("main > *, .panel, .card")];
   const { scrollWidth, clientWidth } = document.documentElement;
   return scrollWidth <= clientWidth && parts.every((p) => p.getBoundingClientRect().right <= edge);
@@ -222,6 +223,16 @@ class Visit:
     def is_rid_of(self, selector: str) -> None:
         """Wait until something is no longer to be seen."""
         self.page.locator(selector).first.wait_for(state="hidden")
+
+    def is_accessible(self) -> None:
+        """See that axe finds nothing."""
+        path = find_spec("axe_playwright_python")
+        if path is None or path.origin is None:
+            return
+        self.page.evaluate(Path(path.origin).with_name("axe.min.js").read_text("utf-8"))
+        found = self.page.evaluate("async () => (await axe.run()).violations")
+        told = [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in found]
+        assert told == []
 
     def fits(self) -> None:
         """See that, once all is laid out, nothing sticks out to the side."""

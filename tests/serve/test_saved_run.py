@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
-from serve_world import ROW, Adder, problem
+from serve_world import ROW, Adder, client, make_service, problem, run, small
 
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
@@ -12,7 +14,8 @@ from waysout.report.result import Result
 from waysout.run.context import Stop
 from waysout.run.find import find
 from waysout.run.progress import Progress
-from waysout.serve.service import SavedRun
+from waysout.serve.saved_run import SavedRun
+from waysout.serve.service import Service
 from waysout.store import Store
 
 
@@ -87,3 +90,79 @@ def test_a_run_of_nobody_cannot_be_opened(tmp_path: Path) -> None:
     Store.create(tmp_path / "run.db", {"method": "recombine"}).close()
     with pytest.raises(IntegrityError, match="holds no query yet"):
         read(tmp_path / "run.db", problem(oracle=Adder()))
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path))
+    return tmp_path
+
+
+def kept(name: str = "small", oracle: Adder | None = None, **about: Any) -> Service:
+    """Return a service as it is after a restart."""
+    return Service({name: small(oracle)}, "simulated:7", keep_runs=True, about=about)
+
+
+async def searched() -> dict[str, Any]:
+    """Search in two parts, and end the service; returns what it showed last."""
+    async with client(kept()) as c:
+        id = (await c.started(calls=2, oracle_rows=40))["id"]
+        await c.waited(id)
+        body = {"locks": {"fixed": ["c"]}, "oracle_rows": 60}
+        assert (await c.post(f"/api/searches/{id}/continue", body)).status_code == 202
+        return await c.waited(id)
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_link_survives_a_restart() -> None:
+    async def story() -> None:
+        before = await searched()
+        place, oracle = f"/api/searches/{before['id']}", Adder()
+        async with client(kept(oracle=oracle)) as c:
+            seen = await asyncio.gather(c.get(place), c.get(f"{place}/result.json"))
+            assert [answer.status_code for answer in seen] == [200, 200]
+            after = seen[0].json()
+            same = ("id", "row", "ways", "locks", "tipping", "part", "run", "outcome", "options")
+            assert {name: after[name] for name in same} == {name: before[name] for name in same}
+            assert oracle.rows == 0
+            assert len((await c.get("/api/searches")).json()["searches"]) == 1
+            again = await c.post(f"{place}/continue", {"locks": {"fixed": ["a"]}})
+            assert (again.status_code, again.json()["part"]) == (202, 3)
+            view = await c.waited(before["id"])
+            assert view["ways"]
+            assert all("a" not in way["changes"] for way in view["ways"])
+            assert view["run"].endswith("-part3")
+        async with client(kept()) as c:
+            assert (await c.get(place)).json()["locks"]["fixed"] == ["a"]
+            await c.http.delete(place)
+            assert (await c.get(place)).status_code == 404
+
+    run(story())
+
+
+def test_only_the_same_problem_of_the_same_files_brings_a_search_back(runs: Path) -> None:
+    async def story() -> None:
+        before = await searched()
+        place = f"/api/searches/{before['id']}"
+
+        async def status(service: Service, at: str = place) -> int:
+            async with client(service) as c:
+                return (await c.get(at)).status_code
+
+        class Other(Adder):
+            name = "another adder"
+
+        assert await status(kept(name="large")) == 404
+        assert await status(kept(oracle=Other())) == 404
+        assert await status(kept(digests={"model": "0" * 64})) == 404
+        assert await status(make_service()) == 404  # keeps no runs, and looks for none
+        for wrong in ("*" * 22, before["id"][:-1], f"{before['id']}x", "..%2f..%2fetc%2fpasswd"):
+            assert await status(kept(), f"/api/searches/{wrong}") == 404
+        latest = runs / f"{before['run']}.db"
+        latest.write_bytes(b"no database")
+        assert await status(kept()) == 200  # the part before it
+        for file in runs.glob("*.db"):
+            file.unlink()
+        assert await status(kept()) == 404
+
+    run(story())

@@ -37,8 +37,9 @@ from waysout.serve.errors import Full, NotFound, TooMany
 from waysout.serve.models import DecideRequest, Locks
 from waysout.serve.option_forms import OptionForms
 from waysout.serve.problems import MOST_EXAMPLES, ServedProblem
+from waysout.serve.saved_run import SavedRun
 from waysout.serve.search_session import SearchSession, ServiceLimits
-from waysout.serve.service import SavedRun, Service
+from waysout.serve.service import Service
 
 
 def test_as_many_run_at_once_as_may_and_the_next_is_put_off() -> None:

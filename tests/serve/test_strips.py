@@ -59,7 +59,12 @@ def test_it_is_moved_from_a_row_but_judged_as_a_change_of_the_query() -> None:
 
 def test_what_is_locked_says_why() -> None:
     c = strips(served(), ROW, locks={"fixed": ["c"]})["c"]
-    assert (c["open"], c["why"], c["asked"], c["said"]) == (False, "fixed: ruled out by you", [], [])
+    assert (c["open"], c["why"], c["asked"], c["said"]) == (
+        False,
+        "fixed: ruled out by you",
+        [],
+        [],
+    )
 
 
 def test_what_a_rule_on_several_features_forbids_is_not_asked() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from waysout.run.options import Options
     from waysout.run.source import Source, Trust
     from waysout.serve.problems import ServedProblem
-    from waysout.serve.service import SavedRun
+    from waysout.serve.saved_run import SavedRun
 
 SERVER = "The server"
 PORT = 8765
@@ -204,7 +204,7 @@ def _of_run(name: str, model: str, trust: Trust, wish: _Wish) -> _Subject:
     from waysout.errors import InputError
     from waysout.report.words import clean
     from waysout.run.options import make_plan
-    from waysout.serve.service import SavedRun
+    from waysout.serve.saved_run import SavedRun
     from waysout.store import Store, find_run
 
     path = find_run(name)

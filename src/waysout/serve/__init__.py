@@ -4,7 +4,7 @@
 `guard`       checks Host, Origin, token and size, by `hosts` and `tokens`; `metrics` counts
 `pages`       the page and its files; `api` the JSON routes, documented by `models`
 `errors`      how every error is answered
-`service`     owns the problems and the searches; opens saved runs
+`service`     owns the problems and the searches; `saved_run` opens runs on file
 `problems`    a model that all searches share; `people` looks its rows up
 `strips`      what each lever does alone from any row on
 `forms`       rows, rules and locks as JSON; `option_forms` options and ways

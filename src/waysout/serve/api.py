@@ -61,7 +61,7 @@ async def the_problem(name: Id, service: Running) -> ServedProblem:
 
 async def the_search(id: Id, service: Running) -> SearchSession:
     """Return the search a path names."""
-    return service.search(id)
+    return await service.find(id)
 
 
 ProblemDep = Annotated[ServedProblem, Depends(the_problem)]
@@ -166,9 +166,9 @@ async def show_search(search: SearchDep) -> Response:
 
 
 @router.delete("/searches/{id}", status_code=204, responses=errors(404, 422))
-async def delete_search(id: Id, service: Running) -> Response:
+async def delete_search(search: SearchDep, service: Running) -> Response:
     """Forget a search; if it runs, it is stopped."""
-    service.delete(id)
+    service.delete(search.id)
     return Response(status_code=204)
 
 
@@ -182,9 +182,11 @@ async def stop_search(search: SearchDep) -> Response:
 
 @router.post("/searches/{id}/continue", response_model=models.SearchForm, status_code=202,
              responses=errors(400, 404, 409, 422, 429))  # fmt: skip
-async def continue_search(id: Id, request: models.ContinueRequest, service: Running) -> Response:
+async def continue_search(
+    search: SearchDep, request: models.ContinueRequest, service: Running
+) -> Response:
     """Continue with what is left, within other locks, from what is known."""
-    return answer(service.go_on(id, request).view(), 202)
+    return answer(service.go_on(search.id, request).view(), 202)
 
 
 @router.put("/searches/{id}/pins", response_model=models.SearchForm,

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from waysout.domain.budget import Spent
@@ -41,9 +40,9 @@ from waysout.serve.forms import form_row, lever_tips, lock_rules
 from waysout.serve.models import Locks, SearchRequest
 from waysout.serve.option_forms import OptionForms, Pin
 from waysout.serve.problems import ServedProblem
-from waysout.store import new_run_path, runs_dir
+from waysout.serve.saved_run import SavedRun, new_id, run_path
+from waysout.store import runs_dir
 
-_MOST_OF_A_NAME = 40
 _COUNTS = ("valid", "evaluated", "pruned", "generated")
 # Seconds for a part to end after a stop; then it is given up, because a model may hang in its
 # thread.
@@ -114,9 +113,14 @@ class SearchSession:
     """
 
     def __init__(
-        self, context: ServiceContext, served: ServedProblem, query: Row, request: SearchRequest
+        self,
+        context: ServiceContext,
+        served: ServedProblem,
+        query: Row,
+        request: SearchRequest,
+        id: str | None = None,
     ) -> None:
-        self.id = secrets.token_urlsafe(16)
+        self.id = id or new_id()
         self.created = datetime.now(UTC)
         self.day = self.created.astimezone().date()
         """When the model was asked, in local time."""
@@ -360,11 +364,11 @@ class SearchSession:
         if make_plan(options).asks_llm:
             options["llm"] = self._llm = await context.open_llm()
         if context.keep_runs:
-            # Run names are cut at their end, where two of the same second differ.
-            name = self.problem.name[:_MOST_OF_A_NAME]
-            path = new_run_path(f"{name}-{secrets.token_hex(3)}-part{self.part}")
+            path = run_path(self.problem.name, self.id, self.part)
             self.run = path.stem
-            about = {**context.about, "service": True, "locks": self.locks.model_dump()}
+            search = {"id": self.id, "problem": request.problem}
+            about = {**context.about, "service": True, "locks": self.locks.model_dump(),
+                     "search": search}  # fmt: skip
             if context.about:
                 about["row"] = self.problem.schema.as_dict(self.query)
             options |= {"run": path, "about": about}
@@ -482,17 +486,18 @@ class SearchSession:
 
     # Saved runs --------------------------------------------------------------------------------
 
-    def take_over(self, result: Result, memory: Memory, locks: Locks, day: date) -> None:
+    def take_over(self, run: SavedRun, locks: Locks) -> None:
         """Begin with what a saved run found, as if it were a part that has ended.
 
         What it spent is in the ledger, but not part of the budget here.
         """
+        result = run.result
         self.problem = self.problem.with_rules(lock_rules(self.problem, self.query, locks))
-        self.locks, self._memory, self._on_file, self.day = locks, memory, result.ledger, day
+        self.locks, self._memory, self._on_file = locks, run.memory, result.ledger
+        self.part, self.run, self.day = run.part, run.name, run.day
         self._forms = OptionForms(self.problem, self.query)
         self.calls, self.oracle_rows = self._context.limits.calls, self._context.limits.oracle_rows
         self._count(result)
-        self.part = 1
         self._log_part()
         chance = result.settings.get("query_probability")
         if chance is not None:

@@ -5,38 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
-from datetime import date
+from dataclasses import replace
 from typing import Any, Self, get_type_hints
-
-from pydantic import ValidationError
 
 from waysout import __version__
 from waysout.domain.budget import SETUP_ROWS
-from waysout.domain.memory import Memory
-from waysout.domain.problem import Problem
-from waysout.domain.result import Outcome, OutcomeKind, ResultData
-from waysout.domain.spelling import as_in_table
-from waysout.errors import InputError, IntegrityError, WaysoutError, shown, unknown
+from waysout.errors import InputError, WaysoutError, shown, unknown
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect, is_simulated
 from waysout.methods import DEFAULT as DEFAULT_METHOD
 from waysout.methods import make_method, method_class
-from waysout.report.result import Result
-from waysout.run.plan import told
-from waysout.run.recall import memory_of
 from waysout.serve.concurrency import PacedExecutor, SharedBackend
 from waysout.serve.errors import Full, NotFound, TooMany
 from waysout.serve.forms import method_forms, problem_form, problem_line
-from waysout.serve.models import ContinueRequest, Locks, SearchRequest
+from waysout.serve.models import ContinueRequest, SearchRequest
 from waysout.serve.problems import ServedProblem
+from waysout.serve.saved_run import SavedRun, find_saved
 from waysout.serve.search_session import (
     SearchListener,
     SearchSession,
     ServiceContext,
     ServiceLimits,
 )
-from waysout.store import Store
 
 SUGGESTED_CALLS = 6
 # Other text settings name files and devices of this machine, which a request may not choose.
@@ -47,40 +37,6 @@ _MOST_TIMES, _LEAST_CEILING = 10, 100
 _MORE_THREADS = 12
 _LAST_EVENTS_SECONDS = 1.0
 _CLOSING = "the service is shutting down"
-
-
-@dataclass(frozen=True)
-class SavedRun:
-    """A run on file: its result as far as it came, and the answers that need not be asked again.
-
-    ``day`` is when it was last written; ``locks`` are the person's, if a service kept the run.
-    """
-
-    result: Result
-    memory: Memory
-    day: date
-    locks: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, store: Store, problem: Problem) -> SavedRun:
-        """Read what a run holds about its first query."""
-        query = store.query(0)
-        if query is None:
-            raise IntegrityError(f"{store.path} holds no query yet: it was cut off at its start")
-        kept = store.finished(0) or store.partial(0)
-        llm = store.manifest.get("llm")
-        result = Result.of(kept or ResultData(
-            query=query,
-            outcome=Outcome(OutcomeKind.INTERRUPTED, "the run was cut off"),
-            options=tuple(store.options(0)),
-            ledger=store.spent(0),
-            settings={**told(problem), "llm": llm},
-        ))  # fmt: skip
-        result = as_in_table(problem.schema, result)
-        about = store.manifest.get("about")
-        locks = about.get("locks") or {} if isinstance(about, Mapping) else {}
-        day = store.summary().updated.astimezone().date()
-        return cls(result, memory_of(store, problem), day, locks)
 
 
 class Service:
@@ -131,6 +87,8 @@ class Service:
         self._opening = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._restoring = asyncio.Lock()
+        self._forgotten: set[str] = set()
         self._closing = False
         self._has_threads = False
         self._context = ServiceContext(
@@ -221,10 +179,25 @@ class Service:
         }
 
     def search(self, id: str) -> SearchSession:
-        """Return a search by its id."""
+        """Return a search by its id, among those that are kept here."""
         if id not in self.searches:
             raise NotFound("there is no such search (any more): start one with POST /api/searches")
         return self.searches[id]
+
+    async def find(self, id: str) -> SearchSession:
+        """Return a search by its id; one of before a restart is read from the run it left."""
+        may_be_on_file = self._context.keep_runs and not self._closing
+        if id not in self.searches and may_be_on_file and id not in self._forgotten:
+            async with self._restoring:
+                if id not in self.searches:
+                    await self._restore(id)
+        return self.search(id)
+
+    async def _restore(self, id: str) -> None:
+        about = self._context.about
+        found = await asyncio.to_thread(find_saved, id, self.problems, about)
+        if found is not None:
+            self.adopt(*found, id=id)
 
     # Searches ----------------------------------------------------------------------------------
 
@@ -256,22 +229,21 @@ class Service:
         self._begin(search, request)
         return search
 
-    def adopt(self, name: str, run: SavedRun) -> SearchSession:
+    def adopt(self, name: str, run: SavedRun, id: str | None = None) -> SearchSession:
         """Open a saved run as a search that has ended, and that may be continued."""
-        served, query = self.problems[name], run.result.query
-        try:
-            locks = Locks.model_validate(run.locks)
-        except ValidationError as error:
-            problem = error.errors()[0]["msg"]
-            raise IntegrityError(f"the run's locks cannot be read: {problem}") from None
+        served, query, locks = self.problems[name], run.result.query, run.read_locks()
         request = SearchRequest(problem=name, row=dict(query), method=self.method)
-        search = SearchSession(self._context, served, served.problem.row(query), request)
-        search.take_over(run.result, run.memory, locks, run.day)
+        search = SearchSession(self._context, served, served.problem.row(query), request, id)
+        search.take_over(run, locks)
         self._keep(search)
         return search
 
     def delete(self, id: str) -> None:
-        """Forget a search; if it runs, it is stopped."""
+        """Forget a search; if it runs, it is stopped. A run that it left stays on file."""
+        self._drop(id)
+        self._forgotten.add(id)
+
+    def _drop(self, id: str) -> None:
         self.search(id).close()
         del self.searches[id]
 
@@ -292,7 +264,7 @@ class Service:
         """Keep a search; the oldest ended ones make room."""
         ended = [search.id for search in self.searches.values() if not search.running]
         for id in ended[: max(0, len(self.searches) + 1 - self.limits.kept)]:
-            self.delete(id)
+            self._drop(id)
         self.searches[search.id] = search
 
     def _check_method(
