@@ -3,6 +3,7 @@
 `http_server` the socket and the process; `app` puts the rest together, with login and metrics
 `guard`       checks Host, Origin, token and size, by `hosts` and `tokens`; `metrics` counts
 `pages`       the page and its files; `api` the JSON routes, documented by `models`
+`api_page`    the same routes for people to read
 `errors`      how every error is answered
 `service`     owns the problems and the searches; `saved_run` opens runs on file
 `problems`    a model that all searches share; `people` looks its rows up

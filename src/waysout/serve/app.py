@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from fastapi import APIRouter, FastAPI, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from waysout import __version__
-from waysout.serve import api
+from waysout.serve import api, api_page
 from waysout.serve.errors import USAGE, error_answer, install_errors
 from waysout.serve.guard import App, Guard, Head
 from waysout.serve.hosts import Hosts
@@ -55,7 +55,7 @@ def create_app(
         summary="Many different, validated, actionable ways from a model's no to a yes.",
         description="Where the server has a token, send it: `Authorization: Bearer TOKEN`.",
         openapi_url="/api/openapi.json",
-        # These pages would load scripts from elsewhere.
+        # These pages would load scripts from elsewhere; `api_page` does without any.
         docs_url=None,
         redoc_url=None,
         # A redirect would repeat the Host that was sent.
@@ -67,6 +67,10 @@ def create_app(
     install_errors(app)
     for router in (api.router, make_login(gate), make_pages(needs_token=gate is not None)):
         app.include_router(router)
+
+    @app.api_route(api_page.PATH, methods=["GET", "HEAD"], include_in_schema=False)
+    async def show_api() -> Response:
+        return HTMLResponse(api_page.api_page(app.openapi()))
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def show_metrics() -> Response:

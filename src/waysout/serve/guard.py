@@ -26,6 +26,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _OPEN = ("/", "/favicon.ico", "/api/login", "/api/health")
 _STATIC = "/static/"
+_PAGES = ("/", "/docs")
 _FOR_PEOPLE = re.compile(r"/api/searches/[^/]+/(report|letter)\.html")
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -228,7 +229,7 @@ async def _parts(receive: Receive) -> AsyncGenerator[bytes]:
 def _with_headers(path: str, send: Send) -> Send:
     """Return a ``send`` that sets the security headers of an answer, over any there are."""
     static = path.startswith(_STATIC)
-    policy = _PAGE_POLICY if static or path == "/" else _DATA_POLICY
+    policy = _PAGE_POLICY if static or path in _PAGES else _DATA_POLICY
     if _FOR_PEOPLE.fullmatch(path):
         policy = _PAPER_POLICY
     stored = "no-cache" if static else "no-store"
