@@ -232,7 +232,7 @@ class Visit:
         self.page.evaluate(Path(path.origin).with_name("axe.min.js").read_text("utf-8"))
         found = self.page.evaluate("async () => (await axe.run()).violations")
         told = [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in found]
-        assert told == []
+        assert told == [], told
 
     def fits(self) -> None:
         """See that, once all is laid out, nothing sticks out to the side."""
@@ -252,6 +252,6 @@ def visiting(
     try:
         visit.page.goto(address)
         yield visit
-        assert visit.faults == []
+        assert visit.faults == [], visit.faults
     finally:
         context.close()

@@ -114,6 +114,9 @@ def _options(
 
 def main() -> None:
     """Run the command line. Set WAYSOUT_DEBUG=1 to see tracebacks."""
+    # A search's matrices are small: on two cores, threads of numpy's BLAS take twice the processor
+    # time to do the same (docs/decisions.md). It is read when numpy loads, which it has not yet.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character shows its number instead.
         if isinstance(stream, io.TextIOWrapper):

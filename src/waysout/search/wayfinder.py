@@ -117,7 +117,7 @@ class Wayfinder(Method):
     def learn(self, problem: Problem, known: Known | None, tell: OnLearning) -> None:
         """Learn the students of the table's labels."""
         if self.students and known is not None:
-            tell("students of the known outcomes", 0.0)
+            tell("learning from the known outcomes", 0.0)
             students_of(known, problem.schema)
 
     def start(self, case: Case) -> Search:

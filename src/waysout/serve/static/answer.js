@@ -138,12 +138,14 @@ function statusOf(state) {
 
 function soFar({ learning, unheard, llm, begun, budget, ledger, ledgerAt }) {
   if (unheard) return "The server does not answer: trying again…";
-  if (learning) return `${clean(learning.what)}: ${chance(learning.share, [])}`;
   const seconds = ledger.seconds + (performance.now() - ledgerAt) / 1000;
   const isWaiting = llm && begun.calls_left > 0 && budget.calls_left === begun.calls_left;
+  if (learning && !isWaiting) return `${capital(clean(learning.what))}${learning.share > 0 ? `: ${chance(learning.share, [])}` : "…"}`;
   const what = isWaiting ? "Waiting for the LLM" : `${counted(ledger.oracle_rows, "model check")} so far`;
   return `${what}, ${time(seconds)}.`;
 }
+
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 const ADVICE = {
   exhausted: "To find more, unlock something or loosen a limit.",

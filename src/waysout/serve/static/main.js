@@ -231,10 +231,11 @@ function follow(id) {
   unlisten = listen(id, {
     heard(type, told, number) {
       const { search, locks } = store.get();
-      if (search?.id !== id) return;
+      // A stream that is opened again tells everything from the beginning.
+      if (search?.id !== id || number <= search.lastEvent) return;
       // Another window may have gone on with other locks: this one follows, unless it has its own.
-      if (type === "part" && number > search.lastEvent && same(locks, search.locks)) store.set({ locks: told.locks });
-      store.set({ search: heard(search, type, told, number) });
+      if (type === "part" && same(locks, search.locks)) store.set({ locks: told.locks });
+      store.set({ search: heard(store.get().search, type, told, number) });
       if (type === "ended") ended(id);
       if (type === "gone") gone();
     },

@@ -73,9 +73,8 @@ function leftOf(budget, told) {
   return { ...budget, calls_left: told.calls_left, oracle_rows_left: told.oracle_rows_left };
 }
 
-/** Return the search after an event. One that was seen before changes nothing: streams are replayed. */
+/** Return the search after an event. */
 export function heard(search, type, told, number) {
-  if (number <= search.lastEvent) return search;
   return { ...search, ...HEARD[type](search, told), lastEvent: number || search.lastEvent };
 }
 
