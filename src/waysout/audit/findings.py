@@ -20,6 +20,7 @@ from waysout.audit.words import (
     number,
     people,
     percent,
+    points,
     rule_name,
     section_name,
     signed,
@@ -146,13 +147,11 @@ def _differences(audit: Audit) -> Finding | None:
     compared_text = counted(len(compared), "comparison")
     if not clear:
         return Finding(title, f"None differs clearly from all others, in {compared_text}.")
-    rest = len(clear) - _MOST
-    says = f"{len(clear):,} of {compared_text} with all other people differ clearly"
-    says = says.replace("differ ", "differs ") if len(clear) == 1 else says
-    says += f"; the {_MOST} largest:" if rest > 0 else ":"
+    says = f"A clear difference from all other people shows in {len(clear):,} of {compared_text}"
+    says += f"; the {_MOST} largest:" if len(clear) > _MOST else ":"
     caveat = (
-        "By chance alone about one in twenty comparisons looks clear. A difference is no proof of "
-        "unfairness, and none is no proof of fairness."
+        "If no group differed, about one in twenty comparisons would look clear all the same. A "
+        "difference is no proof of unfairness, and none is no proof of fairness."
     )
     items = tuple(_difference(audit, one) for one in clear[:_MOST])
     return Finding(title, says, items, caveat)
@@ -185,11 +184,11 @@ def _difference(audit: Audit, one: _Compared) -> str:
 
 def _share(group: Group, difference: Interval) -> str:
     assert group.share_without is not None
-    value, low, high = (100 * x for x in (difference.value, difference.low, difference.high))
+    value = difference.value
     return (
-        f"{percent(group.share_without.value)} have no way out, {abs(value):.1f} points "
-        f"{'more' if value > 0 else 'less'} than the others (95{PERCENT} interval {low:+.1f} to "
-        f"{high:+.1f})"
+        f"{percent(group.share_without.value)} have no way out, {points(abs(value))[1:]} points "
+        f"{'more' if value > 0 else 'less'} than the others (95{PERCENT} interval "
+        f"{points(difference.low)} to {points(difference.high)})"
     )
 
 

@@ -360,13 +360,23 @@ def _binding(group: Group, audit: Audit, most: int = 3) -> str:
 
 
 def number(value: float) -> str:
-    """Format a cost.
+    """Format a cost; only 0 is shown as 0.
 
-    >>> number(0.12345), number(12.345), number(1234.5)
-    ('0.123', '12.3', '1,234')
+    >>> number(0.12345), number(12.345), number(1234.5), number(0.00037)
+    ('0.123', '12.3', '1,234', '0.0004')
     """
     digits = 3 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
-    return f"{value:,.{digits}f}"
+    return f"{value:,.{digits}f}" if round(value, digits) or not value else f"{value:.1g}"
+
+
+def points(difference: float) -> str:
+    """Format a difference of shares, in points; only 0 is shown as 0.
+
+    >>> points(0.048), points(-0.00037), points(0.0)
+    ('+4.8', '-0.04', '+0.0')
+    """
+    shown = f"{100 * difference:+.1f}"
+    return f"{100 * difference:+.1g}" if difference and float(shown) == 0 else shown
 
 
 def percent(value: float | None, limits: Sequence[float] = ()) -> str:
@@ -414,7 +424,7 @@ _TABLES: Mapping[str, tuple[str, Mapping[str, Callable[[Group, Audit], str]]]] =
         "rejected": lambda g, _: _with_few(g.people, g.few),
         "without": lambda g, _: f"{g.without:,}",
         "share, %": lambda g, _: _between(g.share_without, lambda x: f"{100 * x:.1f}"),
-        "to the others": lambda g, _: _between(g.share_difference, lambda x: f"{100 * x:+.1f}"),
+        "to the others": lambda g, _: _between(g.share_difference, points),
     }),
     "why": ("Why without", {
         "by the rules": lambda g, _: f"{g.why_without[OutcomeKind.INFEASIBLE]:,}",

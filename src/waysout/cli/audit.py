@@ -107,11 +107,13 @@ def _print(made: Audit, levers: int) -> None:
         if line:
             tell(clean(line))
     for finding in findings(made):
+        tell("")
         tell(clean(f"{finding.title}. {finding.says}"))
         for item in finding.items:
             tell(f"- {clean(item)}")
         if finding.caveat:
             tell(clean(finding.caveat))
+    tell("")
     for section in words.sections(made):
         for title, frame in words.tables(made, section, levers).values():
             heads, rows = cells(frame)
