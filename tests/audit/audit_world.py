@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,15 @@ from waysout.batch.tables import Contents
 from waysout.domain.budget import Spent
 from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, Way
 from waysout.domain.rules import Violation
-from waysout.domain.schema import Feature, Schema
+from waysout.domain.schema import Feature, Schema, Value
 
-LEVERS = ("income", "debt", "savings")
-SCHEMA = Schema(tuple(Feature(name, "integer") for name in LEVERS))
+START: dict[str, Value] = {"income": 0, "debt": 0, "savings": 0, "job": "none"}
+SCHEMA = Schema(
+    (
+        *(Feature(name, "integer") for name in ("income", "debt", "savings")),
+        Feature("job", "category", levels=("none", "cook")),
+    )
+)
 NOTES: dict[str, Any] = {
     "llm": "simulated:1",
     "method": "recombine",
@@ -31,7 +36,8 @@ NOTES: dict[str, Any] = {
 class Made:
     """A person: the row of the input, how the search ended, and the options as (cost, levers).
 
-    The options are ways, too, those in ``pockets`` such as do not hold; ``padding`` is not.
+    The options are ways, too, those in ``pockets`` such as do not hold; ``padding`` is not. ``to``
+    has what levers are set to, if it is not 1.
     """
 
     row: dict[str, Any] = field(default_factory=dict)
@@ -40,6 +46,7 @@ class Made:
     padding: tuple[tuple[float, tuple[str, ...]], ...] = ()
     pockets: tuple[int, ...] = ()
     binding: tuple[str, ...] = ()
+    to: Mapping[str, Value] = field(default_factory=dict)
     calls: int = 2
     chance: float = 0.25
 
@@ -76,14 +83,14 @@ def write_batch(
 def _result(index: int, made: Made) -> ResultData:
     binding = tuple(Violation(rule, (), "") for rule in made.binding)
     ways = [
-        Way(**vars(_option(cost, levers)), levers=levers, cost=cost / 2, irreducible=True,
+        Way(**vars(_option(made, cost, levers)), levers=levers, cost=cost / 2, irreducible=True,
             holds=number not in made.pockets)
         for number, (cost, levers) in enumerate(made.options)
     ]  # fmt: skip
     return ResultData(
-        query=dict.fromkeys(LEVERS, 0),
+        query=START,
         outcome=Outcome(made.kind, binding=binding),
-        options=[_option(cost, levers) for cost, levers in (*made.options, *made.padding)],
+        options=[_option(made, cost, levers) for cost, levers in (*made.options, *made.padding)],
         ways=ways,
         ledger=Spent(llm_calls=made.calls),
         settings={"query_probability": made.chance},
@@ -91,10 +98,11 @@ def _result(index: int, made: Made) -> ResultData:
     )
 
 
-def _option(cost: float, levers: Sequence[str]) -> Option:
+def _option(made: Made, cost: float, levers: Sequence[str]) -> Option:
+    changes = {lever: (START[lever], made.to.get(lever, 1)) for lever in levers}
     return Option(
-        row=dict.fromkeys(LEVERS, 0) | dict.fromkeys(levers, 1),
-        changes=dict.fromkeys(levers, (0, 1)),
+        row=START | {lever: new for lever, (_, new) in changes.items()},
+        changes=changes,
         probability=0.75,
         proximity=1 / (1 + cost),
         sparsity=len(levers),

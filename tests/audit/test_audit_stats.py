@@ -85,3 +85,9 @@ def test_nothing_is_said_of_nothing() -> None:
     assert median_difference(none, np.ones(5)) is None
     assert median_difference(np.ones(1), np.ones(5)) is None
     assert share_difference(0, 0, 1, 2) is None
+
+
+def test_what_floats_add_is_no_difference() -> None:
+    told = median_difference(np.full(50, 0.1 + 0.2), np.full(50, 0.3))
+    assert told is not None
+    assert (told.value, told.leaves_out_zero) == (0.0, False)

@@ -36,7 +36,8 @@ def test_it_tells_who_has_no_way_out() -> None:
     told = audit("--by", "sex", "--by", "town")
     assert told.exit_code == 0, told.exception
     words = " ".join(told.stdout.split())
-    assert "for 40 none was found: 50.0%" in words
+    assert "Of 80 people whom the model rejected, 40 have a way out" in words
+    assert "For 40 people none was found within the budget" in words
     assert "No way out found, by sex" in words
     assert "+100.0 [+87.6, +100.0]*" in words
     assert "simulated: no language model" in words

@@ -72,6 +72,10 @@ def test_a_folder_of_parts_comes_out_that_reads_as_one_table(
     assert f"each; {approved} of {asked} rows approved)" in said
     ours = [path.name for path in out.iterdir() if not path.name.startswith("_")]
     assert sorted(ours) == [f"part-{i:06d}.parquet" for i in range(3)]
+    # An audit takes the card's words from here: it reads no card.
+    notes = json.loads((out / "_manifest.json").read_text("utf-8"))
+    assert notes["wording"] == {}
+    assert notes["rules_in_words"] == {"immutable age": "Age stays as it is"}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +146,8 @@ def test_a_folder_of_an_earlier_release_goes_on_as_it_was_begun(
     out = tmp_path / "old"
     assert waysout(*BATCH, "--limit", "8", "--out", str(out))[0] == 0
     notes = json.loads((out / "_manifest.json").read_text("utf-8"))
-    del notes["all_options"]
+    for name in ("all_options", "wording", "rules_in_words"):
+        del notes[name]
     del notes["plan"]["method_settings"]["tips"]  # as a release without tipping points wrote it
     (out / "_manifest.json").write_text(json.dumps(notes), "utf-8")
     for file in out.rglob("part-*.parquet"):  # as if the earlier release had written it
@@ -158,7 +163,9 @@ def test_a_folder_of_an_earlier_release_goes_on_as_it_was_begun(
     assert "An earlier release began this folder" in said
     summary = json.loads((out / "_summary.json").read_text("utf-8"))
     assert (summary["options"], summary["ways"]) == (len(frame), None)
-    assert "all_options" not in json.loads((out / "_manifest.json").read_text("utf-8"))
+    now = json.loads((out / "_manifest.json").read_text("utf-8"))
+    assert "all_options" not in now
+    assert now["rules_in_words"]
 
 
 def test_the_same_command_goes_on_and_a_greater_limit_goes_further(

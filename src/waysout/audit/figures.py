@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from waysout.audit.stats import (
     spread,
 )
 from waysout.domain.result import OutcomeKind, plain
+from waysout.report.words import Wording
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 VERSION = 1
 FEW = 30
@@ -48,13 +52,27 @@ class LeverUse:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What the nearest ways of some people ask of them: ``more`` or ``less`` of a lever, with the
+    amounts, or to bring it ``to`` a level.
+    """
+
+    lever: str
+    move: str
+    to: str
+    people: int
+    amount: Spread | None
+
+
+@dataclass(frozen=True)
 class Group:
     """The figures of a group, about the people who were rejected unless stated otherwise.
 
     ``values`` are the group's own in the columns it was made by. ``outcomes`` counts everybody.
     ``cost`` is that of the nearest way, ``changes`` are those of that way; both, like
     ``fewest_changes``, ``ways`` and ``options``, are about people with a way out. ``holds`` is the
-    share of them whose nearest way is known to hold. ``binding`` counts the rules that leave none.
+    share of them whose nearest way is known to hold, ``asked`` what the nearest ways ask for, the
+    most frequent first. ``binding`` counts the rules that leave none.
     The differences are to all other people, None if there are none. ``few`` marks groups too small
     to tell much, ``few_costs`` those in which too few have a way out.
     """
@@ -80,6 +98,7 @@ class Group:
     chance: float | None
     llm_calls: float | None
     levers: tuple[LeverUse, ...]
+    asked: tuple[Asked, ...]
     few: bool
     few_costs: bool
 
@@ -132,7 +151,9 @@ class Audit:
     def comparisons(self) -> int:
         """The number of differences that are reported."""
         groups = [group for section in self.sections for group in section.groups]
-        told = [d for g in groups for d in (g.share_difference, g.cost_difference)]
+        told = [group.cost_difference for group in groups]
+        if self.everybody.without:  # else there is nothing to compare, and no table of it
+            told += [group.share_difference for group in groups]
         return len(told) - told.count(None)
 
     def as_dict(self) -> dict[str, Any]:
@@ -152,7 +173,8 @@ def audit(folder: str | Path, by: Sequence[str] = ()) -> Audit:
     >>> found.everybody.share_without.value  # doctest: +SKIP
     0.17
     """
-    people, crossed = read_people(Path(folder), by)
+    about = About.read(Path(folder))
+    people, crossed = read_people(Path(folder), by, Wording(about.wording))
     rejected = people.ended(*REJECTED)
     rows = len(people.frame)
     everybody = Groups((("everybody",),), np.zeros(rows, dtype=np.intp), {})
@@ -162,7 +184,7 @@ def audit(folder: str | Path, by: Sequence[str] = ()) -> Audit:
         figures = tuple(_figures(people, groups))
         sections.append(Section(columns, figures, groups.edges, groups.merged))
     return Audit(
-        about=About.read(Path(folder)),
+        about=about,
         rows=rows,
         parts=people.parts,
         nearest="way" if people.with_ways else "option",
@@ -234,6 +256,16 @@ def _group(
         chance=median("probability", ours),
         llm_calls=float(calls.mean()) if len(calls) else None,
         levers=levers,
+        asked=_asked(people.moves[lucky[people.moves["person"]]]),
         few=n < FEW,
         few_costs=with_way_out < FEW,
     )
+
+
+def _asked(moves: pd.DataFrame) -> tuple[Asked, ...]:
+    """Return what is asked for, the most frequent first."""
+    found = []
+    for (lever, move, to), same in moves.groupby(["lever", "move", "to"], observed=True):
+        amounts = spread(same["amount"].dropna().to_numpy())
+        found.append(Asked(str(lever), str(move), str(to), len(same), amounts))
+    return tuple(sorted(found, key=lambda asked: (-asked.people, asked.lever, asked.to)))

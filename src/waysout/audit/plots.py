@@ -22,7 +22,7 @@ _LABEL = 32
 def pictures(audit: Audit, levers: int = 5) -> Iterator[tuple[str, bytes]]:
     """Yield each picture with the name of its file; empty ones are left out."""
     taken: set[str] = set()
-    overall = words.charts([audit.everybody])
+    overall = words.charts(audit, words.everybody(audit))
     for section in words.sections(audit):
         # File names keep to letters that any disk takes.
         plain = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(section.by)).strip("-").lower()[:60]
@@ -33,10 +33,9 @@ def pictures(audit: Audit, levers: int = 5) -> Iterator[tuple[str, bytes]]:
         taken.add(name)
         lucky = [group for group in section.groups if group.with_way_out]
         with plot_style():
-            for kind, marks in words.charts(section.groups).items():
-                if marks:
-                    figure = _intervals(audit, section, kind, marks, overall[kind])
-                    yield f"{kind}{name}.svg", to_svg(figure)
+            for kind, marks in words.charts(audit, section).items():
+                figure = _intervals(audit, section, kind, marks, overall[kind])
+                yield f"{kind}{name}.svg", to_svg(figure)
             if lucky:
                 yield f"levers{name}.svg", to_svg(_levers(audit, section, lucky, levers))
 
@@ -55,8 +54,8 @@ def _panel(audit: Audit, title: str, names: Sequence[str]) -> tuple[Figure, Axes
     return figure, panel
 
 
-def _label(group: Group, people: int, few: bool) -> str:
-    return f"{cut(clean(group.name), _LABEL)} (n = {people:,}{', few' if few else ''})"
+def _label(name: str, people: int, few: bool) -> str:
+    return f"{cut(clean(name), _LABEL)} (n = {people:,}{', few' if few else ''})"
 
 
 def _intervals(
@@ -79,9 +78,12 @@ def _intervals(
 
 def _levers(audit: Audit, section: Section, groups: Sequence[Group], most: int) -> Figure:
     """Draw groups × the levers that help most overall, darker for more people."""
-    labels = [_label(group, group.with_way_out, group.few_costs) for group in groups]
-    figure, panel = _panel(audit, f"Levers{words.by(section)}", labels)
-    names = [lever.name for lever in audit.everybody.levers[:most]]
+    labels = [
+        _label(words.group_name(audit, section, group), group.with_way_out, group.few_costs)
+        for group in groups
+    ]
+    figure, panel = _panel(audit, f"Levers{words.by(audit, section)}", labels)
+    names = [lever.name for lever in words.telling_levers(audit.everybody, most)]
     shares = []
     for group in groups:
         counts = {lever.name: lever.nearest for lever in group.levers}
@@ -91,6 +93,7 @@ def _levers(audit: Audit, section: Section, groups: Sequence[Group], most: int) 
         for x, share in enumerate(row):
             colour, text = "white" if share > 0.6 else "black", words.percent(share)
             panel.text(x, y, text, ha="center", va="center", color=colour, fontsize=8)
-    panel.set_xticks(range(len(names)), [cut(clean(n), 18) for n in names], rotation=20, ha="right")
+    shown = [cut(words.lever_name(audit, name), 18) for name in names]
+    panel.set_xticks(range(len(names)), shown, rotation=20, ha="right")
     panel.set_xlabel(f"share of the people with a way out whose nearest {audit.nearest} moves it")
     return figure

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from waysout.audit import words
 from waysout.audit.figures import Audit, Group, LeverUse, Section
+from waysout.audit.findings import Finding, findings
 from waysout.audit.stats import Interval, Spread
 from waysout.audit.words import Mark
 from waysout.errors import InputError, unknown
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("markdown", "csv", "html", "json")
 _LONGEST = 60
+_LONGEST_CELL = 240  # a few rules in words
 _TIDY = ("by", "group", "few", "figure", "of", "value", "low", "high", "llm")
 
 
@@ -41,7 +43,7 @@ def render(audit: Audit, format: str, levers: int = 5) -> str:
         source, rows = words.source(audit), []
         for by, group in groups:
             for name, *values in _figures(group):
-                only_with = name in _ONLY_WITH_WAY_OUT or name.startswith("lever_")
+                only_with = name in _ONLY_WITH_WAY_OUT or name.startswith(("lever_", "asked"))
                 few = group.few_costs if only_with else group.few
                 rows.append([by, group.name, few, name, *values, source])
         return csv_text(_TIDY, rows)
@@ -52,21 +54,28 @@ def render(audit: Audit, format: str, levers: int = 5) -> str:
     raise InputError(unknown("format", format, FORMATS))
 
 
-def cells(frame: pd.DataFrame, longest: int = _LONGEST) -> tuple[list[str], list[list[str]]]:
+def cells(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Return the headings and rows of a table, each cell cleaned and cut."""
     rows = [(frame.index.name or "people", *frame.columns), *frame.itertuples(name=None)]
-    head, *body = ([cut(clean(cell), longest) for cell in row] for row in rows)
+    head, *body = (
+        [cut(clean(name), _LONGEST), *(cut(clean(cell), _LONGEST_CELL) for cell in others)]
+        for name, *others in rows
+    )
     return head, body
 
 
 def _markdown(audit: Audit, levers: int) -> str:
     intro = (words.lead(audit), words.simulated_note(audit), words.source(audit))
     parts = [f"# {escape_markdown(words.title(audit))}", *map(escape_markdown, filter(None, intro))]
+    for finding in findings(audit):
+        parts += [f"## {escape_markdown(finding.title)}", escape_markdown(finding.says)]
+        parts += ["\n".join(f"- {escape_markdown(item)}" for item in finding.items)]
+        parts += [escape_markdown(finding.caveat)]
     for one in words.sections(audit):
         for heading, frame in words.tables(audit, one, levers).values():
             parts += [f"## {escape_markdown(heading)}", markdown_table(*cells(frame))]
     listed = "\n".join(f"- {escape_markdown(note)}" for note in words.notes(audit))
-    return "\n\n".join([*parts, "## How to read this", listed]) + "\n"
+    return "\n\n".join(filter(None, [*parts, "## How to read this", listed])) + "\n"
 
 
 # Figures of the people with a way out.
@@ -85,12 +94,17 @@ def _figures(group: Group) -> Iterator[tuple[Any, ...]]:
         elif isinstance(value, Mapping):
             name = "outcome" if name == "outcomes" else name
             yield from ((name, str(subject), n, None, None) for subject, n in value.items())
-        elif name not in ("values", "levers", "few", "few_costs"):
+        elif name not in ("values", "levers", "asked", "few", "few_costs"):
             yield name, "", value, None, None
     for lever in group.levers:
         for name in ("nearest", "alone", "some"):
             share = getattr(lever, name) / group.with_way_out
             yield f"lever_{name}", lever.name, share, None, None
+    for asked in group.asked:
+        subject = f"{asked.lever}: {asked.move} {asked.to}".rstrip()
+        yield "asked", subject, asked.people, None, None
+        if amount := asked.amount:
+            yield "asked_amount", subject, amount.median, amount.low, amount.high
 
 
 # The page --------------------------------------------------------------------------------------
@@ -101,53 +115,78 @@ _RULER = 'style="stroke:var(--soft);stroke-dasharray:4 3"'
 
 
 def _page(audit: Audit, levers: int) -> str:
-    overall = words.charts([audit.everybody])
     parts = ["<header>", f"<h1>{esc(words.title(audit))}</h1>"]
     parts += [warning_note(note)] if (note := words.simulated_note(audit)) else []
     parts.append(f'<p class="lead">{esc(words.lead(audit))}</p>')
     details = [text for text in (words.source(audit), words.coverage(audit)) if text]
     parts += [*(f'<p class="soft">{esc(text)}</p>' for text in details), "</header>"]
-    for one in words.sections(audit):
-        drawn = words.charts(one.groups) if one.by else {}
-        made = {}
-        for kind, (heading, frame) in words.tables(audit, one, levers).items():
-            heads, rows = cells(frame)
-            marked = ([esc(cell) for cell in row] for row in rows)
-            table = html_table(cut(heading, _LONGEST), list(map(esc, heads)), marked)
-            chart = _chart(kind, drawn[kind], overall[kind]) if drawn.get(kind) else ""
-            made[kind] = chart + table
-        made["levers"] = _levers(audit, one, audit.everybody.levers[:levers])
-        parts.append(section(f"By {esc(one.name)}" if one.by else "Everybody", *made.values()))
-    if audit.about.rules:
-        rules = bullets(map(esc, audit.about.rules))
+    if cards := "".join(map(_finding, findings(audit))):
+        parts.append(section("What stands out", f'<ol class="cards findings">{cards}</ol>'))
+    parts += [_groups(audit, one, levers) for one in words.sections(audit)]
+    if rules_told := [*audit.about.rules_in_words.values()] or audit.about.rules:
+        rules = bullets(map(esc, rules_told))
         parts.append(section("The rules that every way out keeps", rules))
     parts.append(section("How to read this", bullets(map(esc, words.notes(audit)))))
     return whole_page(words.title(audit), "page.css", "\n".join(parts))
 
 
-def _levers(audit: Audit, one: Section, levers: Sequence[LeverUse]) -> str:
+def _groups(audit: Audit, one: Section, levers: int) -> str:
+    """Return the charts and tables of a section."""
+    overall = words.charts(audit, words.everybody(audit))
+    drawn = words.charts(audit, one) if one.by else {}
+    made = {}
+    for kind, (heading, frame) in words.tables(audit, one, levers).items():
+        heads, rows = cells(frame)
+        marked = ([esc(cell) for cell in row] for row in rows)
+        table = html_table(cut(heading, _LONGEST), list(map(esc, heads)), marked)
+        chart = _chart(kind, drawn[kind], overall[kind]) if kind in drawn else ""
+        made[kind] = chart + table
+    if "levers" in made:
+        made["levers"] = _levers(audit, one, levers)
+    heading = f"By {esc(words.section_name(audit, one))}" if one.by else "Everybody"
+    return section(heading, *made.values()) if made else ""
+
+
+def _finding(finding: Finding) -> str:
+    items = bullets(map(esc, finding.items)) if finding.items else ""
+    caveat = f'<p class="reason">{esc(finding.caveat)}</p>' if finding.caveat else ""
+    title, says = esc(finding.title), esc(finding.says)
+    return f'<li class="card"><h3>{title}</h3><p>{says}</p>{items}{caveat}</li>'
+
+
+def _levers(audit: Audit, one: Section, most: int) -> str:
     """Return groups × levers, shaded by how often the nearest way moves it."""
+    levers = [lever.name for lever in words.telling_levers(audit.everybody, most)]
     rows = []
     for group in one.groups:
         own = {lever.name: lever for lever in group.levers}
-        row = [esc(cut(clean(group.name), _LONGEST))]
-        for name in (lever.name for lever in levers if group.with_way_out):
-            lever = own.get(name, LeverUse(name, 0, 0, 0))
-            nearest, alone, some = map(escape, words.lever_shares(group, lever))
-            shade = 0.45 * lever.nearest / group.with_way_out
-            row.append(
-                f'<td style="padding-left:.5rem;background:rgba(26,107,60,{shade:.2f})">{nearest}'
-                f"<small>alone {alone}, any {some}</small></td>"
-            )
-        rows += [row] if group.with_way_out else []
-    names = [one.name, *(lever.name for lever in levers)]
-    heads = [esc(cut(clean(name), _LONGEST)) for name in names]
+        told = [own.get(name, LeverUse(name, 0, 0, 0)) for name in levers]
+        name = esc(cut(words.group_name(audit, one, group), _LONGEST))
+        if group.with_way_out:
+            rows.append([name, *(_lever_cell(audit, group, lever) for lever in told)])
+    names = [words.section_name(audit, one), *(words.lever_name(audit, name) for name in levers)]
+    heads = [esc(cut(name, _LONGEST)) for name in names]
     title = (
-        f"Levers{words.by(one)}: share of the people with a way out whose nearest {audit.nearest} "
-        "moves it; in small print: the share for whom it alone suffices, and the share with any "
-        f"{audit.nearest} that moves it"
+        f"Levers{words.by(audit, one)}: share of the people with a way out whose nearest "
+        f"{audit.nearest} moves it; in small print: what it typically asks for, the share for whom "
+        f"it alone suffices, and the share with any {audit.nearest} that moves it"
     )
     return html_table(title, heads, rows) if levers else ""
+
+
+def _lever_cell(audit: Audit, group: Group, lever: LeverUse) -> str:
+    nearest, *others = map(escape, words.lever_shares(group, lever))
+    counts = zip(("alone", "any"), others, (lever.alone, lever.some), strict=True)
+    asked = words.typically(audit, group, lever.name)
+    lines = [esc(asked)] if asked else []
+    lines.append(", ".join(f"{what} {share}" for what, share, count in counts if count))
+    shade = 0.45 * lever.nearest / group.with_way_out
+    return (
+        f'<td style="padding-left:.5rem;background:rgba(26,107,60,{shade:.2f})">'
+        f"{nearest if lever.nearest else words.NOTHING}"
+        + "".join(f"<small>{line}</small>" for line in lines if line)
+        + "</td>"
+    )
 
 
 def _chart(kind: str, marks: Sequence[Mark], overall: Sequence[Mark]) -> str:
@@ -165,13 +204,13 @@ def _chart(kind: str, marks: Sequence[Mark], overall: Sequence[Mark]) -> str:
         parts.append(label(across(value), bottom + 16, f"{value:g}"))
     ruler = across(overall[0].middle)
     parts.append(line(ruler, ruler, 4, bottom, _RULER))
-    for i, (group, _, few, low, middle, high) in enumerate(marks):
+    for i, (name, _, few, low, middle, high) in enumerate(marks):
         y = _TOP + _STEP * i + _STEP // 2
-        name = escape(cut(clean(group.name), _LABEL)) + (" (few)" if few else "")
+        shown = escape(cut(clean(name), _LABEL)) + (" (few)" if few else "")
         look = f'style="stroke:var({colour});stroke-width:1.5"'
         fill = f"fill:var({'--paper' if few else colour});stroke:var({colour})"
         parts += [
-            label(_LEFT - 8, y + 4, name, "end"),
+            label(_LEFT - 8, y + 4, shown, "end"),
             line(across(low), across(high), y, y, look),
             f'<circle cx="{across(middle):.1f}" cy="{y}" r="4.5" style="{fill}"/>',
             label(WIDTH - 4, y + 4, write(middle), "end"),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 RESAMPLES, SEED = 10_000, 42
+_ROUNDING = 1e-12  # of the size of costs: sums of floats that should be equal differ by less
 _Z = 1.959963984540054  # the normal distribution's 97.5 % point
 
 
@@ -82,7 +83,10 @@ def median_difference(numbers: Numbers, others: Numbers) -> Interval | None:
     rng = np.random.default_rng(SEED)
     drawn = medians(np.sort(numbers), rng) - medians(np.sort(others), rng)
     low, high = np.percentile(drawn, (2.5, 97.5)).tolist()
-    return Interval(float(np.median(numbers) - np.median(others)), low, high)
+    middles = float(np.median(numbers)), float(np.median(others))
+    noise = _ROUNDING * max(map(abs, middles))
+    ends = (middles[0] - middles[1], low, high)
+    return Interval(*(0.0 if abs(end) <= noise else end for end in ends))
 
 
 def medians(ordered: Numbers, rng: np.random.Generator, resamples: int = RESAMPLES) -> Numbers:

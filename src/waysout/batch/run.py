@@ -34,12 +34,13 @@ from waysout.llm.base import Backend
 from waysout.llm.connect import connect
 from waysout.llm.openai.pool import pooled
 from waysout.methods import DEFAULT as DEFAULT_METHOD
-from waysout.report.words import counted
+from waysout.report.rules import rule_words
+from waysout.report.words import Wording, counted
 from waysout.run.context import probe_within
 from waysout.run.find import learn
 from waysout.run.machine import cores
 from waysout.run.options import Options, make_plan
-from waysout.run.plan import Plan, as_now, changed_settings, manifest
+from waysout.run.plan import Plan, as_now, changed_settings, manifest, told
 from waysout.run.source import Source, Trust, card_of, problem_of
 from waysout.run.sync import wait_for
 from waysout.search.base import OnLearning
@@ -60,7 +61,7 @@ SAMPLE = 20_000
 COMPARED = 2_000
 """Rows with known outcomes that options are compared with: more would cost more than a search."""
 # What may differ when a batch is resumed.
-_FREE = ("version", "limit", "about", "probed")
+_FREE = ("version", "limit", "about", "probed", "wording", "rules_in_words")
 _VALUES = "values"  # which folders of earlier releases do not tell
 # Models that live in the memory of the process that loads them: one for all workers.
 _IN_MEMORY = ("llamacpp", "transformers")
@@ -344,7 +345,19 @@ def describe(batch: PreparedBatch) -> dict[str, Any]:
         "all_options": request.all_options,
         _VALUES: "as in the table",
         "about": source.as_dict(),
+        **words_of(batch.problem),
     }
+
+
+def words_of(problem: Problem) -> dict[str, Any]:
+    """Return the card's words for features and rules: an audit has no card to take them from."""
+    words = told(problem)["wording"]
+    rules: dict[str, str] = {}
+    for rule in problem.rules.rules:
+        said = rule_words(rule, Wording(words))
+        # Two rules may share a name, which is all that the people's rows have of them.
+        rules[rule.label] = f"{rules[rule.label]}; {said}" if rule.label in rules else said
+    return {"wording": words, "rules_in_words": rules}
 
 
 class Probed(TypedDict):

@@ -415,6 +415,14 @@ def options(out: Path, columns: Sequence[str] | None = None) -> Iterator[pyarrow
         yield _read(out, path, columns)
 
 
+def people_and_options(
+    out: Path, columns: Sequence[str], option_columns: Sequence[str]
+) -> Iterator[tuple[pyarrow.Table, pyarrow.Table]]:
+    """Yield both tables of each part that is done: parts may be added between two passes."""
+    for path in _parts(out):
+        yield _read(out, out / PEOPLE / path.name, columns), _read(out, path, option_columns)
+
+
 def _parts(out: Path) -> list[Path]:
     if not out.is_dir():
         raise InputError(f"there is no folder {out}; name the one that a batch was written to")

@@ -98,6 +98,7 @@ def _text(made: Audit, format: FORMATS, levers: int) -> str:
 
 def _print(made: Audit, levers: int) -> None:
     from waysout.audit import words
+    from waysout.audit.findings import findings
     from waysout.audit.render import cells
     from waysout.report.words import clean, cut
 
@@ -105,6 +106,14 @@ def _print(made: Audit, levers: int) -> None:
     for line in heading:
         if line:
             tell(clean(line))
+    for finding in findings(made):
+        tell("")
+        tell(clean(f"{finding.title}. {finding.says}"))
+        for item in finding.items:
+            tell(f"- {clean(item)}")
+        if finding.caveat:
+            tell(clean(finding.caveat))
+    tell("")
     for section in words.sections(made):
         for title, frame in words.tables(made, section, levers).values():
             heads, rows = cells(frame)

@@ -38,7 +38,8 @@ def clean(text: object) -> str:
     >>> clean("a\\tb\\nc\\x1b[31m\\u202ed")
     'a b c[31md'
     """
-    flat = " ".join(str(text).split())
+    # A number stays on one line with the sign after it.
+    flat = re.sub(r"\s+", lambda space: space[0] if space[0] == "\u00a0" else " ", str(text))
     return "".join(
         c for c in flat if c not in _TURNS and unicodedata.category(c) not in _UNWANTED
     ).strip()
