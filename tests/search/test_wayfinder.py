@@ -361,7 +361,7 @@ def test_what_is_learned_of_the_labels_is_learned_once() -> None:
     Wayfinder().learn(problem, known, tell)
     Wayfinder().learn(problem, None, tell)
     Wayfinder(students=False).learn(problem, known, tell)
-    assert told == ["students of the known outcomes"]
+    assert told == ["learning from the known outcomes"]
     search = Wayfinder().start(replace(make_case(problem, NOUGHT), known=known))
     again = Wayfinder().start(replace(make_case(problem, NOUGHT), known=known))
     assert search._students is again._students is not None  # type: ignore[attr-defined]
