@@ -28,6 +28,7 @@ from waysout.domain.ways import Checks
 from waysout.errors import UnavailableError
 from waysout.report.result import Result
 from waysout.report.words import doubts, doubts_in_full
+from waysout.serve.strips import Strips
 
 SHOWN = 5
 FARTHER = 10
@@ -172,6 +173,18 @@ def check_all(problem: Problem, dataset: Dataset, rows: list[Row]) -> Counter[st
                 check_tip(judge, name, tip, counts)
         check_surfaces(result)
     return counts
+
+
+def test_the_strips_of_a_page() -> None:
+    problem, _, rows = demo_cases(0)
+    counts: Counter[str] = Counter()
+    for row in rows[:3]:
+        strips = Strips(problem, row, row, problem.schema.names)
+        strips.answer()
+        for name, tips in strips.tips().items():
+            for tip in tips:
+                check_tip(Judge(problem, row), name, tip, counts)
+    assert counts["from here on"] >= 2
 
 
 def check_surfaces(result: Result) -> None:

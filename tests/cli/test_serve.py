@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from cli_world import FIND, ROW, cut_off, in_world, row, world  # noqa: F401
+from fastapi.testclient import TestClient
 
 from conftest import CommandLine
 from waysout.serve import http_server
@@ -182,6 +183,15 @@ def test_it_says_who_decides_and_who_proposes(waysout: CommandLine, nobody_comes
     assert out == f"open http://127.0.0.1:{nobody_comes.port}/ in a browser; Ctrl-C ends it\n"
     assert "decides: the model model.txt" in err
     assert "proposes: simulated:1 (simulated: a stand-in, not a language model)" in err
+
+
+def test_a_page_searches_by_itself_unless_told_to_wait(
+    waysout: CommandLine, nobody_comes: Served
+) -> None:
+    for more, instant in (((), True), (("--wait",), False)):
+        assert waysout(*SERVE, *more)[0] == 0
+        with TestClient(nobody_comes.app, base_url=f"http://127.0.0.1:{nobody_comes.port}") as c:
+            assert c.get("/api/problems/loans").json()["instant"] is instant
 
 
 def test_a_method_without_an_llm_needs_none(waysout: CommandLine, nobody_comes: Served) -> None:

@@ -106,6 +106,25 @@ def test_what_is_told_is_what_the_result_says() -> None:
     run(story())
 
 
+def test_each_part_ends_with_its_own_ways() -> None:
+    async def story() -> None:
+        async with make_service() as service:
+            search = start(service, calls=0, oracle_rows=60)
+            await ended(search)
+            (before,) = of_kind(search, "ways")
+            go_on(service, search, locks=Locks(fixed=["a"]), oracle_rows=120)
+            assert of_kind(search, "ways") == []  # the next part may not allow them
+            await ended(search)
+            (after,) = of_kind(search, "ways")
+            assert "a" in {name for way in before["ways"] for name in way["changes"]}
+            assert after["ways"]
+            assert "a" not in {name for way in after["ways"] for name in way["changes"]}
+            assert {tips["feature"] for tips in after["tipping"]} == {"b", "c"}
+            assert {name: search.view()[name] for name in after} == after
+
+    run(story())
+
+
 def test_without_calls_or_an_llm_it_still_finds() -> None:
     async def story(llm: str | None) -> Spent:
         async with make_service(llm=llm) as service:

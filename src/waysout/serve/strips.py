@@ -6,6 +6,7 @@ while somebody moves a slider.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +18,7 @@ from waysout.domain.result import Outcome, OutcomeKind, ResultData, Tip
 from waysout.domain.rules import Lever
 from waysout.domain.schema import Row, Value
 from waysout.domain.tipping import DOWN, ENOUGH_FARTHER, TO, UP, Line, tip_of
-from waysout.domain.ways import Checks, nearest_to, place
+from waysout.domain.ways import Checks, nearest_to, place, step_of
 from waysout.report.tipping import alone
 from waysout.report.words import Wording, listed
 from waysout.run.plan import told
@@ -29,6 +30,7 @@ _VALUES = 16  # of a number, on both sides of the present one
 _LEAST = ENOUGH_FARTHER + 1  # on one side, however short
 _LEVELS = 30
 _ROUNDS = 4
+_QUARTERS = (0.25, 0.5, 0.75)  # of a gap, asked at once: two rounds do what four halvings would
 _ROOM = 0.125  # of the gap between two values: how far one may lie off for fewer digits
 
 
@@ -104,8 +106,7 @@ class Strip:
     def sharpen(self, said: Mapping[Row, Said]) -> list[Row]:
         """Return the rows of another round; none where nothing is left to ask.
 
-        They lie halfway between neighbours whose answers differ, and beyond a yes from which on all
-        are one, so that it can be said.
+        They lie between neighbours whose answers differ, and beyond where it turns.
         """
         if not self.is_number or not self.rows:
             return []
@@ -113,19 +114,27 @@ class Strip:
         values = self._beyond(said)
         for (low, here), (high, there) in pairwise(points):
             if low is not None and said[here].approved != said[there].approved:
-                values.append(self._between(self.at(low), self.at(high)))
+                values += self._between(self.at(low), self.at(high))
         return [row for value in values if (row := self._add(value)) is not None]
 
     def _beyond(self, said: Mapping[Row, Said]) -> list[Value]:
-        """Return values between the first yes and the limit, where too few were asked."""
+        """Return values beyond a yes from which on all are one, so that it may be said.
+
+        Where enough were asked, these are the next ones: a pocket of noes may begin right there.
+        """
         found = []
         for line, values in self.moved(said):
-            yes = list(dropwhile(lambda pair: not pair[1], values))
-            if yes and all(good for _, good in yes) and line.limit == yes[-1][0]:
-                first, end = line.at(yes[0][0]), line.at(line.limit)
-                aims = [first + (end - first) * i / _LEAST for i in range(1, _LEAST)]
-                enough = line.goes_on(values) or not line.is_bounded
-                found += [] if enough else [nearest_to(self.lever, aim) for aim in aims]
+            yes = [line.at(value) for value, _ in dropwhile(lambda pair: not pair[1], values)]
+            are_all = yes and all(good for _, good in values[-len(yes) :])
+            if not are_all or not line.is_bounded or yes[-1] != line.at(line.limit):
+                continue
+            if line.goes_on(values):
+                near = yes[1] if len(yes) > 1 else yes[0]
+                step = math.copysign(step_of(self.lever), near - yes[0])
+                aims = [yes[0] + step, (yes[0] + near) / 2]
+            else:
+                aims = [yes[0] + (yes[-1] - yes[0]) * i / _LEAST for i in range(1, _LEAST)]
+            found += [nearest_to(self.lever, aim) for aim in aims]
         return found
 
     def _add(self, value: Value) -> Row | None:
@@ -187,13 +196,14 @@ class Strip:
             if value is not None and line.is_ahead(value):
                 yield value
 
-    def _between(self, low: float, high: float) -> Value:
-        """Return an admitted value between two, of few digits if it can be."""
-        for room in (_ROOM * (high - low), 0.0):
-            value = nearest_to(self.lever, (low + high) / 2, room)
-            if value is not None and low < self.at(value) < high:
-                return value
-        return None
+    def _between(self, low: float, high: float) -> Iterable[Value]:
+        """Yield admitted values between two, of few digits if they can be."""
+        for share in _QUARTERS:
+            for room in (_ROOM * (high - low), 0.0):
+                value = nearest_to(self.lever, low + share * (high - low), room)
+                if value is not None and low < self.at(value) < high:
+                    yield value
+                    break
 
     # What is told ------------------------------------------------------------------------------
 
@@ -309,25 +319,27 @@ class Strips:
         for strip in self._strips:
             strip.rows = {value: row for value, row in strip.rows.items() if row in self._said}
 
+    def tips(self) -> dict[str, Sequence[Tip]]:
+        """Return what each lever does alone, by what was asked."""
+        return {
+            strip.name: [tip_of(line, values) for line, values in moved]
+            for strip in self._strips
+            if (moved := strip.moved(self._said))
+        }
+
     # In words ----------------------------------------------------------------------------------
 
     def _texts(self) -> dict[str, list[str]]:
         """Return what each lever does, in words."""
-        moved = {strip.name: strip.moved(self._said) for strip in self._strips}
         settings = told(self._problem)
         words = Wording.from_settings(settings)
         if self._said[self._row].approved:
             return {
-                name: [_still(words, line, values) for line, values in lines]
-                for name, lines in moved.items()
+                strip.name: [_still(words, *moved) for moved in strip.moved(self._said)]
+                for strip in self._strips
             }
-        tips: dict[str, Sequence[Tip]] = {
-            name: [tip_of(line, values) for line, values in lines]
-            for name, lines in moved.items()
-            if lines
-        }
         result = ResultData(
-            self._problem.schema.raw(self._row), Outcome(OutcomeKind.FOUND), tipping=tips,
+            self._problem.schema.raw(self._row), Outcome(OutcomeKind.FOUND), tipping=self.tips(),
             settings=settings,
         )  # fmt: skip
         found: dict[str, list[str]] = {}
