@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
 MOST_BYTES = 250_000
-ENDED = "#bar:not(.is-running) #actions button:has-text('Continue')"
+ENDED = "#bar[data-state='ended']"
 
 
 def main(folder: str) -> None:
@@ -32,7 +32,7 @@ def main(folder: str) -> None:
     with serving() as address, sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
         on_a_desktop(opened(chromium, address, DESKTOP), target)
-        on_a_phone(opened(chromium, address, PHONE), target)
+        on_a_phone(opened(chromium, address, PHONE, dark=True), target)
         chromium.close()
 
 
@@ -60,77 +60,78 @@ def browser_path() -> str | None:
     return os.environ.get("WAYSOUT_CHROMIUM") or shutil.which("chromium")
 
 
-def opened(chromium: Browser, address: str, size: tuple[int, int]) -> Page:
-    """Open the page and wait for the model's answer to the first case."""
+def opened(chromium: Browser, address: str, size: tuple[int, int], *, dark: bool = False) -> Page:
+    """Open the page and wait for the routes of the first case."""
     width, height = size
     page = chromium.new_page(
-        viewport={"width": width, "height": height}, color_scheme="light", reduced_motion="reduce"
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if dark else "light",
+        reduced_motion="reduce",
     )
     page.goto(address)
-    page.locator("#decision").wait_for()
+    searched(page)
     return page
+
+
+def searched(page: Page) -> None:
+    """Wait for the end of the search and for the strips that follow it."""
+    page.locator(ENDED).wait_for()
+    page.locator(".strip-said", has_text="A yes from").first.wait_for()
 
 
 def on_a_desktop(page: Page, target: Path) -> None:
     """Walk through the story."""
-    lock(page, "education")
-    keep(page, target / "serve-1-case.png")
-    find(page)
-    keep(page, target / "serve-2-found.png")
-    rule_out(page, "Credit score")
-    go_on(page)
-    keep(page, target / "serve-3-continued.png")
-    ask_what_if(page)
+    keep(page, target / "serve-1-answer.png")
+    find_customer(page, "employment=part-time")
+    keep(page, target / "serve-2-customer.png")
+    page.keyboard.press("Escape")
+    rule_out(page)
+    keep(page, target / "serve-3-ruled-out.png")
+    for place in (0, 2):
+        page.locator("#cards .pin").nth(place).click()
+        page.locator(f"#compare-table thead th:nth-child({3 + place // 2})").wait_for()
+    try_values(page)
+    show(page, "#try")
     keep(page, target / "serve-4-what-if.png")
-    page.locator("#what-if-close").click()
-    page.locator("#views > summary").click()
-    page.get_by_role("tab", name="Map").click()
-    page.locator(".map").wait_for()
-    show(page, "#views")
-    keep(page, target / "serve-5-map.png")
+    page.locator("#try-keep").click()
+    page.locator("#compare-table", has_text="put together by you").wait_for()
+    show(page, "#compare")
+    keep(page, target / "serve-5-compare.png")
+    show(page, "#plot")
+    page.locator(".plot .dot").first.hover()
+    page.screenshot(path=target / "serve-6-plot.png", animations="disabled")
 
 
 def on_a_phone(page: Page, target: Path) -> None:
-    """Find ways out, and look at the first."""
-    find(page)
-    show(page, "#shortlist")
-    keep(page, target / "serve-6-phone.png")
+    """Read the sentence, a card and the strips, in the dark."""
+    keep(page, target / "serve-7-phone.png")
+    show(page, "#found")
+    keep(page, target / "serve-8-phone-cards.png")
+    show(page, "#try")
+    keep(page, target / "serve-9-phone-what-if.png")
 
 
-def lock(page: Page, name: str) -> None:
-    """Say that something cannot change."""
-    page.get_by_role("button", name=f"lock {name}").click()
-    page.get_by_role("button", name=f"locked {name}").wait_for()
+def find_customer(page: Page, text: str) -> None:
+    """Look a customer up, and leave the list open."""
+    page.get_by_role("combobox", name="Find a customer").fill(text)
+    page.locator("#find-list li", has_text="employed part-time").first.wait_for()
 
 
-def find(page: Page) -> None:
-    """Search to the end."""
-    page.get_by_role("button", name="Find ways out").click()
-    page.locator(ENDED).wait_for()
-    page.locator("#shortlist-cards .card").first.wait_for()
-
-
-def rule_out(page: Page, what: str) -> None:
-    """Leave out the first way that changes something."""
-    card = page.locator("#shortlist-cards .card", has_text=what).first
+def rule_out(page: Page) -> None:
+    """Rule out the first route, and wait for the others."""
+    card = page.locator("#cards .card").first
     card.get_by_text("Not possible for me").click()
-    card.get_by_role("button", name="Leave this one out").click()
-    page.locator("#excluded-list li").wait_for()
+    card.get_by_role("button", name="Rule out this one").click()
+    page.locator("#status", has_text="300 model checks").wait_for()
+    searched(page)
 
 
-def go_on(page: Page) -> None:
-    """Continue to the end."""
-    page.get_by_role("button", name="Continue with these locks").click()
-    page.locator(f"{ENDED}:text-is('Continue')").wait_for()
-    show(page, "#excluded")
-    show(page, "#outcome")
-
-
-def ask_what_if(page: Page) -> None:
-    """Open the first way out and move its income up."""
-    page.locator("#shortlist-cards").get_by_role("button", name="What if…").first.click()
-    page.locator("#what-if").get_by_label("Income", exact=True).fill("52000")
-    page.locator(".what-if-changes", has_text="52,000").wait_for()
+def try_values(page: Page) -> None:
+    """Move two values until the model says yes."""
+    page.get_by_label("Savings, value to try").fill("8000")
+    page.get_by_label("Card use, value to try").fill("0.6")
+    page.locator("#try-answer.is-yes:not(.is-old)", has_text="Card use").wait_for()
+    page.locator(".strip-said", has_text="Still enough").first.wait_for()
 
 
 def show(page: Page, selector: str) -> None:
@@ -141,7 +142,8 @@ def show(page: Page, selector: str) -> None:
 def keep(page: Page, path: Path) -> None:
     """Write what is seen."""
     page.mouse.move(0, 0)
-    page.evaluate("() => document.activeElement?.blur()")
+    if page.locator("#find-list").is_hidden():
+        page.evaluate("() => document.activeElement?.blur()")
     page.wait_for_load_state("networkidle")
     page.screenshot(path=path, animations="disabled")
     if path.stat().st_size > MOST_BYTES:

@@ -20,6 +20,7 @@ export function createPerson(store, chosen) {
 
   const close = () => {
     list.hidden = true;
+    slot("find-note").textContent = "";
     at = -1;
     setAttribute(box, "aria-expanded", "false");
     setAttribute(box, "aria-activedescendant", null);
@@ -49,7 +50,7 @@ export function createPerson(store, chosen) {
     setAttribute(box, "aria-activedescendant", `found-${at}`);
     list.children[at].scrollIntoView({ block: "nearest" });
   };
-  const keys = { ArrowDown: () => (list.hidden ? search(0) : move(1)), ArrowUp: () => move(-1), Escape: close,
+  const keys = { ArrowDown: () => (list.hidden ? search(0) : move(1)), ArrowUp: () => move(-1), Escape: () => { box.value = ""; close(); },
     Enter: () => people.length > 0 && !list.hidden && choose(people[Math.max(0, at)]) };
   box.addEventListener("input", () => search(PAUSE));
   box.addEventListener("focus", () => search(0));
