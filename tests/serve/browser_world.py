@@ -45,7 +45,7 @@ SECONDS = 30.0
 
 _FITS = """() => {
   const edge = document.querySelector("#answer").getBoundingClientRect().right + 1;
-  const parts = [...document.querySelectorAll("main > *, .panel, .card")];
+  const parts = [...document.querySelectorAll("#main > *, .panel, .card")];
   const { scrollWidth, clientWidth } = document.documentElement;
   return scrollWidth <= clientWidth && parts.every((p) => p.getBoundingClientRect().right <= edge);
 }"""
