@@ -199,5 +199,8 @@ def test_levers_are_as_many_as_asked(tmp_path: Path) -> None:
     told = audit(write_batch(tmp_path, people), ["sex"])
     shown = [tables(told, told.sections[0], n)["levers"][1] for n in (1, 2)]
     assert [list(frame["lever"]) for frame in shown] == [["debt"], ["debt", "income"]]
-    assert [render(told, "markdown", n).count("| 100%") for n in (1, 2)] == [3, 5]  # and "hold"
+    assert [render(told, "markdown", n).count("| 100\u00a0%") for n in (1, 2)] == [
+        3,
+        5,
+    ]  # and "hold"
     assert render(told, "csv").count("lever_nearest") == 2 * 3

@@ -45,4 +45,4 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self.open[-1:] != ["style"]:
-            self.text += data
+            self.text += data.replace("\u00a0", " ")

@@ -23,6 +23,7 @@ from report_samples import (
     TIPPED,
     TOLD,
     WAYS,
+    plain,
 )
 
 from waysout.domain.result import Outcome, OutcomeKind, ResultData
@@ -47,9 +48,9 @@ def test_a_letter_tells_options_in_full_sentences() -> None:
     text = told(TOLD)
     assert "A computer model (loans.txt) was given your values." in text
     assert "As things stand, it says: refused." in text
-    assert "It puts the chance of a yes at 29%." in text
+    assert "It puts the chance of a yes at 29 %." in text
     assert "1. Change income from 40,500 to 52,000 euros a year. The model then says:" in text
-    assert "then says: granted (chance 71%)." in text
+    assert "then says: granted (chance 71 %)." in text
     assert (
         "Change income from 40,500 to 60,000.5 euros a year and term from 36 to 60 months." in text
     )
@@ -94,7 +95,7 @@ def test_a_letter_names_the_day_it_is_given() -> None:
 
 
 ENDS = {
-    "missed": (MISSED, "tried 150 combinations, and no more. The best chance it reached is 38%"),
+    "missed": (MISSED, "tried 150 combinations, and no more. The best chance it reached is 38 %"),
     "exhausted": (replace(MISSED, outcome=Outcome(OutcomeKind.EXHAUSTED)), "found none"),
     "stuck": (STUCK, "stand in the way: - immutable: income is fixed - immutable: term"),
     "out of reach": (replace(STUCK, outcome=Outcome(OutcomeKind.INFEASIBLE, "it is 0.9 now.")),
@@ -140,7 +141,7 @@ def test_who_gets_no_way_out_hears_what_to_do(name: str) -> None:
 
 def test_a_chance_of_nothing_is_a_chance() -> None:
     hopeless = replace(MISSED, outcome=Outcome(OutcomeKind.EXHAUSTED, best_probability=0.0))
-    assert "The best chance it reached is 0%, which was not enough." in told(hopeless)
+    assert "The best chance it reached is 0 %, which was not enough." in told(hopeless)
 
 
 def test_what_stands_in_the_way_cannot_write_markup() -> None:
@@ -163,11 +164,11 @@ def test_a_decision_that_is_not_known_is_not_made_up() -> None:
 
 def test_a_chance_that_was_asked_for_is_named() -> None:
     asked = replace(TOLD, settings={**TOLD.settings, "goal": {"at_least": 0.7}})
-    assert "changes that reach a chance of at least 70%." in told(asked)
-    assert "The model then puts the chance of a yes at 71%." in told(asked)
+    assert "changes that reach a chance of at least 70 %." in told(asked)
+    assert "The model then puts the chance of a yes at 71 %." in told(asked)
     assert "says: granted" not in told(asked)
     little = replace(TOLD, settings={**TOLD.settings, "goal": {"at_least": 0.001}})
-    assert "a chance of at least 0.1%." in Page(letter_page(little)).text
+    assert "a chance of at least 0.1 %." in Page(letter_page(little)).text
 
 
 def test_a_model_that_only_says_yes_or_no_is_given_no_chance() -> None:
@@ -204,7 +205,7 @@ def test_simulated_proposals_are_said_so() -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_letter_keeps_to_its_form(name: str) -> None:
-    lines = letter_text(EVERY[name]).splitlines()
+    lines = plain(letter_text(EVERY[name])).splitlines()
     assert all(len(line) <= WIDTH and line.isprintable() for line in lines)
     at_margin = [line for line in lines if line and not line.startswith("  ")]
     assert {line for line in at_margin if set(line) - set("-=")} <= HEADINGS | {SUBJECT}
@@ -238,7 +239,9 @@ def test_a_letter_is_written_as_its_name_ends(tmp_path: Path) -> None:
 def test_a_letter_tells_ways_and_counts_them() -> None:
     text = told(WAYS)
     assert "2 were found:" in text
-    assert "Change income from 40,500 to 49,000. The model then says: granted (chance 52%)." in text
+    assert (
+        "Change income from 40,500 to 49,000. The model then says: granted (chance 52 %)." in text
+    )
     assert "52,000" not in text  # an option of the same key
     assert "If you go farther than that, it may say no again." not in text
     assert "If you go farther than that, it may say no again." in told(POCKETS)
@@ -260,6 +263,6 @@ def test_a_letter_tells_what_one_change_does_alone() -> None:
 
 def test_a_letter_tells_what_makes_a_way_safer() -> None:
     text = told(SAFER)
-    assert "For a chance of at least 80%: income to 56,000 (chance 82%)." in text
-    assert "Going on this way, nothing with a chance of at least 90% or 95% was found." in text
-    assert "60%" not in text  # the way's own chance says it
+    assert "For a chance of at least 80 %: income to 56,000 (chance 82 %)." in text
+    assert "Going on this way, nothing with a chance of at least 90 % or 95 % was found." in text
+    assert "60 %" not in text  # the way's own chance says it

@@ -26,6 +26,7 @@ from report_samples import (
     TIPPED,
     TOLD,
     WAYS,
+    plain,
 )
 
 from waysout.domain.result import Option, Outcome, OutcomeKind
@@ -46,7 +47,7 @@ def test_a_page_is_well_formed_and_needs_nothing_else(name: str) -> None:
     assert read.seen.count("h1") == 1
     assert not re.search(r"https?://|url\(|@import|src=[^x]", source)
     assert "default-src 'none'; style-src 'unsafe-inline'" in source
-    assert all(c.isprintable() or c == "\n" for c in source)
+    assert all(c.isprintable() or c in "\n\u00a0" for c in source)
 
 
 def test_headings_come_in_order_and_tables_have_heads() -> None:
@@ -65,8 +66,8 @@ def test_a_page_tells_what_was_decided_and_what_can_be_done() -> None:
     assert "Searched with comp-mcts. Changes proposed by llamacpp:tiny." in text
     assert "Change income from 40,500 to 52,000" in text
     assert "Change car from no to yes" in text
-    assert "chance 71%" in text
-    assert "chance 55% 2 changesNot approved each time it was asked." in text
+    assert "chance 71 %" in text
+    assert "chance 55 % 2 changesNot approved each time it was asked." in text
     assert "Reason given: More income; A longer term" in text
     assert "Spent: 30 LLM calls" in text
     assert "12.346" in text
@@ -128,9 +129,9 @@ def test_a_page_tells_what_one_change_does_alone_and_what_was_not_asked() -> Non
 
 def test_a_page_tells_what_makes_a_way_safer() -> None:
     text = seen(SAFER).text
-    assert "At least 60%: has it already." in text
-    assert "At least 80%: income 40,500 → 56,000 (82%)." in text
-    assert "No variant with at least 90% or 95% was found." in text
+    assert "At least 60 %: has it already." in text
+    assert "At least 80 %: income 40,500 → 56,000 (82 %)." in text
+    assert "No variant with at least 90 % or 95 % was found." in text
 
 
 def test_a_page_speaks_in_the_words_of_the_card() -> None:
@@ -145,7 +146,7 @@ def test_a_page_speaks_in_the_words_of_the_card() -> None:
 
 def test_a_page_says_what_is_promised_what_is_not_and_why_it_ended() -> None:
     text = Page(page(TOLD, when=date(2026, 3, 1))).text
-    assert "says: refused (chance 29%). What was asked for: the model's own yes." in text
+    assert "says: refused (chance 29 %). What was asked for: the model's own yes." in text
     assert "Asked on 1 March 2026." in text
     assert "The search ended: all 30 LLM calls are spent." in text
     for said in ("correlation is not causation", "Nobody has checked that a change is possible",
@@ -190,7 +191,7 @@ def test_near_misses_are_labelled_as_not_approved() -> None:
     text = seen(MISSED).text
     assert "Near misses: NOT approved" in text
     assert "None of these was approved." in text
-    assert "not approved, chance 38%" in text
+    assert "not approved, chance 38 %" in text
     assert "Way out 1" not in text
     assert "was put to the model" not in text
 
@@ -251,8 +252,8 @@ def test_an_option_that_wavers_is_listed_last() -> None:
     source = page(replace(FOUND, options=(easy, *OPTIONS[:2])))
     table = source[source.index("<tbody>") :]
     assert table.index("Not approved each time") > table.index("60,000.5")
-    assert '"tag warn">chance 55%' in source
-    assert '"tag">chance 71%' in source
+    assert '"tag warn">chance 55 %' in plain(source)
+    assert '"tag">chance 71 %' in plain(source)
 
 
 def test_a_stop_does_not_hide_what_was_decided() -> None:

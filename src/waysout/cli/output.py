@@ -84,7 +84,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 def printable(cell: object) -> str:
     """Return text without the control characters a terminal would obey."""
-    return "".join(c if c.isprintable() or c == "\n" else "�" for c in str(cell))
+    return "".join(c if c.isprintable() or c in "\n\u00a0" else "�" for c in str(cell))
 
 
 @contextmanager

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from itertools import takewhile
 from typing import Any, Self, TypeGuard
 
 from waysout.domain.result import Option, ResultData, Safer, Way
@@ -38,7 +39,8 @@ def clean(text: object) -> str:
     >>> clean("a\\tb\\nc\\x1b[31m\\u202ed")
     'a b c[31md'
     """
-    flat = " ".join(str(text).split())
+    # A number stays on one line with the sign after it.
+    flat = re.sub(r"\s+", lambda space: space[0] if space[0] == "\u00a0" else " ", str(text))
     return "".join(
         c for c in flat if c not in _TURNS and unicodedata.category(c) not in _UNWANTED
     ).strip()
@@ -111,7 +113,7 @@ def is_year(name: str, *values: float) -> bool:
 
 
 def chance(probability: float, limits: Sequence[float] = ()) -> str:
-    """Write a probability. It is never shown as 0% or 100% unless it is exactly that.
+    """Write a probability. It is never shown as 0 % or 100 % unless it is exactly that.
 
     Nor is it shown on the wrong side of one of the ``limits`` that decide, nor on the limit itself:
     near one it gets a digit more, and what is short of it is rounded down.
@@ -201,6 +203,25 @@ def listed(texts: Sequence[str], last: str = "and") -> str:
     """
     *others, final = texts
     return f"{', '.join(others)} {last} {final}" if others else final
+
+
+def capital(text: str) -> str:
+    """Write a text as the beginning of a sentence.
+
+    >>> capital("the loan is approved")
+    'The loan is approved'
+    """
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def shared_words(names: Iterable[str]) -> str:
+    """Return the words that the names of a one-hot group all begin with.
+
+    >>> shared_words(["home_rent", "home_own"]), shared_words(["cook", "clerk"])
+    ('home', '')
+    """
+    words = zip(*(name.split("_") for name in names), strict=False)
+    return "_".join(word[0] for word in takewhile(lambda word: len(set(word)) == 1, words))
 
 
 def duration(seconds: float) -> str:
@@ -382,6 +403,23 @@ class Wording:
     def in_percent(self, feature: str) -> bool:
         """Whether the feature is counted in per cent."""
         return self._text(feature, "unit").startswith("%")
+
+    def follows(self, feature: str) -> str | None:
+        """Return the feature that sets this one by a rule, if one does."""
+        source = _table(self.told.get(feature)).get("follows")
+        return source if isinstance(source, str) else None
+
+    def group(self, feature: str) -> tuple[str, ...]:
+        """Return the features of its one-hot group; empty if it is in none."""
+        first = _table(self.told.get(feature)).get("group")
+        if not isinstance(first, str):
+            return ()
+        return tuple(name for name, said in self.told.items() if _table(said).get("group") == first)
+
+    def rounds(self, feature: str, number: float) -> bool:
+        """Whether a number is written with fewer decimals than it has."""
+        decimals = self._decimals(feature)
+        return decimals is not None and number_text(number, decimals) != number_text(number)
 
     def move(self, feature: str, way: str) -> str:
         """Return the card's words for a move, ``up``, ``down`` or to a level; empty if none."""
