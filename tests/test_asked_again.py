@@ -187,7 +187,7 @@ def check_surfaces(result: Result) -> None:
     three, terminal, page = result.pick(3), one_line(str(result)), str(result.to_html())
     letter = str(result.to_letter())
     told = letter.partition("What would change the answer")[2].partition("\nWhat ")[0]
-    assert one_line(told).count("The model then says") == len(three)
+    assert re.findall(r"^  (\d)\. ", told, re.MULTILINE) == [str(i + 1) for i in range(len(three))]
     for way in three:
         assert all(doubt in one_line(told) for doubt in doubts_in_full(way))
         assert all(doubt in terminal and doubt[1:] in page for doubt in doubts(way))

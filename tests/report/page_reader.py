@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 VOID = {"meta", "br"}
 ALLOWED = {
-    "html", "head", "meta", "title", "style", "body", "header", "section", "footer", "div", "h1",
+    "html", "head", "meta", "title", "style", "body", "main", "header", "section", "div", "h1",
     "h2", "h3", "p", "strong", "bdi", "span", "ul", "ol", "li", "dl", "dt", "dd", "table",
     "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "pre", "code",
     "small", "figure", "figcaption", "svg", "line", "circle", "text", "br",

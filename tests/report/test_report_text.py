@@ -23,8 +23,17 @@ from report_samples import (
 
 from waysout.domain.budget import Spent
 from waysout.domain.result import Interval, Outcome, OutcomeKind, ResultData, Tip, TipStatus
-from waysout.report.text import lines, option_rows, sentence, spent_line, tip_rows
-from waysout.report.words import change_count, clean, doubts, doubts_in_full, value_text
+from waysout.report.text import (
+    ending,
+    headline_words,
+    lead,
+    lines,
+    option_rows,
+    sentence,
+    spent_line,
+    tip_rows,
+)
+from waysout.report.words import Wording, change_count, clean, doubts, doubts_in_full, value_text
 
 
 @pytest.mark.parametrize(
@@ -258,3 +267,52 @@ def test_a_model_that_only_says_yes_or_no_is_given_no_chance() -> None:
         labels = replace(result, settings={**result.settings, "labels_only": True})
         assert "chance" not in lines(labels)
         assert "1. 1 change\n" in lines(labels)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "said"),
+    [
+        ("found", "all 150 oracle rows are spent", "Stopped at the limit of 150 model checks."),
+        ("budget-spent", "all 150 oracle rows are spent; polish: 40 rows",
+         "Stopped at the limit of 150 model checks."),
+        ("found", "8 more oracle rows would pass the limit of 150 (149 spent)",
+         "Stopped at the limit of 150 model checks."),
+        ("found", "all 30 LLM calls are spent", "Stopped at the limit of 30 questions to an LLM."),
+        ("found", "the deadline of 2.5 seconds has passed", "Stopped at the limit of 2.5 seconds."),
+        ("found", "a call could pass the limit of 0.2 in money",
+         "Stopped at the limit of 0.2 in money."),
+        ("budget-spent", "of another method", "Stopped at its limit: of another method."),
+        ("found", "no row seemed worth asking", "Nothing was left to try."),
+        ("exhausted", "every row was tried.", "Nothing was left to try."),
+        ("found", "", ""),
+        ("interrupted", "stopped by request", "Stopped by you."),
+        ("interrupted", "", "Stopped by you."),
+        ("interrupted", "nobody answers.", "Stopped before its end: nobody answers."),
+        ("failed", "the oracle broke", "The search failed: the oracle broke."),
+        ("already-approved", "granted already", ""),
+        ("infeasible", "age is fixed", ""),
+    ],
+)  # fmt: skip
+def test_people_hear_why_it_ended(kind: str, reason: str, said: str) -> None:
+    assert ending(ResultData({}, Outcome(OutcomeKind(kind), reason)), people=True) == said
+
+
+def test_people_hear_what_to_do_first() -> None:
+    words = Wording()
+    assert lead(WAYS, words) == "Granted if you raise your income by 8,500."
+    assert lead(WAYS, words, [option(0.8, 0.5, term=60)]).startswith(
+        "Granted if you raise your term"
+    )
+    assert plain(lead(MISSED, words)) == "No way out was found. The best chance reached is 38 %."
+    assert plain(lead(APPROVED, words)) == "Already approved (chance 83 %)."
+    asked = replace(APPROVED, settings={"goal": {"at_least": 0.7}})
+    assert plain(lead(asked, words)) == "Already reached: a chance of at least 70 % (chance 83 %)."
+    assert lead(APPROVED, Wording(labels_only=True)) == "Already approved."
+    assert lead(STUCK, words).startswith("There is no way out under the rules: income is fixed;")
+
+
+def test_a_heading_counts_in_words() -> None:
+    assert [headline_words(n) for n in (0, 1, 2, 12, 1200)] == [
+        "No different routes", "One route", "Two different routes", "Twelve different routes",
+        "1,200 different routes",
+    ]  # fmt: skip

@@ -53,7 +53,7 @@ def test_a_wording_that_is_none_is_done_without(odd: Any) -> None:
     result = replace(FOUND, settings={**FOUND.settings, "wording": odd})
     assert Wording.of(result).pair("income", 1, 2) == ("1", "2")
     assert Wording.of(result).value("home", "rent") == "rent"
-    assert "Change income from 40,500 to 52,000" in letter_text(result)
+    assert "income from 40,500 to 52,000" in letter_text(result)
     assert "52,000" in page(result)
 
 

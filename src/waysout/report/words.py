@@ -177,6 +177,16 @@ def goal_text(goal: object) -> str:
     return f"a chance of {' and '.join(parts)}" if parts else PLAIN_GOAL
 
 
+def goal_words(goal: object) -> str:
+    """Name the goal as people do: approval, or the chance that was asked for.
+
+    >>> goal_words({}), goal_words({"rise": 0.25})
+    ('approval', 'a chance 25 points higher than now')
+    """
+    said = goal_text(goal)
+    return "approval" if said == PLAIN_GOAL else said
+
+
 def date_text(when: date) -> str:
     """Write a date that reads the same in every country.
 
@@ -402,7 +412,7 @@ class Wording:
 
     def in_percent(self, feature: str) -> bool:
         """Whether the feature is counted in per cent."""
-        return self._text(feature, "unit").startswith("%")
+        return self._text(feature, "unit").lower().startswith(("%", "percent", "per cent"))
 
     def follows(self, feature: str) -> str | None:
         """Return the feature that sets this one by a rule, if one does."""
