@@ -19,9 +19,9 @@ pytest.importorskip("pyarrow", reason="needs pyarrow (waysout[parquet])")
 
 NASTY = "=1+1|<script>alert(1)</script>\u202e*x*"
 TAGS = {
-    "html", "head", "meta", "title", "style", "body", "main", "header", "section", "div", "h1", "h2", "p",
-    "strong", "bdi", "ul", "li", "table", "caption", "thead", "tbody", "tr", "th", "td", "small",
-    "figure", "figcaption", "svg", "line", "circle", "text",
+    "html", "head", "meta", "title", "style", "body", "main", "header", "section", "div", "h1",
+    "h2", "p", "strong", "bdi", "ul", "li", "table", "caption", "thead", "tbody", "tr", "th",
+    "td", "small", "figure", "figcaption", "svg", "line", "circle", "text",
 }  # fmt: skip
 
 

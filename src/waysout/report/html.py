@@ -273,7 +273,8 @@ def _cards(
         changes = ""
         for feature, (old, new) in option.changes.items():
             before, after = map(esc, wording.pair(feature, old, new))
-            changes += f"<li>{esc(wording.name(feature))} {before} → <strong>{after}</strong></li>"
+            name = f'<span class="soft">{esc(wording.name(feature))}</span>'
+            changes += f"<li>{name} {before} → <strong>{after}</strong></li>"
         chance = wording.chance(option.probability)
         told = ["not approved"] * missed + [f"chance {chance}"] * bool(chance)
         kind = "tag warn" if missed or doubts_about(option, result) else "tag"
