@@ -7,6 +7,7 @@ train, with ``-m slow``.
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from waysout.domain.rules import Lever
 from waysout.domain.schema import Row, Value
 from waysout.domain.ways import Checks
 from waysout.errors import UnavailableError
+from waysout.report.advice import advice
 from waysout.report.result import Result
 from waysout.report.words import doubts, doubts_in_full
 from waysout.serve.strips import Strips
@@ -161,7 +163,9 @@ def check_tip(judge: Judge, name: str, tip: Tip, counts: Counter[str]) -> None:
         counts["from here on"] += 1
 
 
-def check_all(problem: Problem, dataset: Dataset, rows: list[Row]) -> Counter[str]:
+def check_all(
+    problem: Problem, dataset: Dataset, rows: list[Row], *, words: bool = False
+) -> Counter[str]:
     counts: Counter[str] = Counter()
     for result in waysout.find_many(problem, rows, data=dataset, calls=0):
         judge = Judge(problem, rows[result.index])
@@ -172,6 +176,8 @@ def check_all(problem: Problem, dataset: Dataset, rows: list[Row]) -> Counter[st
             for tip in tips:
                 check_tip(judge, name, tip, counts)
         check_surfaces(result)
+        if words:
+            check_advice(judge, result, counts)
     return counts
 
 
@@ -194,10 +200,69 @@ def check_surfaces(result: Result) -> None:
     three, terminal, page = result.pick(3), one_line(str(result)), str(result.to_html())
     letter = str(result.to_letter())
     told = letter.partition("What would change the answer")[2].partition("\nWhat ")[0]
-    assert one_line(told).count("The model then says") == len(three)
+    assert re.findall(r"^  (\d)\. ", told, re.MULTILINE) == [str(i + 1) for i in range(len(three))]
     for way in three:
         assert all(doubt in one_line(told) for doubt in doubts_in_full(way))
         assert all(doubt in terminal and doubt[1:] in page for doubt in doubts(way))
+
+
+# What the synthetic card lets people do, read back: a number by how much, a level by its words.
+BY = {
+    r"earn ([\d,]+) euros a year more": ("income", 1),
+    r"save ([\d,]+) euros more": ("savings", 1),
+    r"pay off ([\d,]+) euros of your other debts": ("other_debts", -1),
+    r"lower your card use by ([\d.]+)": ("card_use", -1),
+    r"raise your credit score by (\d+) points": ("credit_score", 1),
+    r"borrow ([\d,]+) euros less": ("loan_amount", -1),
+    r"take (\d+) months longer to repay": ("loan_months", 1),
+    r"repay (\d+) months sooner": ("loan_months", -1),
+}
+TO: dict[str, tuple[str, Value]] = {
+    "finish secondary school": ("education", "secondary"),
+    "finish a bachelor's degree": ("education", "bachelor"),
+    "finish a master's degree": ("education", "master"),
+    "find part-time work": ("employment", "part-time"),
+    "become self-employed": ("employment", "self-employed"),
+    "find full-time work": ("employment", "full-time"),
+    "find a co-signer": ("co_signer", "yes"),
+}
+
+
+def read_plan(plan: str, now: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the changes that the words of a plan tell."""
+    found: dict[str, Value] = {}
+    for move in re.split(r", (?!\d)| and ", plan):
+        if move in TO:
+            name, level = TO[move]
+            found[name] = level
+            continue
+        [(name, sign, by)] = [
+            (name, sign, told[1]) for says, (name, sign) in BY.items()
+            if (told := re.fullmatch(says, move))
+        ]  # fmt: skip
+        number = float(now[name] or 0) + sign * float(by.replace(",", ""))
+        found[name] = round(number, 6)
+    return found
+
+
+def check_advice(judge: Judge, result: Result, counts: Counter[str]) -> None:
+    """Check the sentence by its words alone: each plan is a yes, and all of it is needed."""
+    said = advice(result)
+    told = re.fullmatch(r"The \(synthetic\) loan is approved if you (.*?)\.( [A-Z].*)?", said)
+    assert told, said
+    counts["doubtful advice"] += told[2] is not None
+    now = judge.problem.schema.as_dict(judge.query)
+    for plan in told[1].split(", or "):
+        changes = read_plan(plan, now)
+        counts["plans"] += 1
+        assert judge.is_yes(changes), (said, changes)
+        for name in changes if told[2] is None else ():
+            counts["dropped"] += 1
+            assert not judge.is_yes({n: v for n, v in changes.items() if n != name}), (said, name)
+    for way in result.pick(SHOWN):
+        news = {name: new for name, (_, new) in way.changes.items()}
+        for name in () if doubts(way) else news:
+            assert not judge.is_yes({n: v for n, v in news.items() if n != name}), (way, name)
 
 
 def one_line(text: str) -> str:
@@ -206,13 +271,16 @@ def one_line(text: str) -> str:
 
 @pytest.mark.parametrize("first", [0, 10, 20])
 def test_the_demo(first: int) -> None:
-    counts = check_all(*demo_cases(first))
+    counts = check_all(*demo_cases(first), words=True)
     assert counts["ways"] >= 30
     assert counts["sure"] >= 0.7 * counts["ways"]
     assert counts["shorter"] <= 0.05 * counts["ways"]
     assert counts["from here on"] >= 5
     assert counts["not a step before"] >= 5
     assert counts["not_up_to"] >= 30
+    assert counts["plans"] >= 15
+    assert counts["dropped"] >= 20
+    assert counts["doubtful advice"] == 0
 
 
 @pytest.mark.slow

@@ -91,12 +91,13 @@ def _of_search(result: dict[str, Any]) -> dict[str, Any]:
 
     And the wording and the rules in words, which told less.
     """
-    budget = {**result["settings"]["budget"], "setup_rows": 0}
+    told = {name: said for name, said in result["settings"].items() if name != "limits"}
+    budget = {**told["budget"], "setup_rows": 0}
     return {
         **result,
         "options": [{**option, "stable": None} for option in result["options"]],
         "ledger": {**result["ledger"], "setup_rows": 0},
-        "settings": {**result["settings"], "budget": budget, "wording": {}, "limits": []},
+        "settings": {**told, "budget": budget, "wording": {}},
     }
 
 

@@ -389,7 +389,7 @@ def test_safer_variants_and_single_changes_fit_a_terminal(
     monkeypatch.setenv("COLUMNS", "80")
     search.show(Result.from_json(out))
     shown = capsys.readouterr().out
-    assert re.search(r"at least 80%: .* \(8\d%\)", shown)
+    assert re.search(r"at least 80\s%: .* \(8\d\s%\)", shown)
     assert re.search(r"income +42 +a yes (from|at) \d+", shown)
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -405,8 +405,8 @@ def test_a_terminal_shows_notes_words_and_near_misses_as_they_are(
     search.show(result)
     shown = capsys.readouterr().out
     assert "Note: 1 was taken for a yes" in shown
-    assert re.search(r"has paid: no → yes +49.9%", shown)
-    assert "The best chance reached is 49.9%" in shown
+    assert re.search(r"has paid: no → yes +49.9\u00a0%", shown)
+    assert "The best chance reached is 49.9\u00a0%" in shown
 
 
 def test_what_a_model_prints_does_not_spoil_the_result(

@@ -103,6 +103,12 @@ def test_a_card_is_read() -> None:
         ("ordered = true", "", 34, "ordered = true"),
         ("codes = { low = 0, high = 1 }", "codes = { low = 0 }", 28, "'high' has no code"),
         ("codes = { low = 0, high = 1 }", "codes = { lo = 0 }", 28, "did you mean 'low'"),
+        ("scale = 5000", 'moves = { higher = "earn {} more" }', 19, "unknown direction 'higher'"),
+        ("scale = 5000", 'moves = { up = "earn more" }', 19, "'earn more' needs {} once"),
+        ("scale = 5000", 'moves = { up = "{} or {}" }', 19, "needs {} once"),
+        ("scale = 5000", "moves = { up = 3 }", 19, "moves must be text"),
+        ("ordered = true", 'ordered = true\nmoves = { hihg = "finish school" }', 28,
+         "unknown level 'hihg'"),
         ('"high",', '"low",', 23, "listed twice"),
         ('set = "paper"', 'set = "papr"', 30, "did you mean 'paper'"),
         ('kind = "direction"', 'kind = "dir"', 34, "unknown rule kind 'dir'"),
@@ -117,6 +123,15 @@ def test_a_wrong_card_names_the_line(old: str, new: str, line: int | None, fragm
     assert old in CARD
     found = problems(CARD.replace(old, new, 1))
     assert any(at == line and fragment in reason for at, reason in found), found
+
+
+def test_a_card_says_what_a_person_does() -> None:
+    numbers = 'scale = 5000\nmoves = { up = "earn {} more" }'
+    levels = 'ordered = true\nmoves = { high = "finish school" }'
+    card = Card.parse(CARD.replace("scale = 5000", numbers).replace("ordered = true", levels))
+    assert card.schema["income"].moves == {"up": "earn {} more"}
+    assert card.schema["school, or none"].moves == {"high": "finish school"}
+    assert Card.parse(CARD).schema["income"].moves == {}
 
 
 def test_all_problems_are_reported_at_once() -> None:

@@ -173,6 +173,11 @@ def test_coerce_does_not_guess_between_levels_that_differ_in_case() -> None:
         ({"name": "a", "kind": "number", "missing": "drop"}, "unknown missing policy"),
         ({"name": "a", "kind": "category", "levels": ("x",), "codes": {"y": 1}}, "unknown level"),
         ({"name": "a", "kind": "category", "levels": ("x",), "synonyms": {"y": "z"}}, "synonym"),
+        (
+            {"name": "a", "kind": "category", "levels": ("x",), "moves": {"up": "{}"}},
+            "unknown level",
+        ),
+        ({"name": "a", "kind": "number", "moves": {"x": "{}"}}, "unknown direction"),
     ],
 )
 def test_a_feature_that_cannot_be_is_refused(kwargs: dict[str, object], fragment: str) -> None:

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 VOID = {"meta", "br"}
 ALLOWED = {
-    "html", "head", "meta", "title", "style", "body", "header", "section", "footer", "div", "h1",
+    "html", "head", "meta", "title", "style", "body", "main", "header", "section", "div", "h1",
     "h2", "h3", "p", "strong", "bdi", "span", "ul", "ol", "li", "dl", "dt", "dd", "table",
     "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "pre", "code",
     "small", "figure", "figcaption", "svg", "line", "circle", "text", "br",
@@ -45,4 +45,4 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self.open[-1:] != ["style"]:
-            self.text += data
+            self.text += data.replace("\u00a0", " ")

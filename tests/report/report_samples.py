@@ -19,6 +19,12 @@ from waysout.domain.rules import Violation
 from waysout.domain.schema import Value
 from waysout.report.result import Result
 
+
+def plain(text: str) -> str:
+    """Write what keeps "72 %" on one line as a blank."""
+    return text.replace("\u00a0", " ")
+
+
 QUERY: dict[str, Value] = {"income": 40500.0, "term": 36, "home": "rent", "car": False, "age": None}
 SETTINGS = {
     "title": "Personal loans",

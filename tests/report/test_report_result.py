@@ -209,3 +209,25 @@ def test_all_options_come_the_easiest_first() -> None:
     wavers = option(0.9, 0.95, term=40, stable=False)
     result = replace(FOUND, options=(hard, wavers, easy))
     assert result.to_frame()["proximity"].tolist() == [0.9, 0.2, 0.95]
+
+
+def test_the_csv_tells_the_present_values_if_asked() -> None:
+    text = WAYS.to_csv(present=True)
+    assert text is not None
+    head, first, second = csv.reader(io.StringIO(text))
+    assert head[:7] == ["way", "income", "income (now)", "home", "home (now)", "car", "car (now)"]
+    assert first[:7] == ["1", "49000.0", "40500.0", "", "rent", "", "False"]
+    assert second[:7] == ["2", "", "40500.0", "own", "rent", "True", "False"]
+    default = list(csv.reader(io.StringIO(str(WAYS.to_csv()))))
+    assert default[0] == [name for name in head if name != "way" and "(now)" not in name]
+    whole = csv.reader(io.StringIO(str(WAYS.to_csv(present=True, all_features=True))))
+    assert next(whole)[:5] == ["way", "income", "income (now)", "term", "home"]
+    assert str(MISSED.to_csv(present=True)).startswith("way,")
+
+
+def test_a_feature_may_have_the_name_of_a_column() -> None:
+    named = domain.Option({"way": 2, "way (now)": 1}, {"way": (1, 2)}, 0.6, 0.5, 1, "k")
+    odd = replace(FOUND, query={"way": 1, "way (now)": 1}, options=(named,))
+    text = str(odd.to_csv(present=True, all_features=True))
+    head = next(csv.reader(io.StringIO(text)))
+    assert head[:4] == ["option_way", "way", "option_way (now)", "way (now)"]

@@ -17,13 +17,23 @@ from report_samples import (
     TIPPED,
     WAYS,
     option,
+    plain,
     way,
 )
 
 from waysout.domain.budget import Spent
 from waysout.domain.result import Interval, Outcome, OutcomeKind, ResultData, Tip, TipStatus
-from waysout.report.text import lines, option_rows, sentence, spent_line, tip_rows
-from waysout.report.words import change_count, clean, doubts, doubts_in_full, value_text
+from waysout.report.text import (
+    ending,
+    headline_words,
+    lead,
+    lines,
+    option_rows,
+    sentence,
+    spent_line,
+    tip_rows,
+)
+from waysout.report.words import Wording, change_count, clean, doubts, doubts_in_full, value_text
 
 
 @pytest.mark.parametrize(
@@ -54,19 +64,19 @@ from waysout.report.words import change_count, clean, doubts, doubts_in_full, va
         (
             MISSED,
             "No way out was found within the budget: all 30 LLM calls are spent. "
-            "The best chance reached is 38%.",
+            "The best chance reached is 38 %.",
         ),
-        (APPROVED, "Nothing needs to change: granted already (chance 83%)."),
+        (APPROVED, "Nothing needs to change: granted already (chance 83 %)."),
         (
             STUCK,
             "There is no way out under the rules: income is fixed; term is fixed; home is fixed; "
-            "and 2 more. The chance as things stand is 12%.",
+            "and 2 more. The chance as things stand is 12 %.",
         ),
     ],
     ids=["found", "one", "ways", "pockets", "missed", "approved", "stuck"],
 )
 def test_the_outcome_in_one_paragraph(result: ResultData, said: str) -> None:
-    assert sentence(result) == said
+    assert plain(sentence(result)) == said
 
 
 def test_a_goal_out_of_reach_is_not_blamed_on_the_rules() -> None:
@@ -90,7 +100,7 @@ def test_option_rows_fit_a_table() -> None:
     columns, rows = option_rows(OPTIONS)
     assert columns == ["#", "what changes", "chance", "nearness"]
     told = "income: 40500 → 60000.5\nterm: 36 → 60\nReason given: More income; A longer term\n"
-    assert rows[1] == ["2", told, "90%", "0.40"]
+    assert rows[1] == ["2", told, "90\u00a0%", "0.40"]
     assert rows[2][1].endswith("\nnot approved each time it was asked")
     columns, (first, *_) = option_rows(OPTIONS, chances=False)
     assert (len(columns), "chance" in columns) == (len(first), False)
@@ -100,7 +110,9 @@ def test_option_rows_fit_a_table() -> None:
 
 def test_a_headline_goes_with_a_goal_of_its_own() -> None:
     asked = replace(WAYS, settings={**WAYS.settings, "goal": {"at_least": 0.7}})
-    assert "approved). A chance of at least 70% is reached if income goes from" in sentence(asked)
+    assert "approved). A chance of at least 70 % is reached if income goes from" in plain(
+        sentence(asked)
+    )
 
 
 def test_a_headline_names_ways_without_a_doubt_and_few_of_their_changes() -> None:
@@ -142,14 +154,15 @@ def test_what_was_not_asked_or_is_known_otherwise_is_said(
 
 
 def test_safer_variants_hang_at_their_way() -> None:
-    text = lines(SAFER)
+    text = plain(lines(SAFER))
     assert (
-        "\n   at least 60%: has it already\n   at least 80%: income 40500 → 56000 (82%)\n" in text
+        "\n   at least 60 %: has it already\n   at least 80 %: income 40500 → 56000 (82 %)\n"
+        in text
     )
-    assert "\n   no variant with at least 90% or 95% was found\n" in text
+    assert "\n   no variant with at least 90 % or 95 % was found\n" in text
     assert "at least" not in lines(WAYS)
     rows = option_rows(SAFER.pick(5), SAFER.settings)[1]
-    assert "at least 80%: income 40500 → 56000 (82%)" in rows[0][1]
+    assert "at least 80 %: income 40500 → 56000 (82 %)" in plain(rows[0][1])
 
 
 def test_what_was_spent() -> None:
@@ -169,9 +182,9 @@ def test_calls_that_were_saved_are_told() -> None:
 
 
 def test_text_names_near_misses_for_what_they_are() -> None:
-    text = lines(MISSED)
+    text = plain(lines(MISSED))
     assert "NOT approved" in text
-    assert "1. chance 38%, 1 change\n   income: 40500 → 45000\n" in text
+    assert "1. chance 38 %, 1 change\n   income: 40500 → 45000\n" in text
 
 
 def test_text_says_how_many_more_there_are() -> None:
@@ -180,8 +193,8 @@ def test_text_says_how_many_more_there_are() -> None:
 
 
 def test_ways_are_shown_with_their_own_values_and_are_never_padded() -> None:
-    text = lines(WAYS)
-    assert "1. chance 52%, 1 change\n   income: 40500 → 49000\n" in text
+    text = plain(lines(WAYS))
+    assert "1. chance 52 %, 1 change\n   income: 40500 → 49000\n" in text
     assert "3. " not in text
     assert "… and" not in text
     assert "… and 1 more way." in lines(WAYS, n=1)
@@ -230,7 +243,7 @@ def test_text_says_which_changes_the_search_itself_added() -> None:
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("width", [40, 100])
 def test_text_keeps_to_its_width_and_to_printable_characters(name: str, width: int) -> None:
-    for line in lines(EVERY[name], width).splitlines():
+    for line in plain(lines(EVERY[name], width)).splitlines():
         assert len(line) <= width
         assert line.isprintable()
 
@@ -254,3 +267,52 @@ def test_a_model_that_only_says_yes_or_no_is_given_no_chance() -> None:
         labels = replace(result, settings={**result.settings, "labels_only": True})
         assert "chance" not in lines(labels)
         assert "1. 1 change\n" in lines(labels)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "said"),
+    [
+        ("found", "all 150 oracle rows are spent", "Stopped at the limit of 150 model checks."),
+        ("budget-spent", "all 150 oracle rows are spent; polish: 40 rows",
+         "Stopped at the limit of 150 model checks."),
+        ("found", "8 more oracle rows would pass the limit of 150 (149 spent)",
+         "Stopped at the limit of 150 model checks."),
+        ("found", "all 30 LLM calls are spent", "Stopped at the limit of 30 questions to an LLM."),
+        ("found", "the deadline of 2.5 seconds has passed", "Stopped at the limit of 2.5 seconds."),
+        ("found", "a call could pass the limit of 0.2 in money",
+         "Stopped at the limit of 0.2 in money."),
+        ("budget-spent", "of another method", "Stopped at its limit: of another method."),
+        ("found", "no row seemed worth asking", "Nothing was left to try."),
+        ("exhausted", "every row was tried.", "Nothing was left to try."),
+        ("found", "", ""),
+        ("interrupted", "stopped by request", "Stopped by you."),
+        ("interrupted", "", "Stopped by you."),
+        ("interrupted", "nobody answers.", "Stopped before its end: nobody answers."),
+        ("failed", "the oracle broke", "The search failed: the oracle broke."),
+        ("already-approved", "granted already", ""),
+        ("infeasible", "age is fixed", ""),
+    ],
+)  # fmt: skip
+def test_people_hear_why_it_ended(kind: str, reason: str, said: str) -> None:
+    assert ending(ResultData({}, Outcome(OutcomeKind(kind), reason)), people=True) == said
+
+
+def test_people_hear_what_to_do_first() -> None:
+    words = Wording()
+    assert lead(WAYS, words) == "Granted if you raise your income by 8,500."
+    assert lead(WAYS, words, [option(0.8, 0.5, term=60)]).startswith(
+        "Granted if you raise your term"
+    )
+    assert plain(lead(MISSED, words)) == "No way out was found. The best chance reached is 38 %."
+    assert plain(lead(APPROVED, words)) == "Already approved (chance 83 %)."
+    asked = replace(APPROVED, settings={"goal": {"at_least": 0.7}})
+    assert plain(lead(asked, words)) == "Already reached: a chance of at least 70 % (chance 83 %)."
+    assert lead(APPROVED, Wording(labels_only=True)) == "Already approved."
+    assert lead(STUCK, words).startswith("There is no way out under the rules: income is fixed;")
+
+
+def test_a_heading_counts_in_words() -> None:
+    assert [headline_words(n) for n in (0, 1, 2, 12, 1200)] == [
+        "No different routes", "One route", "Two different routes", "Twelve different routes",
+        "1,200 different routes",
+    ]  # fmt: skip

@@ -305,7 +305,7 @@ def test_who_has_a_yes_is_brought_to_the_next_chance_and_told_so() -> None:
     }  # fmt: skip
     assert result.ways
     assert all(way.probability >= 0.7 for way in result.ways)
-    assert "A chance of at least 70% is reached if" in str(result)
+    assert "A chance of at least 70\u00a0% is reached if" in str(result)
     assert "The model says yes" not in str(result)
     refused = waysout.find(table, (1, 2, "x"), oracle_rows=60)
     assert refused.settings["goal"]["at_least"] is None

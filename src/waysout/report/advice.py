@@ -15,14 +15,18 @@ from waysout.domain.schema import Value, text_of
 from waysout.report.words import (
     PLAIN_GOAL,
     Wording,
+    capital,
     clean,
     doubts,
     goal_text,
     is_year,
     listed,
+    shared_words,
 )
 
 SHOWN = 5  # ways that a person is shown without asking for more
+BY_HAND = "put together by hand: the model approves it; whether less is enough was not asked"
+_NOT_ASKED = "whether every change is needed was not asked"
 _MOST_NAMED = 3
 _MOST_CHANGES = 3  # of a plan in the sentence, where others do with less
 
@@ -40,31 +44,54 @@ def advice(result: ResultData, wording: Wording | None = None, ways: Sequence[Op
     is_plain = goal == PLAIN_GOAL
     yes = clean(result.settings.get("yes") or "approved") if is_plain else f"{goal} is reached"
     plans = ", or ".join(plan_words(option, wording) for option in named)
-    said = [f"{yes[:1].upper()}{yes[1:]} if you {plans}."]
+    said = [f"{yes} if you {plans}"]
     # A doubt is told where there is nothing without one.
-    said += [f"{doubt[:1].upper()}{doubt[1:]}." for doubt in doubts(named[0])]
-    return " ".join(said)
+    said += doubts_about(named[0], result)
+    said += [] if result.ways else [_NOT_ASKED]
+    return " ".join(f"{capital(part)}." for part in said)
 
 
 def named_in_advice(result: ResultData, ways: Sequence[Option] = ()) -> list[Option]:
     """Return the ways that the sentence names: without a doubt, or else the first alone."""
     shown = list(ways) or (list(pick(result, SHOWN)) if result.options else [])
-    sure = [option for option in shown if not doubts(option)]
+    sure = [option for option in shown if not doubts_about(option, result)]
     sure.sort(key=lambda option: option.sparsity)
     short = [option for option in sure if option.sparsity <= _MOST_CHANGES]
     return short[:_MOST_NAMED] or sure[:1] or shown[:1]
 
 
+def doubts_about(option: Option, result: ResultData) -> list[str]:
+    """Return what speaks against relying on an option among a result's ways.
+
+    One that is no way beside those that are was put together by hand, or is an approved row that
+    was not walked back.
+    """
+    if isinstance(option, Way) or not result.ways:
+        return doubts(option)
+    found = any(option.row == other.row for other in result.options)
+    return [*doubts(option), _NOT_ASKED if found else BY_HAND]
+
+
 def plan_words(option: Option, wording: Wording) -> str:
     """Say what a person does: "save 700 euros more and raise your credit score by 2 points"."""
-    return listed([move_words(name, *option.changes[name], wording) for name in moved(option)])
+    names = moved(option, wording)
+    return listed([move_words(name, *option.changes[name], wording) for name in names])
 
 
-def moved(option: Option) -> list[str]:
-    """Return what a person moves; what only follows is left out where the levers are known."""
-    if isinstance(option, Way) and option.levers and set(option.levers) <= set(option.changes):
-        return [name for name in option.changes if name in option.levers]
-    return list(option.changes)
+def moved(option: Option, wording: Wording) -> list[str]:
+    """Return what a person moves.
+
+    What a rule sets along with it is left out, and so is what is cleared in a one-hot group.
+    """
+    changes = option.changes
+    on = [name for name, (_, new) in changes.items() if wording.is_on(name, new)]
+    cleared = {
+        name
+        for name in changes
+        if name not in on and any(other in on for other in wording.group(name))
+    }
+    names = [n for n in changes if wording.follows(n) not in changes and n not in cleared]
+    return names or list(changes)
 
 
 def move_words(feature: str, old: Value, new: Value, wording: Wording) -> str:
@@ -76,20 +103,31 @@ def move_words(feature: str, old: Value, new: Value, wording: Wording) -> str:
     >>> move_words("card_use", 0.72, 0.53, Wording()), move_words("job", "cook", "clerk", Wording())
     ('lower your card use by 0.19', 'change your job to clerk')
     """
-    name = wording.name(feature)
     if not (wording.is_amount(feature, old) and wording.is_amount(feature, new)):
-        said = wording.move(feature, text_of(new))
-        return said or f"change your {name} to {wording.value(feature, new)}"
+        return wording.move(feature, text_of(new)) or _to_level(feature, new, wording)
     assert isinstance(old, (int, float))
     assert isinstance(new, (int, float))
-    way = "up" if new > old else "down"
-    if is_year(feature, old, new) or wording.in_percent(feature):  # 5 % more is not 5 points more
+    name, difference = wording.name(feature), tidy(abs(new - old))
+    # 5 % more is not 5 points more, and a difference that is rounded leads elsewhere.
+    by_ends = is_year(feature, old, new) or wording.in_percent(feature)
+    if by_ends or wording.rounds(feature, difference):
         before, after = wording.pair(feature, old, new)
         return f"change your {name} from {before} to {after}"
-    amount = wording.value(feature, tidy(abs(new - old)))
-    said = wording.move(feature, way)
-    verb = "raise" if way == "up" else "lower"
+    way, verb = ("up", "raise") if new > old else ("down", "lower")
+    amount, said = wording.value(feature, difference), wording.move(feature, way)
     return said.replace("{}", amount) if said else f"{verb} your {name} by {amount}"
+
+
+def _to_level(feature: str, new: Value, wording: Wording) -> str:
+    """Say that a feature gets another level, or that another of its one-hot group is set."""
+    group = wording.group(feature)
+    if not group or not wording.is_on(feature, new):
+        return f"change your {wording.name(feature)} to {wording.value(feature, new)}"
+    shared = shared_words(group)
+    level = feature.removeprefix(f"{shared}_")
+    if shared and level != feature:
+        return f"change your {wording.name(shared)} to {wording.name(level)}"
+    return f"change to {wording.name(feature)}"
 
 
 def tidy(number: float) -> float:

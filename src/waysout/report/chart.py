@@ -1,18 +1,19 @@
-"""Drawings within a page, as SVG: the parts that all share, and a map of a result's options."""
+"""Drawings within a page, as SVG: the parts that all share, and ways by effort and chance."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
-from waysout.domain.result import Option
+from waysout.domain.result import Option, Way
+from waysout.report.words import PERCENT
 
 WIDTH = 640
-_LEFT, _RIGHT, _STEP, _TOP = 34, 20, 30, 16
-_FEWEST = 8  # options; fewer are read faster than a map of them
-_MOST_CHANGES = 20  # beyond, the drawing would be larger than the list
+_LEFT, _RIGHT, _TOP, _HEIGHT = 48, 16, 16, 96
+_FEWEST, _MOST = 3, 20  # ways: fewer are read faster than a drawing, of more it is a cloud
+_RADIUS = 9
 _CAPTION = (
-    "Each dot is an option that the model approved. To the right: nearer to the present values. "
-    "Upwards: more changes. The numbered ones are those to read first."
+    "The numbers are those of the ways above. To the right: more effort. Upwards: a higher chance."
 )
 
 
@@ -34,34 +35,44 @@ def label(x: float, y: float, markup: str, anchor: str = "middle", look: str = "
     return f'<text {look} x="{x:.1f}" y="{y}" text-anchor="{anchor}">{markup}</text>'
 
 
-def chart(options: Sequence[Option], first: Sequence[Option]) -> str:
-    """Draw options by nearness (to the right) and number of changes (upwards).
+def chart(shown: Sequence[Option]) -> str:
+    """Draw ways by effort (to the right) and chance (upwards), with the numbers of their cards.
 
-    Those to read first are drawn on top, with the numbers of their cards. Empty where a map would
-    not help. Nothing untrusted is drawn.
+    Empty where a drawing would not help. Nothing untrusted is drawn.
     """
-    drawn = [*options, *first]  # a way need not be among the options
-    most = max(o.sparsity for o in drawn)
-    if len(options) < _FEWEST or most > _MOST_CHANGES:
+    ways = {number: way for number, way in enumerate(shown, 1) if isinstance(way, Way)}
+    if not _FEWEST <= len(ways) <= _MOST:
         return ""
-    floor = _TOP + _STEP * most
-    least = min(8, max(0, int(10 * min(o.proximity for o in drawn))))  # in tenths
+    low = math.floor(10 * min(way.probability for way in ways.values())) / 10
+    high = max(low + 0.1, math.ceil(10 * max(way.probability for way in ways.values())) / 10)
+    costs = [way.cost for way in ways.values()]
+    least, spread = min(costs), max(costs) - min(costs) or 1.0
+    floor = _TOP + _HEIGHT
 
-    def across(tenths: float) -> float:
-        share = (tenths - least) / (10 - least)
-        return _LEFT + (WIDTH - _LEFT - _RIGHT) * min(max(share, 0.0), 1.0)
-
-    def place(option: Option) -> tuple[float, int]:
-        return across(10 * option.proximity), floor - _STEP * (option.sparsity - 1)
+    def place(way: Way) -> tuple[float, float]:
+        share, up = (way.cost - least) / spread, (way.probability - low) / (high - low)
+        start, end = _LEFT + 2 * _RADIUS, WIDTH - _RIGHT - 2 * _RADIUS
+        return start + share * (end - start), floor - up * _HEIGHT
 
     parts = []
-    for changes in range(1, most + 1):
-        y = floor - _STEP * (changes - 1)
-        parts += [line(_LEFT, WIDTH - _RIGHT, y, y), label(_LEFT - 12, y + 4, f"{changes}", "end")]
-    parts += [label(across(t), floor + 24, f"{t / 10:g}") for t in range(least, 11)]
-    parts += [f'<circle class="dot" cx="{x:.1f}" cy="{y}" r="4"/>' for x, y in map(place, options)]
-    for i, option in enumerate(first, 1):
-        x, y = place(option)
-        parts.append(f'<circle class="first" cx="{x:.1f}" cy="{y}" r="9"/>')
-        parts.append(label(x, y + 4, f"{i}", look='class="first"'))
-    return drawing(floor + 34, _CAPTION, parts)
+    for tenth in (low, high):
+        y = round(floor - (tenth - low) / (high - low) * _HEIGHT, 1)
+        said = f"{100 * tenth:.0f}{PERCENT}"
+        parts += [line(_LEFT, WIDTH - _RIGHT, y, y), label(_LEFT - 8, y + 4, said, "end")]
+    taken: list[tuple[float, float]] = []
+    for number, way in ways.items():
+        x, y = _apart(place(way), taken)
+        taken.append((x, y))
+        parts.append(f'<circle class="first" cx="{x:.1f}" cy="{y:.1f}" r="{_RADIUS}"/>')
+        parts.append(label(x, round(y + 4, 1), f"{number}", look='class="first"'))
+    parts.append(label(_LEFT, floor + 24, "less effort", "start"))
+    parts.append(label(WIDTH - _RIGHT, floor + 24, "more effort", "end"))
+    return drawing(floor + 32, _CAPTION, parts)
+
+
+def _apart(at: tuple[float, float], taken: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return a place to the right of what is drawn there already."""
+    x, y = at
+    while any(math.hypot(x - other, y - height) < 2 * _RADIUS for other, height in taken):
+        x += _RADIUS / 2
+    return x, y

@@ -7,7 +7,7 @@ escapes them, and a policy in the page forbids everything but its own style.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from html import escape
 from importlib import resources
@@ -16,6 +16,7 @@ from typing import Any
 
 from waysout.domain.pick import easiest_first, pick, pickable
 from waysout.domain.result import Option, OutcomeKind, ResultData, plain
+from waysout.report.advice import SHOWN, doubts_about, plan_words
 from waysout.report.chart import chart
 from waysout.report.tables import esc as esc
 from waysout.report.tables import html_table
@@ -24,6 +25,9 @@ from waysout.report.text import (
     NOT_APPROVED,
     ending,
     has_own_edits,
+    headline,
+    headline_words,
+    lead,
     note_lines,
     safer_lines,
     sentence,
@@ -33,12 +37,11 @@ from waysout.report.text import (
 from waysout.report.tipping import TITLE, alone
 from waysout.report.words import (
     Wording,
-    change_count,
+    capital,
     clean,
     counted,
     date_text,
-    doubts,
-    goal_text,
+    goal_words,
     reason_text,
     value_text,
 )
@@ -47,6 +50,7 @@ MOST_LISTED = 500
 _CAPTION_ALONE = (
     "What the model says if one of these changes, with what moves along, and nothing else"
 )
+_NO_ANSWER = "has given no answer"
 _ABOUT_ALONE = (
     '<p class="soft">An answer is told for values that were asked: between them, and beyond, the '
     "model may answer otherwise.</p>"
@@ -59,52 +63,34 @@ _CELL = (
 )
 
 
-def page(result: ResultData, n: int = 5, *, when: date | None = None) -> str:
+def page(
+    result: ResultData,
+    n: int = SHOWN,
+    *,
+    when: date | None = None,
+    ways: Sequence[Option] | None = None,
+) -> str:
     """Return a whole page about one result, the n ways to read first on top.
 
-    ``when`` is the day of the search, which a result does not hold.
+    ``when`` is the day of the search, which a result does not hold; ``ways`` are shown instead of
+    those that would be picked.
     """
-    wording, options = Wording.of(result), result.options
+    wording = Wording.of(result)
+    shown = list(ways or ()) or (pick(result, n) if result.options else ())
     named = result.settings.get("title")
     title = f"Ways out: {named}" if named else "Ways out"
-    values = "".join(
-        f"<div><dt>{esc(wording.name(name))}"
-        + (f" <small>{esc(about)}</small>" if (about := wording.about(name)) else "")
-        + f"</dt><dd>{esc(wording.value(name, value))}</dd></div>"
-        for name, value in result.query.items()
-    )
-    parts = [
-        _head(result, title, wording),
-        _asked(result, when),
-        section("Present values", f'<dl class="values">{values}</dl>'),
-    ]
-    if options:
-        first = pick(result, n)
-        others = [way for way in result.ways if way not in first][:MOST_LISTED]
-        many = len(pickable(result)) > len(first)
-        heading = f"{len(first)} ways out to read first" if many else "The ways out"
-        about = '<p class="soft">Good ones that differ; the others are listed below.</p>'
-        cards, drawn = _cards(first, result, wording), chart(options[:MOST_LISTED], first)
-        if others:
-            title = "The other ways out, the best first"
-            cards += _table(title, others, result, wording, start=len(first) + 1)
-        parts += [section(heading, about if many else "", cards, drawn)]
+    parts = [_head(result, title, wording, when, ways or ())]
+    if shown:
+        parts += [_shown(result, shown, wording)]
     elif result.near_misses:
         about = '<p class="note"><strong>None of these was approved.</strong> They show how near '
         about += "the search came, and are not ways out.</p>"
         cards = _cards(result.near_misses, result, wording, missed=True)
         parts.append(section(NOT_APPROVED, about, cards, kind="missed"))
-    if tips := _alone(result, wording, _CAPTION_ALONE):
-        parts.append(section("One change alone", _ABOUT_ALONE, tips))
-    parts += [_promises(result, when)] if options else []
-    rules = result.settings.get("rules")
-    if isinstance(rules, (list, tuple)) and rules:
-        about = "<p>Each way out had to keep these rules, including those that the person set:</p>"
-        parts.append(section("The limits", about, bullets(map(esc, rules))))
-    if options:
-        parts.append(_other_rows(result) if result.ways else _all_options(result, wording))
-    parts.append(_spent(result))
-    return whole_page(title, "page.css", "\n".join(parts))
+    parts += [_tips(result, wording), _values(result, wording), _limits(result)]
+    parts += [_promises(result, when)] if shown else []
+    parts.append(_how(result))
+    return whole_page(title, "page.css", "\n".join(filter(None, parts)))
 
 
 def excerpt(result: ResultData, n: int = 5) -> str:
@@ -175,30 +161,88 @@ def standing(result: ResultData) -> str:
     return Wording.of(result).chance(chance) if isinstance(chance, (int, float)) else ""
 
 
-def _head(result: ResultData, title: str, wording: Wording) -> str:
+def _head(
+    result: ResultData, title: str, wording: Wording, when: date | None, ways: Sequence[Option]
+) -> str:
+    """Return what to do, what was decided and asked for, and how the search ended."""
     parts = ["<header>", f"<h1>{esc(title)}</h1>"]
     if note := simulated_note(result):
         parts.append(warning_note(note))
-    parts += [f'<p class="lead">{esc(sentence(result, wording))}</p>']
-    parts += [f'<p class="soft">{esc(note)}</p>' for note in note_lines(result)]
-    if said := ending(result):
-        parts.append(f'<p class="soft">{esc(said)}</p>')
+    parts.append(f'<p class="lead">{esc(lead(result, wording, ways))}</p>')
+    parts.append(f"<p>{' '.join(_facts(result, when))}</p>")
     if result.outcome.binding and not result.options:
         rules = bullets(f"{esc(v.rule)}: {esc(v.reason)}" for v in result.outcome.binding)
         parts.append(f"<p>The rules that stand in the way:</p>\n{rules}")
     return "\n".join([*parts, "</header>"])
 
 
-def _asked(result: ResultData, when: date | None) -> str:
-    """Return what was decided and by which model, what was asked for, and how it was searched."""
+def _facts(result: ResultData, when: date | None) -> list[str]:
     told = result.settings
     model = f"the model {esc(told['oracle'])}" if told.get("oracle") else "the model"
     chance = f" (chance {escape(standing(result))})" if standing(result) else ""
     stands = f"says: <strong>{esc(decision(result))}</strong>{chance}"
-    said = [f"As things stand, {model} {stands if decision(result) else 'has given no answer'}."]
-    said.append(f"What was asked for: {esc(goal_text(told.get('goal')))}.")
-    if when is not None:
-        said.append(f"Asked on {date_text(when)}.")
+    said = [f"Goal: {esc(goal_words(told.get('goal')))}."]
+    said.append(f"As things stand, {model} {stands if decision(result) else _NO_ANSWER}.")
+    said += [f"Asked on {date_text(when)}."] if when is not None else []
+    return [*said, esc(ended)] if (ended := ending(result, people=True)) else said
+
+
+def _shown(result: ResultData, shown: Sequence[Option], wording: Wording) -> str:
+    """Return the ways to read first, drawn and as cards, and where the others are."""
+    drawn = "" if wording.labels_only else chart(shown)
+    others = [way for way in result.ways if way not in shown]
+    rest = ""
+    if not result.ways and len(result.options) > len(shown):
+        rest = _all_options(result, wording)
+    elif others:
+        many = counted(len(others), "other way out", "other ways out")
+        listed, start = others[:MOST_LISTED], len(shown) + 1
+        table = _table(f"{many}, the best first", listed, result, wording, start)
+        rest = f"<details><summary>{many}</summary>{table}</details>"
+        rest += f'<p class="print">{many} {_is(others)} in the CSV and JSON files.</p>'
+    cards = _cards(shown, result, wording)
+    return section(headline_words(len(shown)), cards, drawn, rest)
+
+
+def _is(things: Sequence[object]) -> str:
+    return "is" if len(things) == 1 else "are"
+
+
+def _tips(result: ResultData, wording: Wording) -> str:
+    """Return what one change does alone; what was not asked, and the long rest, is folded."""
+    first = _alone(result, wording, _CAPTION_ALONE, MOST_TIPS)
+    every = _alone(result, wording, f"{_CAPTION_ALONE}, all of them")
+    if not every:
+        return ""
+    more = every.count("<tr>") > first.count("<tr>")
+    rest = f"<details><summary>All of them, what was not asked too</summary>{every}</details>"
+    return section("One change alone", first, _ABOUT_ALONE, rest if more else "")
+
+
+def _values(result: ResultData, wording: Wording) -> str:
+    values = "".join(
+        f"<div><dt>{esc(wording.name(name))}</dt><dd>{esc(wording.value(name, value))}</dd></div>"
+        for name, value in result.query.items()
+    )
+    told = {name: said for name in result.query if (said := wording.about(name))}
+    meanings = bullets(f"{esc(wording.name(name))}: {esc(said)}" for name, said in told.items())
+    folded = f"<details><summary>What the words mean</summary>{meanings}</details>" if told else ""
+    return section("Present values", f'<dl class="values">{values}</dl>', folded)
+
+
+def _limits(result: ResultData) -> str:
+    """Return the rules in words; results of earlier releases hold them as the card writes them."""
+    limits, parts = result.settings.get("limits") or result.settings.get("rules"), []
+    if isinstance(limits, (list, tuple)) and limits:
+        parts.append(section("The limits that were kept", bullets(map(esc, limits)), kind="limits"))
+    if notes := note_lines(result):
+        parts.append(section("What was taken for granted", bullets(map(esc, notes))))
+    return "\n".join(parts)
+
+
+def _how(result: ResultData) -> str:
+    """Return how it was searched, folded: method, what it took, figures and settings."""
+    told, said = result.settings, list[str]()
     if told.get("method") and result.ledger.oracle_rows:
         said.append(f"Searched with {esc(told['method'])}.")
     if told.get("llm") and result.ledger.llm_calls:
@@ -208,27 +252,37 @@ def _asked(result: ResultData, when: date | None) -> str:
             if has_own_edits(result)
             else f"Changes proposed by {llm}."
         )
-    return section("What was decided, and what was asked", f"<p>{' '.join(said)}</p>")
+    if result.ways:
+        said.append(
+            f"{esc(headline(result))}. The approved rows count as "
+            f"{counted(len(result.options), 'different option')}; those that are no ways are in "
+            "the JSON file, and in the CSV file if it is asked for them: "
+            "<code>waysout find … --csv all.csv --all-options</code>, or "
+            "<code>to_csv(all_options=True)</code>."
+        )
+    told_all = f"<p>{' '.join([*said, esc(spent(result))])}</p>{_figures(result)}"
+    folded = f"<details><summary>Method, cost and settings</summary>{told_all}</details>"
+    return section("How it was searched", folded, kind="how")
 
 
 def _cards(
     options: Iterable[Option], result: ResultData, wording: Wording, *, missed: bool = False
 ) -> str:
-    name = "Near miss" if missed else "Way out"
     cards = ""
     for number, option in enumerate(options, 1):
         changes = ""
         for feature, (old, new) in option.changes.items():
             before, after = map(esc, wording.pair(feature, old, new))
-            changes += f"<li>Change {esc(wording.name(feature))} from {before} "
-            changes += f"to <strong>{after}</strong></li>"
+            name = f'<span class="soft">{esc(wording.name(feature))}</span>'
+            changes += f"<li>{name} {before} → <strong>{after}</strong></li>"
         chance = wording.chance(option.probability)
         told = ["not approved"] * missed + [f"chance {chance}"] * bool(chance)
-        kind = "tag warn" if missed or doubts(option) else "tag"
+        kind = "tag warn" if missed or doubts_about(option, result) else "tag"
+        plan = "Near miss" if missed else capital(plan_words(option, wording))
         cards += (
-            f'<li class="card"><h3>{name} {number}</h3><ul>{changes}</ul>'
-            f'<p><span class="{kind}">{escape(", ".join(told) or "approved")}</span> '
-            f"{change_count(option)}</p>{'' if missed else _remarks(option, result, wording)}"
+            f'<li class="card"><h3>{number}. {esc(plan)}</h3><ul>{changes}</ul>'
+            f'<p><span class="{kind}">{escape(", ".join(told) or "approved")}</span></p>'
+            f"{'' if missed else _remarks(option, result, wording)}"
             f"{_reason(option, 'Reason given: ')}</li>\n"
         )
     return f'<ol class="cards">\n{cards}</ol>'
@@ -236,13 +290,12 @@ def _cards(
 
 def _remarks(option: Option, result: ResultData, wording: Wording) -> str:
     """Return what is doubtful about an option, and its safer variants."""
-    said = "".join(f'<p class="doubt">{escape(_sentence(what))}</p>' for what in doubts(option))
+    said = "".join(
+        f'<p class="doubt">{escape(f"{capital(what)}.")}</p>'
+        for what in doubts_about(option, result)
+    )
     safer = safer_lines(option, result.settings, wording)
-    return said + "".join(f'<p class="safer">{esc(_sentence(line))}</p>' for line in safer)
-
-
-def _sentence(said: str) -> str:
-    return f"{said[0].upper()}{said[1:]}."
+    return said + "".join(f'<p class="safer">{esc(capital(line))}.</p>' for line in safer)
 
 
 def _reason(option: Option, before: str = "") -> str:
@@ -258,18 +311,8 @@ def _alone(result: ResultData, wording: Wording, caption: str, most: int | None 
     return html_table(caption, heads, rows) if rows else ""
 
 
-def _other_rows(result: ResultData) -> str:
-    """Return where the approved rows are that are no ways."""
-    return section(
-        "Everything that was approved",
-        f"<p>The approved rows count as {counted(len(result.options), 'different option')}. Those "
-        "that are no ways are left out here. The JSON file has them all, and "
-        "so has the CSV file if it is asked for them: <code>waysout find … --csv all.csv "
-        "--all-options</code>, or <code>to_csv(all_options=True)</code>.</p>",
-    )
-
-
 def _all_options(result: ResultData, wording: Wording) -> str:
+    """Return the options of a result without ways, folded."""
     options = result.options
     listed = easiest_first(options)[:MOST_LISTED]
     counts = f"All {counted(len(options), 'option')}"
@@ -284,7 +327,7 @@ def _all_options(result: ResultData, wording: Wording) -> str:
             "<code>waysout runs export --format csv</code>, or <code>to_csv()</code>.</p>"
         )
     table = _table(f"{counts}, the easiest first", listed, result, wording)
-    return section("All options", about, table)
+    return f"<details><summary>{counts}</summary>{about}{table}</details>"
 
 
 def _table(
@@ -309,36 +352,31 @@ def _promises(result: ResultData, when: date | None) -> str:
     """Return what an option is, and what it is not."""
     asked = f"on {date_text(when)}" if when else "when this search was made"
     promised = [
-        "Each way out was put to the model, with exactly the values listed, and met what was "
-        "asked for.",
-        "Each keeps all the rules that were set.",
-        "Only the values named change. All others were held as they are.",
+        "Each way was put to the model, with exactly the values listed and all others held as they "
+        "are, and reached the goal. Each keeps all the limits.",
     ]
     not_promised = [
-        "These are the answers of a model, not causes. It goes by what went together in past data, "
-        "and correlation is not causation: a change that turns the answer need not change "
-        "anything else.",
-        "Nobody has checked that a change is possible, affordable or wise for this person.",
-        "In life, values that were held as they are may move when another one does. The answer "
-        "could then be different.",
-        f"The model, or the rules, may change. This is what the model answered {asked}; it does "
-        "not bind those who decide.",
-        "There may be ways out that the search did not find.",
+        "These are answers of a model, not causes: correlation is not causation.",
+        "Nobody has checked that a change is possible, affordable or wise for this person, nor "
+        "what else would move with it.",
+        f"The model, or the limits, may change: this is what it answered {asked}. It does not bind "
+        "those who decide.",
+        "There may be ways that the search did not find.",
     ]
     if any(reason_text(option.reasons) for option in result.options):
         not_promised.append(
-            "Reasons given beside a change were written by a language model, or a stand-in for "
-            "one. Nobody has checked them."
+            "Reasons beside a change were written by a language model, or a stand-in for one; "
+            "nobody has checked them."
         )
     parts = ("<h3>Promised</h3>", bullets(promised), "<h3>Not promised</h3>", bullets(not_promised))
     return section("What is promised here, and what is not", *parts, kind="promises")
 
 
-def _spent(result: ResultData) -> str:
+def _figures(result: ResultData) -> str:
     def rounded(table: Mapping[str, float | int | None]) -> dict[str, float | int | None]:
         return {k: round(v, 3) if isinstance(v, float) else v for k, v in table.items()}
 
-    parts = [f"<p>{esc(spent(result))}</p>"]
+    parts = ""
     for title, table in (
         ("Figures", rounded(result.metrics)),
         ("Proposals that were not usable", result.rejections),
@@ -351,8 +389,8 @@ def _spent(result: ResultData) -> str:
                 for name, value in plain(table).items()
             )
             shown = f"<table><tbody>{rows}</tbody></table>"
-            parts.append(f"<details><summary>{title}</summary>{shown}</details>")
-    return section("What it took", *parts)
+            parts += f"<details><summary>{title}</summary>{shown}</details>"
+    return parts
 
 
 def _setting(value: Any) -> str:

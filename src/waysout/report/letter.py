@@ -25,12 +25,14 @@ from string import Template
 from waysout.domain.pick import pick, pickable
 from waysout.domain.result import Option, OutcomeKind, ResultData
 from waysout.domain.schema import Value
+from waysout.report.advice import BY_HAND, doubts_about, move_words, moved
 from waysout.report.html import decision, esc, packaged, standing, whole_page
 from waysout.report.text import simulated_note
 from waysout.report.tipping import alone, first_of
 from waysout.report.words import (
     PLAIN_GOAL,
     Wording,
+    capital,
     clean,
     counted,
     cut,
@@ -43,14 +45,15 @@ from waysout.report.words import (
 
 WIDTH = 78
 _LONGEST = 160  # characters of a name or a value
-_MOST = 40  # values, or rules that stand in the way
-_MOST_TIPS = 5
+_MOST = 24  # values, or rules that stand in the way
+_MOST_SAME = 8  # values that stay, where there are ways to read
+_MOST_TIPS = 3
 _ENDINGS = {
     OutcomeKind.ALREADY_APPROVED: "approved",
     OutcomeKind.INTERRUPTED: "interrupted",
     OutcomeKind.FAILED: "failed",
 }
-_OPTIONAL = ("title", "simulated", "decision", "chance", "best", "same")
+_OPTIONAL = ("title", "simulated", "decision", "same")
 _KINDS = {"##": "subject", "#": "heading", "-": "items"}
 _TAGS = {"subject": "h1", "heading": "h2", "text": "p", "numbers": "ol", "items": "ul"}
 
@@ -59,35 +62,50 @@ Block = tuple[str, Sequence[str]]
 """A kind (a subject, a heading, a text, a list with numbers or without), and its texts."""
 
 
-def letter_text(result: ResultData, *, when: date | None = None, n: int = 3) -> str:
+def letter_text(
+    result: ResultData,
+    *,
+    when: date | None = None,
+    n: int = 3,
+    ways: Sequence[Option] | None = None,
+) -> str:
     """Return the letter as plain text of 78 columns, with at most n options.
 
-    ``when`` is the day of the search, which a result does not hold.
+    ``when`` is the day of the search, which a result does not hold; ``ways`` are told instead of
+    those that would be picked.
     """
-    written = []
-    for kind, texts in _blocks(_Facts(result, when, n, _short), str):
+    written, gap = "", ""
+    for kind, texts in _blocks(_Facts(result, when, n, _short, tuple(ways or ())), str):
         first = texts[0] if texts else ""
         if kind in ("subject", "heading"):
             said, mark = (first.upper(), "=") if kind == "subject" else (first, "-")
-            written.append(f"{said}\n{mark * len(said)}")
+            block = f"{said}\n{mark * len(said)}"
         elif kind == "text":
-            written.append(_wrapped(first, "  "))
+            block = _wrapped(first, "  ")
         else:
             marks = (f"{i}." if kind == "numbers" else "-" for i in count(1))
             items = zip(marks, texts, strict=False)
-            written.append("\n".join(_wrapped(text, f"  {mark} ") for mark, text in items))
-    return "\n\n".join(written) + "\n"
+            block = "\n".join(_wrapped(text, f"  {mark} ") for mark, text in items)
+        written += gap + block
+        gap = "\n" if kind == "heading" else "\n\n"
+    return f"{written}\n"
 
 
-def letter_page(result: ResultData, *, when: date | None = None, n: int = 3) -> str:
-    """Return the letter as a page of its own, made to be printed, with at most n options."""
+def letter_page(
+    result: ResultData,
+    *,
+    when: date | None = None,
+    n: int = 3,
+    ways: Sequence[Option] | None = None,
+) -> str:
+    """Return the letter as a page of its own, made to be printed; see `letter_text`."""
 
     def mark(text: object) -> str:
         # Nothing stays nothing: the template leaves out what is empty.
         return esc(_short(text)) if _short(text) else ""
 
     body = []
-    for kind, texts in _blocks(_Facts(result, when, n, mark), escape):
+    for kind, texts in _blocks(_Facts(result, when, n, mark, tuple(ways or ())), escape):
         tag, inner = _TAGS[kind], "".join(f"<li>{text}</li>" for text in texts)
         body.append(f"<{tag}>{inner if tag in ('ol', 'ul') else texts[0]}</{tag}>")
     return whole_page("A letter about a decision", "letter.css", "\n".join(body))
@@ -135,6 +153,7 @@ class _Facts:
     when: date | None
     n: int
     mark: Mark
+    chosen: tuple[Option, ...] = ()
 
     @cached_property
     def wording(self) -> Wording:
@@ -142,13 +161,13 @@ class _Facts:
 
     @cached_property
     def shown(self) -> Sequence[Option]:
-        return pick(self.result, self.n)
+        return self.chosen or pick(self.result, self.n)
 
     @cached_property
     def conditions(self) -> frozenset[str]:
         """The conditions of the template that hold."""
         fields, found, outcome = self.fields, len(pickable(self.result)), self.result.outcome
-        if found:
+        if self.shown:
             ending = "found"
         elif outcome.kind is OutcomeKind.INFEASIBLE:
             ending = "obstacles" if outcome.binding else "infeasible"
@@ -159,16 +178,17 @@ class _Facts:
             ending: True,
             "undecided": not fields["decision"],
             "dated": self.when is not None,
-            "alone": found == 1,
-            "all": 1 < found == len(self.shown),
-            "some": found > len(self.shown),
+            "chosen": bool(self.chosen),
+            "alone": not self.chosen and found == 1,
+            "all": not self.chosen and 1 < found == len(self.shown),
+            "some": not self.chosen and found > len(self.shown),
             "stopped": outcome.kind in (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED),
             "lost": lost,
             "help": lost or ending == "found",
-            "explained": bool(self.lists["meanings"]),
+            "nothing_same": not fields["same"],
             "options": not self.result.ways,
             "tips": bool(self.lists["tips"]),
-            "values": not found and bool(self.result.query),
+            "values": not self.shown and bool(self.result.query),
             **{name: bool(fields[name]) for name in _OPTIONAL},
         }
         return frozenset(name for name, it_holds in holds.items() if it_holds)
@@ -178,8 +198,8 @@ class _Facts:
         """What goes into the template's sentences, marked where it is not our own."""
         result, told, mark = self.result, self.result.settings, self.mark
         name = str(told.get("oracle") or "")
-        best = result.outcome.best_probability
-        same = self._values(name for name in result.query if name not in self._changed)
+        likely = mark(standing(result))
+        kept = [name for name in result.query if name not in self._changed]
         goal = f"the answer “{self._yes}”" if self._yes else mark(goal_text(told.get("goal")))
         return {
             "when": date_text(self.when) if self.when else "",
@@ -189,26 +209,28 @@ class _Facts:
             # An address says nothing to the person, and is nothing to hand out.
             "model": "" if not name or name.startswith("http") else f" ({mark(name)})",
             "decision": mark(decision(result)),
-            "chance": mark(standing(result)),
+            "likely": f" It puts the chance of a yes at {likely}." if likely else "",
             "goal": goal,
             "total": str(len(pickable(result))),
             "count": str(len(self.shown)),
-            "same": ", ".join(same),
+            "same": ", ".join(self._values(kept, _MOST_SAME)),
             "reason": mark(result.outcome.reason.rstrip(".") or "no reason is on file"),
             "tries": counted(result.ledger.oracle_rows, "combination"),
-            "best": "" if best is None else mark(self.wording.chance(best)),
+            "best": self._best(result.outcome.best_probability),
         }
+
+    def _best(self, best: float | None) -> str:
+        if best is None or self.wording.labels_only:
+            return ""
+        likely = self.mark(self.wording.chance(best))
+        return f" The best chance it reached is {likely}, which was not enough."
 
     @cached_property
     def lists(self) -> Mapping[str, Sequence[str]]:
         """What goes into the template's lists."""
-        about = {name: self.wording.about(name) for name in self._changed}
         binding = self.result.outcome.binding
         return {
             "options": [self._option(option) for option in self.shown],
-            "meanings": [
-                f"{self._name(n)}: {self.mark(said)}." for n, said in about.items() if said
-            ],
             "tips": self._tips(),
             "obstacles": _few([f"{self.mark(v.rule)}: {self.mark(v.reason)}" for v in binding]),
             "values": self._values(self.result.query),
@@ -221,11 +243,9 @@ class _Facts:
     def _name(self, feature: str) -> str:
         return self.mark(self.wording.name(feature))
 
-    def _values(self, features: Iterable[str]) -> list[str]:
-        query = self.result.query
-        return _few(
-            [f"{self._name(f)} ({self.mark(self.wording.value(f, query[f]))})" for f in features]
-        )
+    def _values(self, features: Iterable[str], most: int = _MOST) -> list[str]:
+        query, value = self.result.query, self.wording.value
+        return _few([f"{self._name(f)} ({self.mark(value(f, query[f]))})" for f in features], most)
 
     @cached_property
     def _yes(self) -> str:
@@ -244,17 +264,17 @@ class _Facts:
         return f"{self._name(name)} from {before} to {after}"
 
     def _option(self, option: Option) -> str:
-        """Return an option in full sentences."""
+        """Return what to do, each change from its present value, and the model's answer to it."""
+        levers = moved(option, self.wording)
+        moves = [move_words(name, *option.changes[name], self.wording) for name in levers]
         changes = [self._change(name, *pair) for name, pair in option.changes.items()]
-        said = [f"Change {listed(changes)}."]
+        likely = self.mark(self.wording.chance(option.probability))
+        answer = f" (chance {likely})" if likely else ""
+        said = [f"{_capital(listed([*map(self.mark, moves)]))}: {listed(changes)}{answer}."]
         if len(option.changes) > option.sparsity:
             said.append("Some of these move together by themselves.")
-        likely = self.mark(self.wording.chance(option.probability))
-        if self._yes:
-            how_likely = "" if self.wording.labels_only else f" (chance {likely})"
-            said.append(f"The model then says: {self._yes}{how_likely}.")
-        else:
-            said.append(f"The model then puts the chance of a yes at {likely}.")
+        if BY_HAND in doubts_about(option, self.result):
+            said.append(f"{capital(BY_HAND)}.")
         return " ".join([*said, *doubts_in_full(option), *self._safer(option)])
 
     def _safer(self, option: Option) -> list[str]:
@@ -280,6 +300,6 @@ def _capital(text: str) -> str:
     return re.sub(r"^((?:<bdi>)?)(\w)", lambda found: found[1] + found[2].upper(), text)
 
 
-def _few(texts: Sequence[str]) -> list[str]:
-    rest = len(texts) - _MOST
-    return [*texts[:_MOST], *([f"and {rest:,} more"] if rest > 0 else [])]
+def _few(texts: Sequence[str], most: int = _MOST) -> list[str]:
+    rest = len(texts) - most
+    return [*texts[:most], *([f"and {rest:,} more"] if rest > 0 else [])]

@@ -98,8 +98,12 @@ class Result(Data):
         *,
         all_options: bool = False,
         all_features: bool = False,
+        present: bool = False,
     ) -> str | None:
         """Write the table of `to_frame` as CSV (UTF-8), or return it as text.
+
+        ``present`` adds the present values, ``NAME (now)`` beside each feature that some way
+        changes, and numbers the ways in a first column ``way``.
 
         Text that a spreadsheet would run as a formula (it begins with ``=``, ``+``, ``-`` or ``@``)
         gets an apostrophe in front: that is the one spelling which is not the table's. Numbers stay
@@ -107,18 +111,43 @@ class Result(Data):
         """
         from waysout.report.tables import csv_text
 
-        return _write_or_return(csv_text(*self._table(all_options, all_features)), path)
+        names, rows = self._table(all_options, all_features)
+        if present:
+            names, rows = self._with_present(names, rows)
+        return _write_or_return(csv_text(names, rows), path)
+
+    def _with_present(
+        self, names: list[str], rows: list[list[Value]]
+    ) -> tuple[list[str], list[list[Value]]]:
+        """Return a table with the ways numbered and the present value beside each that changes."""
+        changed = {i for i, name in enumerate(names) if name in self.query and any(
+            row[i] is not None and row[i] != self.query[name] for row in rows)}  # fmt: skip
+        wider = [_unlike(names, "way")]
+        for i, name in enumerate(names):
+            wider += [name, *([_unlike(names, f"{name} (now)")] if i in changed else [])]
+        filled: list[list[Value]] = []
+        for number, row in enumerate(rows, 1):
+            filled.append([number])
+            for i, (name, cell) in enumerate(zip(names, row, strict=True)):
+                filled[-1] += [cell, *([self.query[name]] if i in changed else [])]
+        return wider, filled
 
     def to_html(
-        self, path: str | Path | None = None, *, n: int = 5, when: date | None = None
+        self,
+        path: str | Path | None = None,
+        *,
+        n: int = 5,
+        when: date | None = None,
+        ways: Sequence[Option] | None = None,
     ) -> str | None:
         """Write one self-contained page, the n ways to read first on top, or return it.
 
-        ``when`` is the day of the search, for the page to name.
+        ``when`` is the day of the search, for the page to name. ``ways`` are shown instead of what
+        `pick` chooses; one that is no `Way` is marked as put together by hand.
         """
         from waysout.report.html import page
 
-        return _write_or_return(page(self, n, when=when), path)
+        return _write_or_return(page(self, n, when=when, ways=ways), path)
 
     def to_letter(
         self,
@@ -127,18 +156,20 @@ class Result(Data):
         html: bool | None = None,
         n: int = 3,
         when: date | None = None,
+        ways: Sequence[Option] | None = None,
     ) -> str | None:
         """Write a letter to the person concerned, with at most n ways, or return it.
 
         It is plain text, or a page to print: as ``html`` says, or else as the path ends. ``when``
-        is the day of the search, for the letter to name.
+        is the day of the search, for the letter to name; ``ways`` are told instead of what `pick`
+        chooses.
         """
         from waysout.report.letter import letter_page, letter_text
 
         if html is None:
             html = path is not None and Path(path).suffix.lower() in (".html", ".htm")
         letter = letter_page if html else letter_text
-        return _write_or_return(letter(self, n=n, when=when), path)
+        return _write_or_return(letter(self, n=n, when=when, ways=ways), path)
 
     def plot(self, x: str = "proximity", y: str = "sparsity", ax: Axes | None = None) -> Axes:
         """Draw the options by two scores (proximity, sparsity, probability), with matplotlib.

@@ -6,14 +6,15 @@ gives no reason, the same in words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from waysout.domain import rules as kinds
 from waysout.domain.rules import Rule
 from waysout.domain.rules.base import Comparison, parse_comparison
 from waysout.domain.schema import Value
-from waysout.report.words import Wording, clean, counted, listed, number_text
+from waysout.report.words import Wording, capital, clean, counted, listed, number_text
 
 _COMPARED = {
     "<=": "at most", "<": "less than", ">=": "at least", ">": "more than", "==": "exactly",
@@ -21,8 +22,24 @@ _COMPARED = {
 _TURNED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "=="}
 
 
+def limits_in_words(rules: Iterable[Rule], wording: Wording) -> list[str]:
+    """Say rules in words, each once; grids that are alike but for their feature in one line."""
+    steps: dict[Rule, list[str]] = {}
+    for rule in rules:
+        if isinstance(rule, kinds.Step):
+            steps.setdefault(replace(rule, feature="", name=""), []).append(rule.feature)
+    said = []
+    for rule in rules:
+        if isinstance(rule, kinds.Step):
+            names = steps[replace(rule, feature="", name="")]
+            said.append(_with_why(_steps(rule, names, wording), rule))
+        else:
+            said.append(rule_words(rule, wording))
+    return list(dict.fromkeys(said))
+
+
 def rule_words(rule: Rule, wording: Wording) -> str:
-    """Say a rule in words, with its reason in brackets.
+    """Say a rule in words, with its reason in brackets; a rule of another's making says its own.
 
     >>> rule = kinds.Direction(features=["income", "savings"], direction="up", why="to work for")
     >>> rule_words(rule, Wording())
@@ -30,18 +47,16 @@ def rule_words(rule: Rule, wording: Wording) -> str:
     >>> rule_words(kinds.Linear(that="12*age + loan_months <= 840"), Wording())
     '12 × age plus loan months is at most 840'
     """
-    why = clean(rule.why)
     # A sum says less than the reason for it.
-    if why and isinstance(rule, kinds.Linear):
-        return _capital(why)
-    if why and isinstance(rule, kinds.Custom):
-        return f"{_capital(clean(rule.label))} ({why})"
-    said = _capital(_SAYERS[type(rule)](rule, wording))
-    return f"{said} ({why})" if why else said
+    if isinstance(rule, kinds.Linear) and clean(rule.why):
+        return capital(clean(rule.why))
+    say = _SAYERS.get(type(rule))
+    return _with_why(clean(rule.says) if say is None else say(rule, wording), rule)
 
 
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
+def _with_why(said: str, rule: Rule) -> str:
+    why = clean(rule.why)
+    return capital(f"{said} ({why})" if why else said)
 
 
 def _names(rule: Any, wording: Wording) -> str:
@@ -50,6 +65,12 @@ def _names(rule: Any, wording: Wording) -> str:
 
 def _stays(count: int) -> str:
     return "stays as it is" if count == 1 else "stay as they are"
+
+
+def _steps(rule: kinds.Step, features: Sequence[str], wording: Wording) -> str:
+    names = listed([wording.name(feature) for feature in features])
+    start = f"{number_text(rule.start)} plus " if rule.start else ""
+    return f"{names}: a new value is {start}a multiple of {wording.value(features[0], rule.step)}"
 
 
 def _limits(feature: str, low: object, high: object, wording: Wording) -> str:
@@ -113,9 +134,7 @@ def _sum(terms: Iterable[tuple[str, float]], constant: float, wording: Wording) 
 _SAYERS: Mapping[type[Rule], Callable[[Any, Wording], str]] = {
     kinds.Immutable: lambda r, w: f"{_names(r, w)} {_stays(len(r.features))}",
     kinds.Range: lambda r, w: f"{w.name(r.feature)} is {_limits(r.feature, r.min, r.max, w)}",
-    kinds.Step: lambda r, w: (
-        f"{w.name(r.feature)} changes in steps of {w.value(r.feature, r.step)}"
-    ),
+    kinds.Step: lambda r, w: _steps(r, [r.feature], w),
     kinds.Allowed: lambda r, w: f"{w.name(r.feature)} is {_either(r.feature, r.values, w)}",
     kinds.Never: lambda r, w: (
         f"{_names(r, w)} {'is' if len(r.features) == 1 else 'are'} never set to "
@@ -124,10 +143,12 @@ _SAYERS: Mapping[type[Rule], Callable[[Any, Wording], str]] = {
     kinds.Direction: lambda r, w: f"{_names(r, w)} may only go {r.direction}",
     kinds.Transitions: _transitions,
     kinds.Linked: lambda r, w: f"{w.name(r.sets)} follows {w.name(r.feature)}",
-    kinds.OneHot: lambda r, w: f"{'at most' if r.or_none else 'exactly'} one of {_names(r, w)}",
+    kinds.OneHot: lambda r, w: (
+        f"{'at most' if r.or_none else 'exactly'} one of {_names(r, w)} is yes"
+    ),
     kinds.Linear: _linear,
     kinds.Implies: lambda r, w: f"if {_conditions(r.when, w)}, then {_conditions(r.then, w)}",
-    kinds.Exclude: lambda r, w: f"not {_conditions(r.values, w)}",
+    kinds.Exclude: lambda r, w: f"not allowed: {_conditions(r.values, w)}",
     kinds.Custom: lambda r, w: clean(r.label),
     kinds.MaxChanges: lambda r, w: f"at most {counted(r.at_most, 'thing')} may change",
 }

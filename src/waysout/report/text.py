@@ -1,7 +1,8 @@
-"""A result as plain text, for a terminal."""
+"""A result as plain text: for a terminal, and the sentences that people read everywhere else."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,11 +11,13 @@ from typing import Any
 from waysout.domain.budget import Spent
 from waysout.domain.pick import pick, pickable
 from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, TipStatus
+from waysout.report.advice import advice
 from waysout.report.tipping import TITLE, Alone, alone
 from waysout.report.words import (
     PLAIN_GOAL,
     AsStored,
     Wording,
+    capital,
     chance,
     change_count,
     clean,
@@ -46,6 +49,19 @@ _NOTHING_FOUND = {
     OutcomeKind.INTERRUPTED: "The search was interrupted before it found a way out",
     OutcomeKind.FAILED: "The search failed",
 }
+# Why searches end, in the words of methods and budgets, and as people say it.
+_AT_A_LIMIT = (
+    (r"all ([\d,]+) oracle rows are spent", "Stopped at the limit of {} model checks"),
+    (r"oracle rows would pass the limit of (\d+)", "Stopped at the limit of {} model checks"),
+    (r"all ([\d,]+) LLM calls are spent", "Stopped at the limit of {} questions to an LLM"),
+    (r"the deadline of (\S+) seconds has passed", "Stopped at the limit of {} seconds"),
+    (r"the limit of (\S+ (?:tokens|in money))", "Stopped at the limit of {}"),
+)
+_BY_REQUEST = ("", "stopped by request")
+_NUMBERS = (
+    "No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven",
+    "Twelve",
+)  # fmt: skip
 _CUT_SHORT = {
     OutcomeKind.INTERRUPTED: "The search was interrupted",
     OutcomeKind.FAILED: "The search failed before its end",
@@ -185,14 +201,14 @@ def _what_to_do(result: ResultData, wording: Wording) -> list[str]:
     sure = [option for option in first if not doubts(option)]
     one, *others = sure or first[:1]
     goal = goal_text(result.settings.get("goal"))
-    reached = f"{goal[0].upper()}{goal[1:]} is reached"
+    reached = f"{capital(goal)} is reached"
     said = "The model says yes" if goal == PLAIN_GOAL else reached
     said += f" if {_changes(one, wording, ' goes')}"
     told = [said + "".join(f"; or {_changes(option, wording)}" for option in others)]
     if not result.ways:
         told.append("Whether every change is needed was not asked")
     elif not sure:  # that one wavers is said of all that do
-        told += [doubt[0].upper() + doubt[1:] for doubt in doubts(replace(one, stable=None))]
+        told += map(capital, doubts(replace(one, stable=None)))
     return told
 
 
@@ -226,11 +242,61 @@ def _nothing_found(outcome: Outcome, wording: Wording) -> str:
     return f"{said}. The best chance reached is {likely}."
 
 
-def ending(result: ResultData) -> str:
-    """Say why a search that found options ended; empty where `sentence` already does."""
+def lead(result: ResultData, wording: Wording, ways: Sequence[Option] = ()) -> str:
+    """Say to people what would turn the decision, or that nothing was found."""
+    outcome = result.outcome
+    if result.options:
+        return advice(result, wording, ways)
+    best = outcome.best_probability
+    likely = "" if best is None else wording.chance(best)
+    if outcome.kind is OutcomeKind.ALREADY_APPROVED:
+        goal = goal_text(result.settings.get("goal"))
+        said = "Already approved" if goal == PLAIN_GOAL else f"Already reached: {goal}"
+        return f"{said} (chance {likely})." if likely else f"{said}."
+    if outcome.kind is OutcomeKind.INFEASIBLE:
+        return _nothing_found(outcome, wording)
+    reached = f" The best chance reached is {likely}." if likely else ""
+    return f"No way out was found.{reached}"
+
+
+def headline_words(count: int, one: str = "route", many: str = "different routes") -> str:
+    """Write a number of things as a heading.
+
+    >>> headline_words(5), headline_words(1), headline_words(13)
+    ('Five different routes', 'One route', '13 different routes')
+    """
+    number = _NUMBERS[count] if count < len(_NUMBERS) else f"{count:,}"
+    return f"{number} {one if count == 1 else many}"
+
+
+def ending(result: ResultData, *, people: bool = False) -> str:
+    """Say why a search that found options ended; empty where `sentence` already does.
+
+    For ``people`` every end is told that another word of theirs does not tell already.
+    """
+    if people:
+        return _ending_for_people(result.outcome)
     if not result.options or result.outcome.kind in _CUT_SHORT or not result.outcome.reason:
         return ""
     return f"{_with_reason('The search ended', result.outcome.reason)}."
+
+
+def _ending_for_people(outcome: Outcome) -> str:
+    reason = clean(outcome.reason).rstrip(".")
+    if outcome.kind in (OutcomeKind.ALREADY_APPROVED, OutcomeKind.INFEASIBLE):
+        return ""
+    if outcome.kind is OutcomeKind.INTERRUPTED:
+        asked = reason in _BY_REQUEST
+        return "Stopped by you." if asked else f"{_with_reason('Stopped before its end', reason)}."
+    if outcome.kind is OutcomeKind.FAILED:
+        return f"{_with_reason('The search failed', reason)}."
+    for pattern, said in _AT_A_LIMIT:
+        if found := re.search(pattern, reason):
+            return f"{said.format(found[1])}."
+    if outcome.kind is OutcomeKind.BUDGET_SPENT:
+        return f"{_with_reason('Stopped at its limit', reason)}."
+    # Methods name what they ran out of in terms of their own.
+    return "Nothing was left to try." if reason else ""
 
 
 def spent(result: ResultData) -> str:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from waysout.domain.result import Interval, ResultData, Tip, TipStatus
 from waysout.domain.schema import Value
-from waysout.report.words import PLAIN_GOAL, Wording, cut, goal_text, listed
+from waysout.report.words import PLAIN_GOAL, Wording, cut, goal_text, listed, shared_words
 
 TITLE = "One change alone, as far as was asked"
 _LONGEST = 60
@@ -92,8 +91,7 @@ class _Sayer:
     @property
     def _shared(self) -> str:
         """The words that all names of a one-hot group begin with."""
-        words = zip(*(name.split("_") for name in self._group), strict=False)
-        return "_".join(word[0] for word in takewhile(lambda word: len(set(word)) == 1, words))
+        return shared_words(self._group)
 
     @property
     def now(self) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from itertools import takewhile
 from typing import Any, Self, TypeGuard
 
 from waysout.domain.result import Option, ResultData, Safer, Way
@@ -112,7 +113,7 @@ def is_year(name: str, *values: float) -> bool:
 
 
 def chance(probability: float, limits: Sequence[float] = ()) -> str:
-    """Write a probability. It is never shown as 0% or 100% unless it is exactly that.
+    """Write a probability. It is never shown as 0 % or 100 % unless it is exactly that.
 
     Nor is it shown on the wrong side of one of the ``limits`` that decide, nor on the limit itself:
     near one it gets a digit more, and what is short of it is rounded down.
@@ -176,6 +177,16 @@ def goal_text(goal: object) -> str:
     return f"a chance of {' and '.join(parts)}" if parts else PLAIN_GOAL
 
 
+def goal_words(goal: object) -> str:
+    """Name the goal as people do: approval, or the chance that was asked for.
+
+    >>> goal_words({}), goal_words({"rise": 0.25})
+    ('approval', 'a chance 25 points higher than now')
+    """
+    said = goal_text(goal)
+    return "approval" if said == PLAIN_GOAL else said
+
+
 def date_text(when: date) -> str:
     """Write a date that reads the same in every country.
 
@@ -202,6 +213,25 @@ def listed(texts: Sequence[str], last: str = "and") -> str:
     """
     *others, final = texts
     return f"{', '.join(others)} {last} {final}" if others else final
+
+
+def capital(text: str) -> str:
+    """Write a text as the beginning of a sentence.
+
+    >>> capital("the loan is approved")
+    'The loan is approved'
+    """
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def shared_words(names: Iterable[str]) -> str:
+    """Return the words that the names of a one-hot group all begin with.
+
+    >>> shared_words(["home_rent", "home_own"]), shared_words(["cook", "clerk"])
+    ('home', '')
+    """
+    words = zip(*(name.split("_") for name in names), strict=False)
+    return "_".join(word[0] for word in takewhile(lambda word: len(set(word)) == 1, words))
 
 
 def duration(seconds: float) -> str:
@@ -382,7 +412,24 @@ class Wording:
 
     def in_percent(self, feature: str) -> bool:
         """Whether the feature is counted in per cent."""
-        return self._text(feature, "unit").startswith("%")
+        return self._text(feature, "unit").lower().startswith(("%", "percent", "per cent"))
+
+    def follows(self, feature: str) -> str | None:
+        """Return the feature that sets this one by a rule, if one does."""
+        source = _table(self.told.get(feature)).get("follows")
+        return source if isinstance(source, str) else None
+
+    def group(self, feature: str) -> tuple[str, ...]:
+        """Return the features of its one-hot group; empty if it is in none."""
+        first = _table(self.told.get(feature)).get("group")
+        if not isinstance(first, str):
+            return ()
+        return tuple(name for name, said in self.told.items() if _table(said).get("group") == first)
+
+    def rounds(self, feature: str, number: float) -> bool:
+        """Whether a number is written with fewer decimals than it has."""
+        decimals = self._decimals(feature)
+        return decimals is not None and number_text(number, decimals) != number_text(number)
 
     def move(self, feature: str, way: str) -> str:
         """Return the card's words for a move, ``up``, ``down`` or to a level; empty if none."""

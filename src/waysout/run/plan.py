@@ -16,7 +16,7 @@ from waysout.domain.result import plain
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, shown
 from waysout.prompts.propose import Proposer, Style
-from waysout.report.rules import rule_words
+from waysout.report.rules import limits_in_words
 from waysout.report.words import Wording
 from waysout.search.base import Case, Method, Search
 from waysout.search.finish import Finishing, without_set_aside
@@ -178,8 +178,13 @@ def wording(schema: Schema) -> dict[str, dict[str, Any]]:
 
 def told(problem: Problem) -> dict[str, Any]:
     """Return what a result says about its problem, with the words to say it to people."""
-    words = wording(problem.schema)
-    limits = [rule_words(rule, Wording(words)) for rule in problem.rules.rules]
+    words, rules = wording(problem.schema), problem.rules
+    for source, target, _ in rules.links:
+        words.setdefault(target, {})["follows"] = source
+    for group in rules.groups:
+        for name in group:
+            words.setdefault(name, {})["group"] = group[0]
+    limits = limits_in_words(rules.rules, Wording(words))
     return {**describe(problem), "wording": words, "limits": limits}
 
 

@@ -268,8 +268,12 @@ def file_docs(kind: str, *statuses: int) -> dict[int | str, dict[str, Any]]:
 async def write_file(
     search: SearchSession, name: str, kind: str, write: Callable[..., str | None], save: bool
 ) -> Response:
-    """Answer with a file; in a thread, as thousands of options take a while."""
-    text = await asyncio.to_thread(write, search.so_far(), when=search.day) or ""
+    """Answer with a file, of what is pinned if anything is.
+
+    In a thread, as thousands of options take a while.
+    """
+    pinned = [pin.option for pin in search.pinned] or None
+    text = await asyncio.to_thread(write, search.so_far(), when=search.day, ways=pinned) or ""
     # A lone surrogate has no UTF-8, and is no reason to send nothing.
     data = text.encode("utf-8", "replace")
     return _as_download(Response(data, media_type=f"{kind}; charset=utf-8"), name, save)
@@ -281,7 +285,7 @@ async def download_options(search: SearchDep, download: Download = False) -> Res
     """The options found so far as a table."""
     return await write_file(
         search, "options.csv", "text/csv",
-        lambda result, when: result.to_csv(all_options=True), download,
+        lambda result, **_: result.to_csv(all_options=True), download,
     )  # fmt: skip
 
 
@@ -293,7 +297,9 @@ def _add_page(name: str, kind: str, about: str, write: Callable[..., str | None]
         return await write_file(search, name, kind, write, download)
 
 
-_add_page("report.html", "text/html", "One page to read and print, in one file.", Result.to_html)
+_add_page("ways.csv", "text/csv", "The ways as a table, the present values beside the new ones.",
+          lambda result, **_: result.to_csv(present=True))  # fmt: skip
+_add_page("report.html", "text/html", "Two pages to read and print, in one file.", Result.to_html)
 _add_page("letter.html", "text/html", "A plain letter to the person concerned.",
           partial(Result.to_letter, html=True))  # fmt: skip
 _add_page("letter.txt", "text/plain", "The same letter as text.",

@@ -24,9 +24,8 @@ from waysout.domain.result import Option, Outcome, OutcomeKind, Way
 from waysout.domain.schema import Row, Value
 from waysout.errors import InputError, WaysoutError, shown
 from waysout.llm.connect import is_simulated
-from waysout.report.advice import advice
 from waysout.report.result import Result
-from waysout.report.text import ending, sentence
+from waysout.report.text import ending, lead
 from waysout.report.words import Wording
 from waysout.run.context import Stop
 from waysout.run.find import afind_many
@@ -210,7 +209,7 @@ class SearchSession:
             "shortlist": [self._forms.form(option) for option in self.shortlist.options],
             **self._told_ways(),
             **self._told_pins(),
-            "sentence": _sentence(ended) if ended else "",
+            "sentence": lead(ended, Wording.of(ended)) if ended else "",
             "outcome": str(ended.outcome.kind) if ended else None,
             "reason": ended.outcome.reason if ended else "",
             "run": self.run,
@@ -482,7 +481,7 @@ class SearchSession:
         said = {name: view[name] for name in ("outcome", "reason", "sentence")}
         rows = {"approved": self._counts["valid"], "asked": self._counts["evaluated"]}
         found = {"ways": len(self.ways), "options": len(result.options)}
-        self.log.add("ended", {**said, "ending": ending(result), **found, **rows})
+        self.log.add("ended", {**said, "ending": ending(result, people=True), **found, **rows})
 
     # Saved runs --------------------------------------------------------------------------------
 
@@ -513,11 +512,6 @@ class SearchSession:
         self.log.add("options", {"options": [option.as_dict() for option in result.options]})
         self.shortlist.publish(result.pick(SHORTLIST))
         self._log_end(result)
-
-
-def _sentence(result: Result) -> str:
-    """Say what turns the decision; where nothing was found, how the search ended."""
-    return advice(result) or sentence(result, Wording.of(result))
 
 
 def _in_order(result: Result) -> Sequence[Way]:
