@@ -93,6 +93,7 @@ def test_a_choice_is_said_instead_and_what_was_put_together_by_hand_comes_last()
     assert BY_HAND not in advice(WAYS, ways=[OPTIONS[1]])  # the search found it
     assert advice(WAYS, ways=[OPTIONS[1]]).endswith("Whether every change is needed was not asked.")
     assert advice(TOLD, ways=[by_hand]).count("not asked") == 1
+    assert advice(MISSED, ways=[by_hand]).endswith("whether less is enough was not asked.")
 
 
 class Yes:

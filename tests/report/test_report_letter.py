@@ -275,6 +275,7 @@ def test_a_choice_is_told_instead() -> None:
     assert text.count("Put together by hand: the model approves it; whether less is enough") == 1
     assert letter_text(WAYS, ways=[]) == letter_text(WAYS)
     assert "by hand" in Page(letter_page(WAYS, ways=[by_hand])).text
+    assert "every one of these" not in flat(letter_text(MISSED, ways=[by_hand]))
     assert WAYS.to_letter(ways=[by_hand]) == letter_text(WAYS, ways=[by_hand])
 
 

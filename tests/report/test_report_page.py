@@ -224,6 +224,10 @@ def test_a_choice_is_shown_instead() -> None:
     assert "1 other way out" in text
     assert page(WAYS, ways=[]) == page(WAYS)
     assert WAYS.to_html(ways=[by_hand]) == page(WAYS, ways=[by_hand])
+    assert (
+        "Granted if you raise your term by 24. Put together"
+        in Page(page(MISSED, ways=[by_hand])).text
+    )
     earlier = Page(page(FOUND, ways=[OPTIONS[1]])).text  # nobody asked, of any
     assert "by hand" not in earlier
     assert "One route" in earlier

@@ -288,6 +288,7 @@ def test_a_model_that_only_says_yes_or_no_is_given_no_chance() -> None:
         ("interrupted", "stopped by request", "Stopped by you."),
         ("interrupted", "", "Stopped by you."),
         ("interrupted", "nobody answers.", "Stopped before its end: nobody answers."),
+        ("interrupted", "the search is still under way", "The search is still under way."),
         ("failed", "the oracle broke", "The search failed: the oracle broke."),
         ("already-approved", "granted already", ""),
         ("infeasible", "age is fixed", ""),

@@ -47,7 +47,7 @@ def advice(result: ResultData, wording: Wording | None = None, ways: Sequence[Op
     said = [f"{yes} if you {plans}"]
     # A doubt is told where there is nothing without one.
     said += doubts_about(named[0], result)
-    said += [] if result.ways else [_NOT_ASKED]
+    said += [_NOT_ASKED] if _is_earlier(result) else []
     return " ".join(f"{capital(part)}." for part in said)
 
 
@@ -66,10 +66,15 @@ def doubts_about(option: Option, result: ResultData) -> list[str]:
     One that is no way beside those that are was put together by hand, or is an approved row that
     was not walked back.
     """
-    if isinstance(option, Way) or not result.ways:
+    if isinstance(option, Way) or _is_earlier(result):
         return doubts(option)
     found = any(option.row == other.row for other in result.options)
     return [*doubts(option), _NOT_ASKED if found else BY_HAND]
+
+
+def _is_earlier(result: ResultData) -> bool:
+    """Whether a result is of a release that had options and no ways."""
+    return bool(result.options) and not result.ways
 
 
 def plan_words(option: Option, wording: Wording) -> str:

@@ -186,7 +186,7 @@ class _Facts:
             "lost": lost,
             "help": lost or ending == "found",
             "nothing_same": not fields["same"],
-            "options": not self.result.ways,
+            "options": bool(self.result.options) and not self.result.ways,
             "tips": bool(self.lists["tips"]),
             "values": not self.shown and bool(self.result.query),
             **{name: bool(fields[name]) for name in _OPTIONAL},

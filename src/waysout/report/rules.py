@@ -19,6 +19,7 @@ from waysout.report.words import Wording, capital, clean, counted, listed, numbe
 _COMPARED = {
     "<=": "at most", "<": "less than", ">=": "at least", ">": "more than", "==": "exactly",
 }  # fmt: skip
+_MOST_NAMED = 8  # features or values of a rule; a person reads no longer lists
 _TURNED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "=="}
 
 
@@ -60,7 +61,14 @@ def _with_why(said: str, rule: Rule) -> str:
 
 
 def _names(rule: Any, wording: Wording) -> str:
-    return listed([wording.name(name) for name in rule.features])
+    names = [wording.name(name) for name in rule.features]
+    # What stays as it is is named in full: it is what a person asks about first.
+    return listed(names if isinstance(rule, kinds.Immutable) else _few(names))
+
+
+def _few(texts: Sequence[str]) -> list[str]:
+    rest = len(texts) - _MOST_NAMED
+    return [*texts[:_MOST_NAMED], f"{rest} others"] if rest > 1 else list(texts)
 
 
 def _stays(count: int) -> str:
@@ -82,8 +90,12 @@ def _limits(feature: str, low: object, high: object, wording: Wording) -> str:
     return f"{'at least' if high is None else 'at most'} {wording.value(feature, end)}"  # type: ignore[arg-type]
 
 
-def _either(feature: str, values: Iterable[Value], wording: Wording) -> str:
-    return listed([wording.value(feature, value) for value in values], "or")
+def _either(feature: str, values: Sequence[Value], wording: Wording, unit: bool = True) -> str:
+    """Say which values; numbers are written together, with one unit."""
+    texts = wording.values(feature, *values)
+    if unit and all(wording.is_amount(feature, value) for value in values):
+        texts[-1] = wording.with_unit(feature, texts[-1], values[-1])
+    return listed(_few(texts), "or")
 
 
 def _transitions(rule: kinds.Transitions, wording: Wording) -> str:
@@ -138,7 +150,7 @@ _SAYERS: Mapping[type[Rule], Callable[[Any, Wording], str]] = {
     kinds.Allowed: lambda r, w: f"{w.name(r.feature)} is {_either(r.feature, r.values, w)}",
     kinds.Never: lambda r, w: (
         f"{_names(r, w)} {'is' if len(r.features) == 1 else 'are'} never set to "
-        f"{_either(r.features[0], r.values, w)}"
+        f"{_either(r.features[0], r.values, w, unit=len(r.features) == 1)}"
     ),
     kinds.Direction: lambda r, w: f"{_names(r, w)} may only go {r.direction}",
     kinds.Transitions: _transitions,

@@ -245,7 +245,7 @@ def _nothing_found(outcome: Outcome, wording: Wording) -> str:
 def lead(result: ResultData, wording: Wording, ways: Sequence[Option] = ()) -> str:
     """Say to people what would turn the decision, or that nothing was found."""
     outcome = result.outcome
-    if result.options:
+    if result.options or ways:
         return advice(result, wording, ways)
     best = outcome.best_probability
     likely = "" if best is None else wording.chance(best)
@@ -286,8 +286,10 @@ def _ending_for_people(outcome: Outcome) -> str:
     if outcome.kind in (OutcomeKind.ALREADY_APPROVED, OutcomeKind.INFEASIBLE):
         return ""
     if outcome.kind is OutcomeKind.INTERRUPTED:
-        asked = reason in _BY_REQUEST
-        return "Stopped by you." if asked else f"{_with_reason('Stopped before its end', reason)}."
+        if reason in _BY_REQUEST:
+            return "Stopped by you."
+        going_on = "still under way" in reason  # of a search that a service shows while it runs
+        return f"{capital(reason) if going_on else f'Stopped before its end: {reason}'}."
     if outcome.kind is OutcomeKind.FAILED:
         return f"{_with_reason('The search failed', reason)}."
     for pattern, said in _AT_A_LIMIT:
