@@ -147,13 +147,13 @@ def slide_and_pin(visit: Visit) -> None:
     slider = card.get_by_label("How safe")
     slider.focus()
     expect(card.locator(".safer p")).to_have_text("Just enough.")
-    before = card.locator(".changes").inner_text()
+    before = card.locator(".changes").text_content() or ""
     slider.press("ArrowRight")
     slider.press("ArrowRight")
     expect(card.locator(".safer p")).to_contain_text("farther: chance")
-    assert card.locator(".changes").inner_text() != before
+    assert card.locator(".changes").text_content() != before
     slider.press("Home")
-    expect(card.locator(".changes")).to_have_text(before.replace("\n", ""), use_inner_text=False)
+    expect(card.locator(".changes")).to_have_text(before)
     for place in (0, 1):
         visit.page.locator("#cards .pin").nth(place).click()
         expect(visit.page.locator("#cards .pin").nth(place)).to_have_attribute(
@@ -208,14 +208,13 @@ def take_along(visit: Visit) -> None:
     for name in ("Report", "Letter"):
         with visit.page.expect_popup() as opened:
             links.get_by_role("link", name=name, exact=True).click()
-        paper = Visit(opened.value, visit.address)
-        text = opened.value.locator("main").inner_text()
+        text = opened.value.locator("main").inner_text().lower()
         assert "the loan is refused" in text
         assert "put together by hand" in text
         for title in pinned:
-            assert title.lower() in text.lower()
-        paper.is_accessible()
+            assert title.lower() in text
         opened.value.close()
+    check_papers(visit)
     for name, said in (
         ("Table (CSV)", "income (now)"),
         ("Letter as text", "the loan is refused"),
@@ -225,6 +224,17 @@ def take_along(visit: Visit) -> None:
             links.get_by_role("link", name=name).click()
         assert loaded.value.suggested_filename.startswith("waysout-")
         assert said in Path(loaded.value.path()).read_text("utf-8")
+
+
+def check_papers(visit: Visit) -> None:
+    """Report and letter forbid scripts where they are, so axe looks at them elsewhere."""
+    id = visit.page.url.split("search=")[1]
+    aside = Visit(visit.page.context.new_page(), visit.address)
+    for name in ("report", "letter"):
+        path = f"{visit.address}api/searches/{id}/{name}.html"
+        aside.page.set_content(visit.page.request.get(path).text())
+        aside.is_accessible()
+    aside.page.close()
 
 
 def come_back(visit: Visit) -> None:
