@@ -247,7 +247,7 @@ def visiting(
     viewport: Any = {"width": size[0], "height": size[1]}
     context = started.new_context(viewport=viewport, reduced_motion="reduce", **options)
     context.set_default_timeout(1000 * SECONDS)
-    visit = Visit(context.new_page(), address)
+    visit = Visit(context.new_page(), address.partition("#")[0])
     visit.watch(context)
     try:
         visit.page.goto(address)
