@@ -114,6 +114,26 @@ async def searched() -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("runs")
+def test_pins_survive_a_restart_and_a_new_part() -> None:
+    async def story() -> None:
+        before = await searched()
+        place = f"/api/searches/{before['id']}"
+        rows = [before["ways"][0]["row"], {**ROW, "a": 9, "b": 9}]
+        async with client(kept()) as c:
+            pinned = (await c.http.put(f"{place}/pins", json={"rows": rows})).json()["pins"]
+            assert [pin["own"] for pin in pinned] == [False, True]
+        async with client(kept()) as c:
+            assert (await c.get(place)).json()["pins"] == pinned
+            await c.post(f"{place}/continue", {"oracle_rows": 90})
+            await c.waited(before["id"])
+        async with client(kept()) as c:
+            again = (await c.get(place)).json()["pins"]
+            assert [pin["id"] for pin in again] == [pin["id"] for pin in pinned]
+
+    run(story())
+
+
+@pytest.mark.usefixtures("runs")
 def test_a_link_survives_a_restart() -> None:
     async def story() -> None:
         before = await searched()

@@ -290,7 +290,7 @@ def test_a_failing_llm_ends_the_part_with_its_reason() -> None:
             search = start(service)
             (end,) = await ended(search)
             assert (end["outcome"], end["reason"]) == ("interrupted", "the key is wrong")
-            assert "the key is wrong" in end["sentence"]
+            assert "the key is wrong" in end["ending"]
             assert search.view()["outcome"] == "interrupted"
             go_on(service, search, calls=0)  # without it
             await ended(search)

@@ -50,7 +50,8 @@ def serve(
         help="Maximum number of LLM calls per search (needs --llm); default: 30.", min=0,
         rich_help_panel=SEARCH)] = None,
     oracle_rows: Annotated[int, typer.Option(
-        help="Maximum number of model rows per search.", min=1, rich_help_panel=SEARCH)] = 1000,
+        help="Maximum number of model rows per search, all its parts together.", min=1,
+        rich_help_panel=SEARCH)] = 3000,
     searches: Annotated[int, typer.Option(
         help="Maximum number of searches at once.", min=1, max=1000, rich_help_panel=SEARCH)] = 20,
     wait: Annotated[bool, typer.Option(
@@ -94,13 +95,15 @@ def serve(
     from waysout.serve.app import create_app
     from waysout.serve.hosts import Hosts, url_of
     from waysout.serve.metrics import Metrics
-    from waysout.serve.search_session import ServiceLimits
+    from waysout.serve.search_session import SETTLING_ROWS, ServiceLimits
     from waysout.serve.service import Service
     from waysout.serve.tokens import Gate, read_token
 
     token = read_token(os.environ, token_file)
     kept = max(ServiceLimits().kept, searches)
-    limits = ServiceLimits(oracle_rows=oracle_rows, searches=searches, kept=kept)
+    limits = ServiceLimits(
+        oracle_rows=oracle_rows, searches=searches, kept=kept, settling_rows=SETTLING_ROWS
+    )
     if calls is not None:
         limits = replace(limits, calls=calls)
     goal = goal_of(at_least, rise)

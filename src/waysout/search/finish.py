@@ -30,9 +30,11 @@ SHOWN = 5
 # How far a refused place of a number is on the way to the approved one, from where on the exact row
 # is asked that makes an option tight; before that, the middle between the two.
 _NEAR = 0.8
-# With so many rows, the best option goes to the very border. With fewer, others are more use, and
-# what lies a little beyond it lasts longer.
-_NEAREST, _PLENTY = 0.98, 300
+NEAREST = 0.98
+"""The same for an option that goes to the very border."""
+# With so many rows, the best one does. With fewer, others are more use, and what lies a little
+# beyond it lasts longer.
+_PLENTY = 300
 WIDE = 3
 """Levers beyond which an option is taken apart by halves."""
 _FAR = 1.3  # an option so much farther with the same levers is a sign that a nearer one holds
@@ -52,11 +54,16 @@ class Finisher:
     """Says which rows to ask next, given all that were answered, in an archive.
 
     A search that can ``guess`` saves rows: what is as good as known is not asked until the end.
-    Once the ways that a person is shown are finished come ``tips``.
+    Once the ways that a person is shown are finished come ``tips``. Numbers are walked back as
+    ``near`` to what was refused.
     """
 
     def __init__(
-        self, archive: Archive, guess: Guess | None = None, tips: Tips | None = None
+        self,
+        archive: Archive,
+        guess: Guess | None = None,
+        tips: Tips | None = None,
+        near: float = _NEAR,
     ) -> None:
         self.archive = archive
         self.problem = archive.problem
@@ -70,6 +77,7 @@ class Finisher:
         self._refused: dict[frozenset[str], list[Row]] = {}
         self._order: list[frozenset[str]] = []
         self._tips = tips
+        self._near = near
 
     def rows(self, most: int) -> list[Finish]:
         """Return at most ``most`` rows to ask next."""
@@ -99,7 +107,7 @@ class Finisher:
                 yield self.query, self._tipping(best)
         if len(self.archive.answered) > _PLENTY:
             for option in filter(None, map(self.best, order[:1])):
-                yield option, [self._walked_back(option, _NEAREST)]
+                yield option, [self._walked_back(option, NEAREST)]
 
     def reasons(self, option: Row, row: Row) -> tuple[str, ...]:
         """Return the reasons given for an option that still hold for a row made from it.
@@ -197,7 +205,7 @@ class Finisher:
         yield from self._taken_apart(row)
         if not self.goes_on(row):
             yield self.checks.farther(row)  # a pocket is not worth walking back in
-        yield self._walked_back(row)
+        yield self._walked_back(row, self._near)
 
     def _proving(self, row: Row) -> Iterator[Sequence[Row]]:
         yield [*self.checks.nearer(row), *self.checks.farther(row)]
@@ -312,7 +320,7 @@ class Finisher:
         farther = self.checks.farther(row)[-1:]
         return self._guess is not None and all(c > _SURE for c in self._guess(farther))
 
-    def _walked_back(self, row: Row, near: float = _NEAR) -> list[Row]:
+    def _walked_back(self, row: Row, near: float) -> list[Row]:
         """Return, for each number, the row with it nearer, unless that is as good as known."""
         found = []
         for name, (now, there) in self.checks.numbers(row).items():

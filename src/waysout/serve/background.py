@@ -57,6 +57,7 @@ def serve_in_background(
         from waysout.serve.hosts import Hosts, url_of
         from waysout.serve.metrics import Metrics
         from waysout.serve.problems import ServedProblem
+        from waysout.serve.search_session import SETTLING_ROWS, ServiceLimits
         from waysout.serve.service import Service
     except ImportError as error:
         raise MissingExtra(error.name or "fastapi", "serve") from error
@@ -64,7 +65,8 @@ def serve_in_background(
     port = opened.getsockname()[1]
     metrics = Metrics()
     served = ServedProblem.of(problem, known, people=people)
-    service = Service({problem.name: served}, llm, listener=metrics)
+    limits = ServiceLimits(settling_rows=SETTLING_ROWS)
+    service = Service({problem.name: served}, llm, limits=limits, listener=metrics)
     app = create_app(service, Hosts.of(host, port, ()), metrics=metrics)
     server = http_server.make_server(app, service.close)
 

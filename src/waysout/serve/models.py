@@ -192,11 +192,12 @@ class MethodForm(BaseModel):
 
 
 class LimitsForm(BaseModel):
-    """The most that one search may spend; `part_rows` and `setup_rows` are for one part of it."""
+    """The most that one search may spend: `calls` and `oracle_rows` in all, the others a part."""
 
     calls: int
     oracle_rows: int
     part_rows: int
+    settling_rows: int
     setup_rows: int
 
 
@@ -323,22 +324,6 @@ class StripList(BaseModel):
     rows: int
 
 
-class StepForm(BaseModel):
-    """A way with its numbers farther by a `share` of their changes."""
-
-    share: float
-    row: dict[str, Value]
-    changes: dict[str, list[Value]]
-    probability: float
-    approved: bool
-
-
-class StepList(BaseModel):
-    """A way carried on, as far as the rules allow; steps that go no farther are left out."""
-
-    steps: list[StepForm]
-
-
 class BudgetForm(BaseModel):
     """The total budget of a search, and what is left of it."""
 
@@ -431,6 +416,19 @@ class SaferForm(OptionForm):
     at_least: float
 
 
+class StepForm(OptionForm):
+    """A way with its numbers farther by a `share` of their changes."""
+
+    share: float
+    approved: bool
+
+
+class StepList(BaseModel):
+    """A way carried on, as far as the rules allow; steps that go no farther are left out."""
+
+    steps: list[StepForm]
+
+
 class WayForm(OptionForm):
     """A way: the cheapest option for its levers, with other values for them (`variants`).
 
@@ -448,9 +446,14 @@ class WayForm(OptionForm):
 
 
 class PinForm(OptionForm):
-    """An option that is kept at hand; `own` if the person made it up instead of the search."""
+    """An option that is kept at hand.
+
+    `own` if the person made it up instead of the search, `carried_on` if it is a way of the search,
+    only farther.
+    """
 
     own: bool
+    carried_on: bool
 
 
 class SearchForm(SearchLine):

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from waysout.domain.problem import Problem
-from waysout.domain.result import Option, Way, plain
+from waysout.domain.result import Option, Safer, Way, plain
 from waysout.domain.schema import Row, Value
 from waysout.domain.tipping import DOWN, UP, Line
 from waysout.domain.ways import Checks
@@ -58,10 +58,15 @@ class OptionForms:
 
     def pin(self, pin: Pin) -> dict[str, Any]:
         """Return an option that is kept at hand; of a way, only the option that it is."""
-        return {**Option.as_dict(pin.option), **self._more(pin.option), "own": pin.own}
+        return {
+            **Option.as_dict(pin.option),
+            **self._more(pin.option),
+            "own": pin.own,
+            "carried_on": isinstance(pin.option, Safer),
+        }
 
     def _more(self, option: Option) -> dict[str, Any]:
-        title = plan_words(option, self._wording)
+        title = plan_words(option, self._wording) if option.changes else ""
         return {
             "id": option_id(option.row),
             "title": f"{title[:1].upper()}{title[1:]}",

@@ -36,7 +36,7 @@ class People:
         count = len(self._rows)
         fits, whole, named = (np.full(count, start) for start in (True, True, False))
         with self._reading:
-            for word in text.casefold().split():
+            for word in self._words(text):
                 begins, equals = self._fit(word)
                 if word.isascii() and word.isdigit() and int(word) < count:
                     begins[int(word)] = equals[int(word)] = named[int(word)] = True
@@ -45,6 +45,28 @@ class People:
         found = np.flatnonzero(fits)
         order = np.lexsort((found, ~whole[found], ~named[found]))
         return [int(number) for number in found[order]]
+
+    def _words(self, text: str) -> list[str]:
+        """Return what was typed in words, written as the table would; units say nothing.
+
+        "20,000 euros, part-time" are the words of a page.
+        """
+        plain = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text.casefold())
+        words = [word for typed in plain.split() for word in self._parts(typed.strip(",;."))]
+        telling = [word for word in words if word not in self._units]
+        return telling or words
+
+    def _parts(self, typed: str) -> list[str]:
+        """Return the words of one that hyphens may join, each with the column that it names."""
+        name, *values = re.split("[=:]", typed, maxsplit=1)
+        if values and any(_bare(name) in column.names for column in self._columns):
+            return [f"{name}={word}" for word in _joined(values[0]).split()] or [typed]
+        return _joined(typed).split()
+
+    @cached_property
+    def _units(self) -> frozenset[str]:
+        told = (column.feature.unit.casefold().split() for column in self._columns)
+        return frozenset(("row", *(word for words in told for word in words)))
 
     def _fit(self, word: str) -> tuple[Flags, Flags]:
         """Return the rows that have a value which begins with a word, and which is the word."""
@@ -113,7 +135,12 @@ class _Column:
             return ()
         told = text_of(self.feature.raw(value))
         spellings = dict.fromkeys((told, words.get(told, told)))
-        return tuple(f" {' '.join(text.casefold().split())}" for text in spellings)
+        return tuple(f" {' '.join(_joined(text.casefold()).split())}" for text in spellings)
+
+
+def _joined(text: str) -> str:
+    """Return text with hyphens between words as spaces: "part-time" and "part time" are one."""
+    return re.sub(r"(?<=[^\W\d_])[-_](?=[^\W\d_])", " ", text)
 
 
 def _bare(name: str) -> str:

@@ -22,6 +22,7 @@ from waysout.oracles.cache import CachedOracle
 from waysout.serve.concurrency import SerializedOracle
 from waysout.serve.forms import form_row, lever_forms, lock_rules, told_pairs, violation_words
 from waysout.serve.models import DecideRequest, FartherRequest, StripsRequest
+from waysout.serve.option_forms import OptionForms
 from waysout.serve.people import People
 from waysout.serve.strips import Strips
 
@@ -194,9 +195,9 @@ class ServedProblem:
         goal = problem.goal.for_query(float(answers.probability[0]), bool(answers.decision[0]))
         said = zip(answers.probability.tolist(), goal.met(answers).tolist(), strict=True)
         steps = zip(shares.items(), list(said)[1:], strict=True)
+        forms = OptionForms(problem, query)
         return {"steps": [
-            {"share": share, "row": form_row(problem.schema, far),
-             "changes": told_pairs(problem, query, far), "probability": chance, "approved": met}
+            {**forms.form(problem.option(query, far, chance)), "share": share, "approved": met}
             for (far, share), (chance, met) in steps
         ]}  # fmt: skip
 

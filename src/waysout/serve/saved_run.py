@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -23,8 +23,9 @@ from waysout.run.recall import memory_of
 from waysout.serve.forms import lock_rules
 from waysout.serve.models import Locks
 from waysout.serve.problems import ServedProblem
-from waysout.store import Store, new_run_path, runs_dir
+from waysout.store import Store, find_run, new_run_path, runs_dir
 
+_PINS = "pins"
 _ID = re.compile("[A-Za-z0-9_-]{22}")
 _PART = re.compile(r"-part(\d{1,9})(-\d+)?")
 # Names of runs are cut at their end, where the id stands.
@@ -56,6 +57,8 @@ class SavedRun:
     """Which part of a service's search it was."""
     name: str | None = None
     """The name of the run among those that are kept, where a service kept it."""
+    pins: Sequence[Mapping[str, Any]] = ()
+    """The rows that the person kept at hand."""
 
     @classmethod
     def read(cls, store: Store, problem: Problem) -> SavedRun:
@@ -75,7 +78,7 @@ class SavedRun:
         result = as_in_table(problem.schema, result)
         locks = _about(store).get("locks") or {}
         day = store.summary().updated.astimezone().date()
-        return cls(result, memory_of(store, problem), day, locks)
+        return cls(result, memory_of(store, problem), day, locks, pins=_pins_of(store))
 
     def read_locks(self) -> Locks:
         """Return what the person cannot change, or raise if no release wrote that."""
@@ -84,6 +87,21 @@ class SavedRun:
         except ValidationError as error:
             problem = error.errors()[0]["msg"]
             raise IntegrityError(f"the run's locks cannot be read: {problem}") from None
+
+
+def save_pins(run: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """File what a person keeps at hand with the run of a part that has ended."""
+    with Store.open(find_run(run)) as store:
+        store.event(_PINS, {"rows": rows})
+
+
+def _pins_of(store: Store) -> Sequence[Mapping[str, Any]]:
+    """Return the rows that were pinned last, or when the part began."""
+    told: Any = _about(store).get("pins")
+    for event in store.events():
+        if event.kind == _PINS:
+            told = event.detail.get("rows")
+    return [row for row in told if isinstance(row, Mapping)] if isinstance(told, list) else []
 
 
 def find_saved(

@@ -11,17 +11,19 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from time import perf_counter
 from typing import Any, Protocol
 
 from waysout.domain.budget import Spent
 from waysout.domain.memory import Memory
 from waysout.domain.metrics import Metrics, run_metrics
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, Outcome, OutcomeKind, Way
+from waysout.domain.result import Option, Outcome, OutcomeKind, Safer, Way
 from waysout.domain.schema import Row, Value
+from waysout.domain.ways import Checks
 from waysout.errors import InputError, WaysoutError, shown
 from waysout.llm.connect import is_simulated
 from waysout.report.result import Result
@@ -39,9 +41,12 @@ from waysout.serve.forms import form_row, lever_tips, lock_rules
 from waysout.serve.models import Locks, SearchRequest
 from waysout.serve.option_forms import OptionForms, Pin
 from waysout.serve.problems import ServedProblem
-from waysout.serve.saved_run import SavedRun, new_id, run_path
+from waysout.serve.saved_run import SavedRun, new_id, run_path, save_pins
+from waysout.serve.settling import settled
 from waysout.store import runs_dir
 
+SETTLING_ROWS = 300
+"""The rows that a page needs, at most, to make exact what it shows."""
 _COUNTS = ("valid", "evaluated", "pruned", "generated")
 # Seconds for a part to end after a stop; then it is given up, because a model may hang in its
 # thread.
@@ -55,8 +60,9 @@ class ServiceLimits:
     """Hard limits of a service.
 
     ``calls`` and ``oracle_rows`` bound one search, all its parts together; ``part_rows`` and
-    ``seconds`` bound one part. ``searches`` run at once; ``kept`` are remembered, and the oldest
-    ended one makes room. ``body`` is in bytes; ``subscribers`` follow events, all searches
+    ``seconds`` bound one part, and ``settling_rows`` what is asked after it to make exact what is
+    shown, of a model in this process. ``searches`` run at once; ``kept`` are remembered, and the
+    oldest ended one makes room. ``body`` is in bytes; ``subscribers`` follow events, all searches
     together.
 
     >>> from waysout.serve import ServiceLimits
@@ -67,6 +73,7 @@ class ServiceLimits:
     calls: int = 30
     oracle_rows: int = 1000
     part_rows: int = 150
+    settling_rows: int = 0
     searches: int = 20
     kept: int = 200
     body: int = 262_144
@@ -77,7 +84,7 @@ class ServiceLimits:
         for limit in fields(self):
             value = getattr(self, limit.name)
             # All searches that run at once are kept.
-            least = {"calls": 0, "kept": self.searches}.get(limit.name, 1)
+            least = {"calls": 0, "settling_rows": 0, "kept": self.searches}.get(limit.name, 1)
             if not value >= least:
                 raise InputError(f"limits: {limit.name} is at least {least}, not {shown(value)}")
 
@@ -161,6 +168,7 @@ class SearchSession:
         self._held = 0  # options that the part began with
         self._stop = Stop()
         self._pinning = asyncio.Lock()
+        self._saved: SavedRun | None = None  # to be refreshed when somebody looks
         self._task: asyncio.Task[None] | None = None
         self._giving_up: asyncio.TimerHandle | None = None
         self._decided = False
@@ -336,6 +344,8 @@ class SearchSession:
             await self._end(result or self._bare_result(kind, failure))
         finally:
             self.running = False
+        if self.pinned:
+            await self._save_pins()
 
     async def _options(self, stop: Stop) -> Options:
         context, request, loop = self._context, self._request, asyncio.get_running_loop()
@@ -366,8 +376,9 @@ class SearchSession:
             path = run_path(self.problem.name, self.id, self.part)
             self.run = path.stem
             search = {"id": self.id, "problem": request.problem}
+            pins = [dict(pin.option.row) for pin in self.pinned]
             about = {**context.about, "service": True, "locks": self.locks.model_dump(),
-                     "search": search}  # fmt: skip
+                     "search": search, "pins": pins}  # fmt: skip
             if context.about:
                 about["row"] = self.problem.schema.as_dict(self.query)
             options |= {"run": path, "about": about}
@@ -380,6 +391,7 @@ class SearchSession:
 
     async def _end(self, result: Result) -> None:
         self.served.steady = self._memory.steady
+        result = await asyncio.to_thread(self._settled, result)
         # A search that was stopped early does not know the options it began with.
         final, known = {o.key: o for o in result.options} or self.options, self.options
         changed = [
@@ -406,6 +418,21 @@ class SearchSession:
             new = max(0, len(final) - self._held)
             self._context.listener.ended(str(result.outcome.kind), new, spent)
 
+    def _settled(self, result: Result) -> Result:
+        """Return the result with what is shown made exact, where the model is at hand."""
+        if self.served.remote or self.served.steady is False:
+            return result
+        began = perf_counter()
+        past = self._memory.of(self.problem, self.query)
+        most = min(self._context.limits.settling_rows, self.rows_left)
+        try:
+            found, rows = settled(self.problem, self.query, past, result, most)
+        except WaysoutError:  # the model fails now: what was found before stands
+            return result
+        more = Spent(oracle_rows=rows, seconds=perf_counter() - began)
+        self._now += more
+        return found
+
     def _count(self, result: Result) -> Metrics:
         """Return the numbers of a result, those of rows over all parts, like its ledger."""
         for name in _COUNTS:
@@ -423,9 +450,22 @@ class SearchSession:
                 option = found.get(tuple(self.problem.schema.raw(row).values()))
                 if option is None:
                     pins[row] = await asyncio.to_thread(self._own, f"rows.{i}", row)
+                elif type(option) is Option and self._is_carried_on(row):
+                    pins[row] = _carried_on(option)
                 else:
                     pins[row] = Pin(option)
             self._pin(list(pins.values()))
+        await self._save_pins()
+
+    async def _save_pins(self) -> None:
+        """File what is pinned with the run; while that is being written, its end does."""
+        if self.running or self.run is None or not self._context.keep_runs:
+            return
+        rows = [dict(pin.option.row) for pin in self.pinned]
+        try:
+            await asyncio.to_thread(save_pins, self.run, rows)
+        except WaysoutError as error:
+            _log.warning("pins were not filed: %s", error)
 
     def _found(self) -> dict[tuple[Value, ...], Option]:
         """Return all that the search shows, by row; ways come before the options they are."""
@@ -444,7 +484,15 @@ class SearchSession:
         verdict = self.served.verdict(self.query, row)
         if not verdict["approved"]:
             raise InputError(f"{where}: the model says no to it: only what is approved can be kept")
-        return Pin(self.problem.option(self.query, row, verdict["probability"]), own=True)
+        option = self.problem.option(self.query, row, verdict["probability"])
+        return _carried_on(option) if self._is_carried_on(row) else Pin(option, own=True)
+
+    def _is_carried_on(self, row: Row) -> bool:
+        """Whether a row is one of the ways, only farther."""
+        checks = Checks(self.problem, self.query)
+        ways = [self.problem.row(way.row) for way in self.ways]
+        levers = checks.moves(row).keys()
+        return any(checks.moves(w).keys() == levers and checks.covers(w, row) for w in ways)
 
     def _pin(self, pins: Sequence[Pin]) -> None:
         """Keep those that the present locks allow, and tell it if that changes anything."""
@@ -485,6 +533,19 @@ class SearchSession:
 
     # Saved runs --------------------------------------------------------------------------------
 
+    async def refresh(self) -> None:
+        """Make exact what a saved run shows, and pin again what was pinned; once."""
+        async with self._pinning:
+            saved, self._saved = self._saved, None
+            if saved is None or self.result is None:
+                return
+            found = await asyncio.to_thread(self._settled, self.result)
+            self._before, self._now = self._before + self._now, Spent()
+            self.ways, self.tipping = _in_order(found), lever_tips(found)
+            self._log_end(replace(found, ledger=self.spent))
+        with suppress(WaysoutError):  # the model may have changed its mind
+            await self.pin(saved.pins)
+
     def take_over(self, run: SavedRun, locks: Locks) -> None:
         """Begin with what a saved run found, as if it were a part that has ended.
 
@@ -512,6 +573,11 @@ class SearchSession:
         self.log.add("options", {"options": [option.as_dict() for option in result.options]})
         self.shortlist.publish(result.pick(SHORTLIST))
         self._log_end(result)
+        self._saved = run
+
+
+def _carried_on(option: Option) -> Pin:
+    return Pin(Safer(**vars(option), at_least=option.probability))
 
 
 def _in_order(result: Result) -> Sequence[Way]:

@@ -169,7 +169,10 @@ class Service:
             "llm": self.llm_name,
             "simulated": is_simulated(self.llm_name),
             "limits": {
-                **{n: getattr(limits, n) for n in ("calls", "oracle_rows", "part_rows")},
+                **{
+                    n: getattr(limits, n)
+                    for n in ("calls", "oracle_rows", "part_rows", "settling_rows")
+                },
                 "setup_rows": SETUP_ROWS,
             },
             "suggested_calls": min(SUGGESTED_CALLS, limits.calls),
@@ -191,7 +194,9 @@ class Service:
             async with self._restoring:
                 if id not in self.searches:
                     await self._restore(id)
-        return self.search(id)
+        found = self.search(id)
+        await found.refresh()
+        return found
 
     async def _restore(self, id: str) -> None:
         about = self._context.about

@@ -269,14 +269,28 @@ class Strip:
 
 
 class Strips:
-    """The strips of a row as a change of a query: at most `MOST_ROWS` rows, in a few batches."""
+    """The strips of a row as a change of a query: at most ``most`` rows, in a few batches."""
 
-    def __init__(self, problem: Problem, query: Row, row: Row, names: Iterable[str]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        query: Row,
+        row: Row,
+        names: Iterable[str],
+        *,
+        most: int = MOST_ROWS,
+    ) -> None:
         self._problem, self._query, self._row = problem, query, row
+        self._most = min(most, MOST_ROWS)
         checks = Checks(problem, query)
         leaders = dict.fromkeys(map(problem.rules.leader, names))
         self._strips = [Strip(checks, name, row) for name in leaders]
         self._said: dict[Row, Said] = {}
+
+    @property
+    def asked(self) -> Sequence[Row]:
+        """The rows that were asked."""
+        return list(self._said)
 
     def answer(self) -> dict[str, Any]:
         """Ask the model, and return the strips as JSON."""
@@ -296,7 +310,7 @@ class Strips:
         rows: dict[Row, None] = dict.fromkeys((self._query, self._row))
         for strip in self._strips:
             strip.plan()
-            if len(rows) + len(strip.rows) > MOST_ROWS:
+            if len(rows) + len(strip.rows) > self._most:
                 strip.rows, strip.barred = {}, {}
             rows |= dict.fromkeys(strip.rows.values())
         return list(rows)
@@ -304,7 +318,7 @@ class Strips:
     def _ask(self, rows: Iterable[Row]) -> None:
         """Ask about rows in one batch, as far as there is room."""
         new = [row for row in dict.fromkeys(rows) if row not in self._said]
-        new = new[: MOST_ROWS - len(self._said)]
+        new = new[: self._most - len(self._said)]
         if not new:
             return
         answers = self._problem.oracle.ask(new)

@@ -1,6 +1,7 @@
 // What the model says of the case as it stands, what would turn it in one sentence, and the search.
 
 import { bdi, el, fill, slot } from "./dom.js";
+import { isOpen } from "./locks.js";
 import { paced } from "./pace.js";
 import { callsUsed, isOtherCase, isRunning, same } from "./state.js";
 import { chance, clean, counted, time } from "./words.js";
@@ -112,9 +113,18 @@ function sentenceOf(state) {
   const { search, decision, card } = state;
   if (Object.keys(state.faults).length > 0) return "Mend the value that is marked, and the search goes on.";
   if (!search && decision?.approved) return "Already approved: nothing needs to change.";
-  if (search?.ended && !isOtherCase(state)) return clean(search.ended.sentence);
-  if (isRunning(search)) return search.ways.length > 0 ? clean(search.lastSentence ?? "") : "Looking for ways to a yes…";
+  if (search?.ended && !isOtherCase(state)) return endedWords(state);
+  if (isRunning(search) && search.ways.length > 0) {
+    return same(search.locks, search.lastLocks) ? clean(search.lastSentence) : "Looking again, within your limits…";
+  }
+  if (isRunning(search)) return "Looking for ways to a yes…";
   return card.instant ? "Looking for ways to a yes…" : "Press “Find ways” to look for ways to a yes.";
+}
+
+/** Nobody should read "no way out" about limits of their own. */
+function endedWords({ search, locks }) {
+  const said = clean(search.ended.sentence);
+  return isOpen(locks) ? said : said.replace(/^No way out was found\./, "With what you ruled out, nothing was found that is enough.");
 }
 
 function renderSentence(state) {
@@ -130,10 +140,10 @@ function statusOf(state) {
   if (isRunning(search)) return soFar(search);
   if (isOtherCase(state)) return "These are the routes for the values before.";
   const advice = adviceFor(state);
-  const spent = [`${counted(search.ledger.oracle_rows, "model check")}`];
+  const spent = [counted(search.ledger.oracle_rows, "model check")];
   if (search.ledger.llm_calls > 0) spent.push(counted(search.ledger.llm_calls, "LLM call"));
-  spent.push(time(search.ledger.seconds));
-  return [clean(search.ended?.ending ?? ""), advice, `${spent.join(", ")} in all.`].filter(Boolean).join(" ");
+  const all = `In all: ${[...spent, time(search.ledger.seconds)].join(", ")}.`;
+  return [clean(search.ended?.ending ?? ""), advice, all].filter(Boolean).join(" ");
 }
 
 function soFar({ learning, unheard, llm, begun, budget, ledger, ledgerAt }) {
@@ -188,8 +198,9 @@ function renderMeaning({ card, calls }) {
   const box = slot("calls");
   box.max = limits.calls;
   if (box !== document.activeElement) box.value = calls;
-  const rows = `A search asks the model at most ${counted(limits.part_rows, "time")} and ${limits.setup_rows} more for ` +
-    `set-up, ${counted(limits.oracle_rows, "time")} over all its parts; values that you try are asked besides.`;
+  const exact = limits.settling_rows > 0 ? `, ${limits.settling_rows} to make exact what is shown` : "";
+  const rows = `A search asks the model at most ${counted(limits.part_rows, "time")}${exact} and ${limits.setup_rows} for set-up; ` +
+    `${counted(limits.oracle_rows, "time")} with all that follows it. Values that you try are asked besides.`;
   const who = llm ? ` The LLM: ${clean(llm)}${simulated ? " (simulated: a stand-in that makes suggestions up)" : ""}. ` +
     "It adds values with reasons after the search, and is never waited for." : " No LLM is asked.";
   say(slot("calls-meaning"), `${rows}${who}`);

@@ -3,7 +3,7 @@
 import { meter } from "./answer.js";
 import { bdi, el, fill, setAttribute } from "./dom.js";
 import { createSafer } from "./safer.js";
-import { own } from "./state.js";
+import { own, same } from "./state.js";
 import { chance, clean, counted, fullValue, heading, label, listed, number, plainValue, reasonText } from "./words.js";
 
 const LONGEST_REASON = 200;
@@ -19,19 +19,28 @@ export function makeCard(way, { card, search, acts = null, place = null }) {
   const showChance = (option) => fill(chances, card.labels_only ? null : [
     el("p", {}, el("strong", {}, chance(option.probability)), " chance of a yes"), meter(option.probability)]);
   showChance(way);
+  const title = bdi(clean(way.title ?? titleOf(names)));
   const moved = (step) => {
     now = step;
+    title.textContent = clean(step.title);
     fill(changes, changeList(features, step, step.reach));
     showChance(step);
+    pinned(pins);
   };
+  let pins = [];
   const pin = acts && isWay ? pinButton(way, () => acts.pin(now)) : null;
+  /** The button is about what the card shows: the slider may have carried it on. */
+  const pinned = (rows) => {
+    pins = rows;
+    pin?.show(rows.some((each) => same(each.changes, now.changes)));
+  };
   const node = el("li", { class: "card", tabindex: "-1", "data-id": way.id ?? null },
     el("div", { class: "card-head" },
       place === null ? null : el("span", { class: "place", "aria-hidden": "true" }, String(place)),
-      way.isNew ? el("span", { class: "tag" }, "new") : null,
+      way.isNew ? el("span", { class: "tag" }, way.isNew) : null,
       pin?.node),
     el("h3", {}, place === null ? null : el("span", { class: "unseen" }, `Route ${place}: `),
-      bdi(clean(way.title ?? titleOf(names)))),
+      title),
     tags(way, acts),
     changes, chances,
     acts && isWay && goesOn(way, features) ? createSafer(way, { card, ask: acts.farther, moved }) : null,
@@ -39,7 +48,7 @@ export function makeCard(way, { card, search, acts = null, place = null }) {
     isWay ? [asked(way, features, card), variants(way, features, card, acts)] : null,
     reason(way, search),
     acts && isWay ? buttons(way, names, acts, () => now) : null);
-  return { node, pinned: (is) => pin?.show(is) };
+  return { node, pinned };
 }
 
 /** Whether something of a way has more and less. */
@@ -84,7 +93,7 @@ function difference(feature, from, to) {
 }
 
 function reachOf(feature, { share, limit }) {
-  const words = `${chance(share, [])} of the way to the limit, ${fullValue(feature, limit)}`;
+  const words = `${chance(share, [])} of the way to ${fullValue(feature, limit)}, the end of what is allowed`;
   return el("span", { class: "reach" },
     el("span", { class: "reach-bar", "aria-hidden": "true", vars: { share: Math.max(0.01, share) } }, el("span")), bdi(words));
 }
@@ -163,11 +172,12 @@ function buttons(way, names, { tryOut, exclude, fix }, now) {
     menu.open = false;
     head.focus();
   };
-  const menu = el("details", { class: "not-possible", on: { keydown: ({ key }) => key === "Escape" && close() } }, head);
-  const choice = (words, act) => el("button", { type: "button", on: { click: () => {
-    close();
-    act();
-  } } }, bdi(words));
+  const menu = el("details", { class: "not-possible", on: {
+    keydown: ({ key }) => key === "Escape" && close(),
+    toggle: () => menu.open && menu.scrollIntoView({ block: "nearest" }),
+  } }, head);
+  // The card goes with what it asks, so the focus goes on to the others.
+  const choice = (words, act) => el("button", { type: "button", on: { click: act } }, bdi(words));
   menu.append(el("div", { class: "menu" },
     choice("Rule out this one, and all that ask as much or more", () => exclude(way)),
     names.map((name) => choice(`I cannot change ${label(name)} at all`, () => fix(name)))));

@@ -35,9 +35,13 @@ function head(pin, pins, unpin, isBroken) {
   return el("th", { scope: "col" },
     el("span", { class: "pin-title" }, bdi(clean(pin.title))),
     pin.own ? el("span", { class: "tag own" }, "put together by you") : null,
+    pin.carried_on ? el("span", { class: "tag" }, "carried farther") : null,
     isBroken ? el("span", { class: "tag warn" }, "ruled out by you") : null,
     el("button", { type: "button", class: "quiet", "aria-label": `Unpin: ${clean(pin.title)}`, on: {
-      click: () => unpin(pin),
+      click: async () => {
+        await unpin(pin);
+        slot(pins.length > 1 ? "compare-heading" : "cards-heading").focus();
+      },
     } }, "Unpin"));
 }
 

@@ -25,5 +25,6 @@ function linesOf(text, separator) {
     else if (letter === "\n") lines.push([""]);
     else if (letter !== "\r") put(letter);
   }
+  if (quoted) throw new Error("A quotation mark in this file is not closed.");
   return lines;
 }

@@ -49,7 +49,7 @@ export function createForm(store, { edited, relocked }) {
       if (drawn?.decision === decision && drawn.faults === faults && drawn.locks === locks) return;
       drawn = { decision, faults, locks };
       for (const each of fields) each.render(state);
-      renderRuledOut(state, (index) => change((now) => locking.allowAgain(now, index)));
+      renderRuledOut(state, change);
     },
   };
 }

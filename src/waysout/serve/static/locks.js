@@ -31,10 +31,14 @@ export function exclude(locks, changes) {
   return known ? locks : { ...locks, excluded: [...locks.excluded, changes] };
 }
 
-export const allowAgain = (locks, index) => ({
+export const allowAgain = (locks, changes) => ({
   ...locks,
-  excluded: locks.excluded.filter((_, i) => i !== index),
+  excluded: locks.excluded.filter((each) => each !== changes),
 });
+
+/** Whether nothing is locked or ruled out. */
+export const isOpen = ({ fixed, ranges, choices, excluded }) =>
+  [fixed, Object.keys(ranges), Object.keys(choices), excluded].every((list) => list.length === 0);
 
 /** What of the locks an option of a card breaks, as [kind, feature]; null where it keeps them all. */
 export function broken(locks, option, card) {

@@ -24,16 +24,16 @@ const login = createLogin(async () => {
   await start();
   slot("find").focus();
 });
-const tryout = createTryout(store, { keep: (row) => pin({ row }) });
+const tryout = createTryout(store, { keep: (row) => pin({ row }) }); // only offered where it is not pinned
 const routes = createRoutes(store, {
   pin,
   farther,
   tryOut: (option) => tryout.open(option.row),
-  exclude: (way) => relock(locking.exclude(store.get().locks, way.changes)),
-  fix: (name) => relock(locking.fix(store.get().locks, name)),
+  exclude: (way) => ruleOut(locking.exclude(store.get().locks, way.changes)),
+  fix: (name) => ruleOut(locking.fix(store.get().locks, name)),
 });
 const form = createForm(store, { edited: (row, faults) => take(row, null, faults, TYPING), relocked: relock });
-const person = createPerson(store, (row, number) => (number === null ? read(row) : show(row, number)));
+const person = createPerson(store, choose);
 const answer = createAnswer(store, { find: once(find), stop, goOn: once(() => goOn()), askLlm: once(askLlm), anew: once(anew), back });
 const compare = createCompare(store, { unpin: (pinned) => pin(pinned) });
 const parts = [person, form, answer, routes, compare, createPlot(store, { pin }), tryout, createDownloads()];
@@ -52,6 +52,13 @@ store.listen((state) => {
 });
 
 // The case --------------------------------------------------------------------------------------
+
+/** Another customer: what the last one could not do says nothing of this one. */
+function choose(row, number, incomplete = false) {
+  store.set({ locks: NO_LOCKS });
+  if (number === null && !incomplete) read(row);
+  else show(row, number);
+}
 
 /** Show a row in the form, as if it had been typed; a search begins at once. */
 function show(row, number) {
@@ -81,6 +88,12 @@ function refused(error, row) {
   const named = Object.keys(row).find((name) => error.message.includes(`'${name}'`));
   store.set(named ? { faults: { [named]: clean(error.message) } } : {});
   if (!named) report(error);
+}
+
+/** What a card asks was ruled out: the card goes, and the others are read on. */
+function ruleOut(locks) {
+  relock(locks);
+  slot("cards-heading").focus();
 }
 
 function relock(locks) {
@@ -153,8 +166,13 @@ function find() {
     const { card, row, locks } = store.get();
     const told = await api.start({ problem: card.name, row, locks, calls: 0 });
     // Somebody may have gone on to another case meanwhile.
-    if (same(store.get().row, row) && same(store.get().locks, locks)) adopt(told);
-    else settleSoon(0);
+    if (!same(store.get().row, row) || !same(store.get().locks, locks)) return settleSoon(0);
+    const { search } = store.get();
+    const pinned = search && same(search.row, told.row) ? search.pins.map((each) => each.row) : [];
+    adopt(told);
+    // A new search of the same case keeps what was pinned, as far as that still may be.
+    if (pinned.length > 0) await api.pin(told.id, pinned).catch(() => null);
+    return null;
   });
 }
 
@@ -195,7 +213,7 @@ function join(told) {
   follow(told.id);
 }
 
-/** Begin again, with no lock and nothing ruled out. */
+/** Begin again, with no lock, nothing ruled out and nothing pinned. */
 async function anew() {
   forgetSearch();
   store.set({ locks: NO_LOCKS, trial: null });
@@ -239,7 +257,10 @@ function follow(id) {
       if (type === "ended") ended(id);
       if (type === "gone") gone();
     },
-    quiet: (unheard) => amend({ unheard }),
+    quiet: (unheard) => {
+      amend({ unheard });
+      if (!unheard) store.set({ notice: "" });
+    },
     lost: () => lost(id),
   });
 }
@@ -260,7 +281,7 @@ async function ended(id) {
   else if (card.llm_local && search.ended.outcome !== "already-approved" && canAskLlm(state)) await askLlm();
   if (search.ways.length > 0 || search.ended.outcome === "already-approved") return;
   const result = await api.result(id).catch(() => null);
-  if (result && store.get().search?.id === id) store.set({ misses: result.near_misses.slice(0, 3) });
+  if (result && store.get().search?.id === id) store.set({ misses: result.near_misses.slice(0, 1) });
 }
 
 function gone() {
@@ -400,7 +421,7 @@ slot("skip").addEventListener("click", (event) => {
   event.preventDefault();
   slot("results").focus();
 });
-// On a narrow screen the routes come before the long list of values.
-if (matchMedia("(max-width: 60rem)").matches) slot("values").open = false;
+// On a narrow screen the routes come before who it is and the long list of values.
+if (matchMedia("(max-width: 60rem)").matches) for (const id of ["customer", "values"]) slot(id).open = false;
 addEventListener("popstate", () => location.reload());
 start();

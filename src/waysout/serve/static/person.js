@@ -4,13 +4,13 @@ import { api, latestOnly } from "./api.js";
 import { readCsv } from "./csv.js";
 import { bdi, el, fill, setAttribute, slot } from "./dom.js";
 import { own } from "./state.js";
-import { chance, clean, counted, fullValue, listed } from "./words.js";
+import { chance, clean, counted, fullValue, label, listed } from "./words.js";
 
 const PAUSE = 200;
 const LARGEST_FILE = 2 ** 20;
 const MOST_ROWS = 200; // of a file, to choose from
 
-/** Wire the choice of a person. `chosen(row, number)` is told; the number is null for one's own. */
+/** Wire the choice of a person. `chosen(row, number, incomplete)` is told; the number is null for one's own. */
 export function createPerson(store, chosen) {
   const [box, list] = [slot("find"), slot("find-list")];
   const look = latestOnly((text, signal) => api.people(store.get().card.name, text, signal));
@@ -37,8 +37,9 @@ export function createPerson(store, chosen) {
       id: `found-${i}`, role: "option", "aria-selected": "false", on: { mousedown: (event) => event.preventDefault(), click: () => choose(person) },
     }, el("strong", {}, `Row ${person.number}`), el("span", { class: "small" }, " ", standing(person, store.get().card)),
     el("span", { class: "small soft" }, bdi(inShort(person.row, store.get().card))))),
-    found.length === 0 ? el("li", { role: "option", "aria-disabled": "true", "aria-selected": "false" }, "Nobody in the table fits.") : null);
-    slot("find-note").textContent = total > found.length ? `${counted(total, "row")} fit; here are the first ${found.length}.` : "";
+    found.length < total || total === 0 ? el("li", { class: "small soft", role: "option", "aria-disabled": "true", "aria-selected": "false" },
+      total === 0 ? "Nobody in the table fits." : `… and ${counted(total - found.length, "more", "more")}: type more to narrow it down.`) : null);
+    slot("find-note").textContent = counted(total, "row fits", "rows fit"); // for those who hear it
     list.hidden = false;
     setAttribute(box, "aria-expanded", "true");
   };
@@ -114,9 +115,10 @@ async function open(file, store, chosen) {
     if (file.size > LARGEST_FILE) throw new Error("This file is too large for a case (the most is 1 MB).");
     const tables = read(await file.text(), store.get().card);
     const take = (table) => {
-      const { row, left } = fitting(table, store.get());
-      note.textContent = left.length ? `Not used from the file: ${listed(left.slice(0, 5).map(clean))}.` : "";
-      chosen(row, null);
+      const { row, left, missing } = fitting(table, store.get().card);
+      const told = (words, names) => (names.length ? `${words}: ${listed(names.slice(0, 5).map(clean))}.` : "");
+      note.textContent = [told("The file does not say, so fill in", missing.map(label)), told("Not used from the file", left)].join(" ").trim();
+      chosen(row, null, missing.length > 0);
     };
     take(tables[0]);
     if (tables.length > 1) fill(slot("file-rows"), choice(tables, take));
@@ -135,12 +137,7 @@ function choice(tables, take) {
 /** Read a JSON object, a list of them, or CSV with the names of its columns. */
 function read(text, card) {
   const isJson = /^\s*[{[]/.test(text);
-  let tables;
-  try {
-    tables = isJson ? [JSON.parse(text)].flat() : readCsv(text);
-  } catch {
-    throw new Error("This file is no JSON. A case looks like {\"income\": 40500, …}.");
-  }
+  const tables = isJson ? readJson(text) : readCsv(text);
   const isTable = (table) => table !== null && typeof table === "object" && !Array.isArray(table);
   if (tables.length === 0 || !tables.every(isTable)) {
     throw new Error("A case file is a JSON object {column: value, …}, or CSV with the columns' names in its first line.");
@@ -152,12 +149,26 @@ function read(text, card) {
   return tables;
 }
 
-/** Take from a file what the card knows; what it does not name stays as it is on the page. */
-function fitting(table, { card, row }) {
-  const names = new Set(card.features.map((feature) => feature.name));
-  const known = Object.entries(table).filter(([name]) => names.has(name));
+function readJson(text) {
+  try {
+    return [JSON.parse(text)].flat();
+  } catch {
+    throw new Error("This file is no JSON. A case looks like {\"income\": 40500, …}.");
+  }
+}
+
+/** Take from a file what the card knows; what it does not name is to be filled in, and never another customer's. */
+function fitting(table, { features }) {
+  const names = new Set(features.map((feature) => feature.name));
   return {
-    row: { ...row, ...Object.fromEntries(known) },
+    row: Object.fromEntries(features.map((feature) => [feature.name, valueOf(feature, own(table, feature.name))])),
     left: Object.keys(table).filter((name) => !names.has(name)),
+    missing: features.filter(({ name, may_be_missing: may }) => own(table, name) === undefined && !may).map(({ name }) => name),
   };
+}
+
+/** A value of a file; a level may be written in the words of this page. */
+function valueOf({ levels }, raw) {
+  const level = levels?.find(({ words }) => typeof raw === "string" && clean(words) === clean(raw));
+  return level ? level.value : raw ?? null;
 }

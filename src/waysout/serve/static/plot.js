@@ -5,10 +5,10 @@ import { same } from "./state.js";
 import { shownWays } from "./routes.js";
 import { chance, clean } from "./words.js";
 
-const SIZE = { width: 640, height: 300 };
-const MARGIN = { left: 64, right: 28, top: 20, bottom: 46 };
+const SIZE = { width: 640, height: 300 }; // the width is that of the page where it is narrower
+const MARGIN = { left: 64, right: 28, top: 34, bottom: 46 };
 const FEWEST = 2;
-const APART = 24; // px between the middles of two dots
+const APART = 30; // px between the middles of two dots
 
 export function createPlot(store, { pin }) {
   let drawn = { ways: null, pins: null };
@@ -26,12 +26,13 @@ export function createPlot(store, { pin }) {
 }
 
 function draw(ways, pins, pin) {
+  SIZE.width = Math.min(640, slot("plot-picture").clientWidth || 640);
   const scale = scaleOf(ways);
   const placed = apart(ways.map((way, i) => ({ way, place: i + 1, x: scale.x(way.cost), y: scale.y(way.probability) })));
   const held = document.activeElement?.dataset?.dot;
   const dots = placed.map((each) => dot(each, pins.some((one) => same(one.changes, each.way.changes)), pin));
   fill(slot("plot-picture"), svg("svg", {
-    viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, class: "plot", role: "group", "aria-label": "The routes by effort and chance",
+    viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, width: SIZE.width, class: "plot", role: "group", "aria-label": "The routes by effort and chance",
   }, axes(scale), dots));
   dots.find((node) => node.dataset.dot === held)?.focus();
 }
@@ -53,7 +54,8 @@ function apart(placed) {
   const done = [];
   for (const each of [...placed].sort((a, b) => a.x - b.x)) {
     const hides = () => done.some((other) => Math.hypot(other.x - each.x, other.y - each.y) < APART);
-    while (hides()) each.x += 4;
+    while (hides() && each.x < SIZE.width - MARGIN.right) each.x += 4;
+    while (hides()) each.y -= 4;
     done.push(each);
   }
   return placed;
@@ -68,6 +70,7 @@ function axes({ low, high, y }) {
       svg("text", { x: MARGIN.left - 10, y: at + 4, "text-anchor": "end" }, `${tenths * 10}\u00a0%`));
   }
   return [lines,
+    svg("text", { x: MARGIN.left - 54, y: 14, class: "axis-end" }, "chance of a yes"),
     svg("text", { x: MARGIN.left, y: floor + 30, class: "axis-end" }, "less effort"),
     svg("text", { x: SIZE.width - MARGIN.right, y: floor + 30, "text-anchor": "end", class: "axis-end" }, "more effort →")];
 }
@@ -84,7 +87,7 @@ function dot({ way, place, x, y }, isPinned, pin) {
       event.preventDefault();
       press();
     } },
-  }, svg("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: 12 }),
+  }, svg("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: 14 }),
   svg("text", { x: x.toFixed(1), y: (y + 4.5).toFixed(1), "text-anchor": "middle", "aria-hidden": "true" }, String(place)),
   svg("title", {}, words));
   setAttribute(node, "focusable", "true");

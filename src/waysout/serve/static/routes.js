@@ -2,9 +2,9 @@
 
 import { arrange, el, fill, slot } from "./dom.js";
 import { makeCard } from "./cards.js";
-import { isRunning, same } from "./state.js";
-import { broken } from "./locks.js";
-import { clean, countWord, counted, fullValue, label } from "./words.js";
+import { isRunning } from "./state.js";
+import * as locking from "./locks.js";
+import { clean, countWord, counted, fullValue, label, listed, plainValue } from "./words.js";
 
 export const SHOWN = 5; // what a person takes in at once; the others are one press away
 
@@ -26,8 +26,10 @@ export function createRoutes(store, acts) {
       more.draw(shown.slice(SHOWN), card, search, SHOWN);
       for (const list of [first, more]) list.pinned(search.pins);
       slot("more").hidden = shown.length <= SHOWN;
-      slot("more-words").textContent = `${countWord(shown.length - SHOWN)} more ${shown.length - SHOWN === 1 ? "route" : "routes"}`;
+      const others = Math.max(0, shown.length - SHOWN);
+      slot("more-words").textContent = others > 0 ? `${countWord(others)} more ${others === 1 ? "route" : "routes"}` : "";
       slot("cards-heading").textContent = headingOf(ways, early);
+      slot("cards-note").hidden = ways.length === 0;
       slot("found").classList.toggle("is-running", isRunning(search));
     },
     forget() {
@@ -45,7 +47,7 @@ export function createRoutes(store, acts) {
 
 /** The ways within the locks as they stand on the page: what was ruled out frees its slot at once. */
 export function shownWays({ search, locks, card }) {
-  return (search?.ways ?? []).filter((way) => broken(locks, way, card) === null);
+  return (search?.ways ?? []).filter((way) => locking.broken(locks, way, card) === null);
 }
 
 function headingOf(ways, early) {
@@ -71,7 +73,7 @@ function createList(node, acts) {
       arrange(node, [...made.values()].map((each) => each.node));
     },
     pinned(pins) {
-      for (const { way, pinned } of nodes.values()) pinned(pins.some((pin) => same(pin.changes, way.changes)));
+      for (const { pinned } of nodes.values()) pinned(pins);
     },
     forget() {
       nodes = new Map();
@@ -94,15 +96,35 @@ function renderMisses({ card, search, misses }, list) {
   if (any) list.draw(misses, card, search);
 }
 
-/** What a person ruled out, in words, each with a button to allow it again. */
-export function renderRuledOut({ card, locks }, allowAgain) {
-  slot("excluded").hidden = locks.excluded.length === 0;
-  fill(slot("excluded-list"), locks.excluded.map((changes, i) => {
-    const told = excludedWords(changes, card);
-    return el("li", {}, el("span", {}, told), el("button", {
-      type: "button", class: "quiet", "aria-label": `Allow again: ${told}`, on: { click: () => allowAgain(i) },
-    }, "Allow again"));
-  }));
+/** What a person ruled out or locked, in words, each with a button to allow it again. */
+export function renderRuledOut({ card, locks }, change) {
+  const told = ruledOut(locks, card);
+  slot("excluded").hidden = told.length === 0;
+  fill(slot("excluded-list"), told.map(([words, allow]) => el("li", {}, el("span", {}, words), el("button", {
+    type: "button", class: "quiet", "aria-label": `Allow again: ${words}`, on: { click: () => {
+      change(allow);
+      slot("excluded-heading").focus();
+    } },
+  }, "Allow again"))));
+}
+
+/** Each lock in words, and the locks without it. */
+function ruledOut({ fixed, ranges, choices, excluded }, card) {
+  const featureOf = (name) => card.features.find((each) => each.name === name);
+  return [
+    ...fixed.map((name) => [`${label(name)} stays as it is`, (locks) => locking.toggle(locks, name)]),
+    ...Object.entries(ranges).map(([name, ends]) =>
+      [`${label(name)} ${rangeWords(featureOf(name), ends)}`, (locks) => locking.limit(locks, name, null, null)]),
+    ...Object.entries(choices).map(([name, values]) => [
+      `${label(name)}: only ${listed(values.map((value) => plainValue(featureOf(name), value)), "or") || "as it is"}`,
+      (locks) => locking.allowOnly(locks, name, [], [])]),
+    ...excluded.map((changes) => [excludedWords(changes, card), (locks) => locking.allowAgain(locks, changes)]),
+  ];
+}
+
+function rangeWords(feature, { min, max }) {
+  const ends = [min === null ? "" : `not below ${fullValue(feature, min)}`, max === null ? "" : `not above ${fullValue(feature, max)}`];
+  return ends.filter(Boolean).join(" and ");
 }
 
 /** "savings of 8,200 euros or more, together with credit score of 649 points or more" */

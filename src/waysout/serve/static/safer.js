@@ -1,7 +1,7 @@
 // A slider inside a card: the same plan carried farther, and what the model says of each step.
 
 import { el, fill, setAttribute } from "./dom.js";
-import { chance, counted } from "./words.js";
+import { chance, clean, counted } from "./words.js";
 
 let made = 0;
 
@@ -10,14 +10,16 @@ export function createSafer(way, { card, ask, moved }) {
   const id = `safer-${(made += 1)}`;
   const said = el("p", { id: `${id}-said`, class: "small soft" });
   let steps = null;
+  let ends = ""; // why it goes no farther
   let asking = null;
 
   const load = () => (asking ??= ask(way).then((found) => {
-    steps = found.length > 1 ? found : null;
-    setAttribute(slider, "max", Math.max(1, found.length - 1));
-    slider.disabled = !steps;
-    if (!steps) fill(said, "There is nothing farther to go.");
-    else show();
+    const refused = found.findIndex((step, i) => i > 0 && !step.approved);
+    steps = refused < 0 ? found : found.slice(0, refused);
+    ends = refused < 0 ? "" : " Farther than this it is a no again.";
+    setAttribute(slider, "max", Math.max(1, steps.length - 1));
+    slider.disabled = steps.length < 2;
+    show();
   }, () => {
     asking = null; // so that it can be tried again
     fill(said, "The model did not answer.");
@@ -25,14 +27,14 @@ export function createSafer(way, { card, ask, moved }) {
   const show = () => {
     if (!steps) return load();
     const at = Math.min(steps.length - 1, Number(slider.value));
-    const step = steps[at];
-    setAttribute(slider, "aria-valuetext", at === 0 ? "just enough" : wordsOf(step, card));
-    fill(said, at === 0 ? "Just enough." : wordsOf(step, card));
-    return moved(at === 0 ? way : { ...step, reach: reachOf(way, step) });
+    const words = wordsOf(steps[at], at, card) + (at === steps.length - 1 ? ends : "");
+    setAttribute(slider, "aria-valuetext", words);
+    fill(said, words);
+    return moved(at === 0 ? way : steps[at]);
   };
   const slider = el("input", {
-    id, type: "range", min: 0, max: 8, step: 1, value: 0, "aria-describedby": said.id,
-    on: { input: show, pointerdown: load, focus: load },
+    id, type: "range", min: 0, max: 8, step: 1, value: 0, "aria-describedby": said.id, "aria-valuetext": "Just enough.",
+    "aria-label": `How safe: ${clean(way.title)}`, on: { input: show, pointerdown: load, focus: load },
   });
   return el("div", { class: "safer" },
     el("label", { for: id }, "How safe"),
@@ -41,17 +43,8 @@ export function createSafer(way, { card, ask, moved }) {
     said);
 }
 
-/** How far along what is allowed a step goes, from how far the way itself does. */
-function reachOf({ reach = {}, changes }, step) {
-  return Object.fromEntries(Object.entries(reach).map(([name, far]) => {
-    const [[from, to], [, there]] = [changes[name], step.changes[name] ?? changes[name]];
-    const isNumber = far.share !== null && [from, to, there].every((value) => typeof value === "number");
-    return [name, isNumber ? { ...far, share: Math.min(1, far.share * ((there - from) / (to - from))) } : far];
-  }));
-}
-
-function wordsOf({ share, approved, probability }, { labels_only: labelsOnly }) {
+function wordsOf({ share, probability }, at, { labels_only: labelsOnly }) {
+  if (at === 0) return "Just enough.";
   const far = share < 1 ? `${Math.round(share * 100)}\u00a0% farther` : `${counted(share + 1, "time")} as far`;
-  if (!approved) return `${far}: a no again. Going farther does not help here.`;
   return labelsOnly ? `${far}: still a yes.` : `${far}: chance ${chance(probability)}.`;
 }

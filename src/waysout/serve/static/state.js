@@ -34,12 +34,13 @@ export function freshSearch(told) {
     ledgerAt: performance.now(),
     shortlist: [], // while the first part runs
     ways: [], // those of the part that ended last; they stay while the next one runs
-    known: null, // ids of the ways before this part; what is not among them is new
+    known: null, // the ways before this part, by their levers: what is not among them is new
     tipping: [], // what each lever does alone
     pins: told.pins ?? [],
     learning: null,
     ended: null,
-    lastSentence: "", // of the part before
+    lastSentence: "", // of the part before, and its locks
+    lastLocks: NO_LOCKS,
     stopping: false,
     unheard: false, // whether the server does not answer at present
     lastEvent: 0,
@@ -50,14 +51,15 @@ const HEARD = {
   part: (search, told) => ({
     part: told.part, locks: told.locks, budget: told.budget, begun: told.budget, status: "running", ended: null,
     stopping: false, learning: null, shortlist: [], lastSentence: search.ended?.sentence ?? search.lastSentence,
-    known: search.ways.length > 0 ? new Set(search.ways.map(({ id }) => id)) : search.known,
+    lastLocks: search.ended ? search.locks : search.lastLocks,
+    known: search.ways.length > 0 ? new Map(search.ways.map((way) => [leversOf(way), way.id])) : search.known,
   }),
   decided: () => ({}),
   learning: (search, told) => ({ learning: told }),
   options: () => ({ learning: null }),
   shortlist: (search, told) => ({ shortlist: told.options }),
   ways: (search, told) => ({
-    ways: told.ways.map((way) => ({ ...way, isNew: search.known !== null && !search.known.has(way.id) })),
+    ways: told.ways.map((way) => ({ ...way, isNew: newsOf(way, search.known) })),
     tipping: told.tipping,
   }),
   pins: (search, told) => ({ pins: told.pins }),
@@ -68,6 +70,14 @@ const HEARD = {
   }),
   gone: () => ({ status: "gone", stopping: false }),
 };
+
+const leversOf = ({ levers }) => [...levers].sort().join("\n");
+
+/** Whether a way is new, or has other values than before; "" where it stood there already. */
+function newsOf(way, known) {
+  if (known === null || known.get(leversOf(way)) === way.id) return "";
+  return known.has(leversOf(way)) ? "other values" : "new";
+}
 
 function leftOf(budget, told) {
   return { ...budget, calls_left: told.calls_left, oracle_rows_left: told.oracle_rows_left };

@@ -26,13 +26,12 @@ function levelStrip(feature, id, moved) {
   const show = (told, value) => {
     fill(now, "now ", bdi(plainValue(feature, told.start)));
     fill(said, bdi(saidOf(told)));
-    const forbidden = new Set(told.forbidden.map((each) => each.from));
-    const asked = [...told.asked.map((each) => ({ ...each, kind: each.approved ? "yes" : "no" })),
-      ...[...forbidden].map((level) => ({ value: level, kind: "forbidden" }))];
+    const asked = [...told.asked.map((each) => ({ ...each, kind: kindOf(each) })),
+      ...told.forbidden.map(({ from, why }) => ({ value: from, why, kind: "forbidden" }))];
     const held = chips.contains(document.activeElement) ? document.activeElement.dataset.level : null;
-    fill(chips, asked.map(({ value: level, kind }) => el("button", {
+    fill(chips, asked.map(({ value: level, kind, why }) => el("button", {
       type: "button", class: `chip ${kind}`, "aria-pressed": String(level === value), disabled: kind === "forbidden",
-      "data-level": String(level), on: { click: () => moved(feature.name, level) },
+      "data-level": String(level), title: why ? clean(why) : null, on: { click: () => moved(feature.name, level) },
     }, bdi(plainValue(feature, level)), el("span", { class: "unseen" }, `: ${MEANS[kind]}`))));
     if (held !== null) [...chips.children].find((chip) => chip.dataset.level === held)?.focus();
   };
@@ -103,10 +102,13 @@ function numberStrip(feature, id, moved) {
   return { node: frame(feature, id, { head: now, body, said }), show };
 }
 
-function saidOf({ said, start, open }) {
+function saidOf({ said, asked, start, open }) {
   if (!open) return "";
   const text = said.map(clean).join("; ");
-  return text ? text.charAt(0).toUpperCase() + text.slice(1) + "." : start === null ? "" : "Not asked.";
+  if (text) return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+  const others = asked.filter(({ value }) => value !== start);
+  if (others.length === 0) return start === null ? "" : "Not asked.";
+  return others.some(({ approved }) => approved) ? "" : "Not enough, as far as was asked.";
 }
 
 function outside(feature, told, value) {
@@ -154,10 +156,13 @@ const placeOf = (values, value) => nearest(values, value) / (values.length - 1);
 /** What lies between two asked values: a yes, a no, or, where their answers differ, nobody knows. */
 function segments(values, { asked, forbidden }) {
   const known = asked.filter(({ value }) => typeof value === "number");
-  const between = known.slice(1).map((right, i) => {
+  const between = known.slice(1).flatMap((right, i) => {
     const left = known[i];
-    const kind = left.approved === right.approved ? (left.approved ? "yes" : "no") : "unknown";
-    return segment(placeOf(values, left.value), placeOf(values, right.value), kind);
+    const [from, to] = [placeOf(values, left.value), placeOf(values, right.value)];
+    if (left.approved === right.approved) return segment(from, to, kindOf(left));
+    const isNext = nearest(values, right.value) - nearest(values, left.value) <= 1; // nothing lies between
+    if (!isNext) return segment(from, to, "unknown");
+    return [segment(from, (from + to) / 2, kindOf(left)), segment((from + to) / 2, to, kindOf(right))];
   });
   const barred = forbidden.map(({ from, to }) => segment(placeOf(values, from), placeOf(values, to), "forbidden"));
   const ticks = known.map(({ value, approved }) =>
@@ -165,17 +170,20 @@ function segments(values, { asked, forbidden }) {
   return [between, barred, ticks];
 }
 
+const kindOf = ({ approved }) => (approved ? "yes" : "no");
+
 const segment = (from, to, kind) => el("span", { class: `segment ${kind}`, vars: { from, size: Math.max(0.004, to - from) } });
 
 const mark = (values, value, kind) => (typeof value === "number"
   ? el("span", { class: `mark ${kind}`, vars: { at: placeOf(values, value) } }) : null);
 
-/** The first value at which the answer turns to a yes, under its place on the strip. */
-function turning(feature, values, { asked, start }) {
-  const yes = asked.filter((each) => each.approved && each.value !== start);
-  if (yes.length === 0 || typeof start !== "number") return null;
-  const first = yes.reduce((best, each) => (Math.abs(each.value - start) < Math.abs(best.value - start) ? each : best));
-  const at = placeOf(values, first.value);
-  if (at < 0.12 || at > 0.88) return null; // it would stand on the end's own number
-  return el("span", { class: "turn", vars: { at } }, plainValue(feature, first.value));
+/** The value at which the answer turns to a yes, nearest to where it stands, under its place. */
+function turning(feature, values, { asked, now }) {
+  const turns = asked.slice(1).flatMap((right, i) =>
+    (right.approved === asked[i].approved ? [] : [right.approved ? right.value : asked[i].value]));
+  if (turns.length === 0 || typeof now !== "number") return null;
+  const first = turns.reduce((best, value) => (Math.abs(value - now) < Math.abs(best - now) ? value : best));
+  const at = placeOf(values, first);
+  if (at < 0.18 || at > 0.82) return null; // it would stand on the end's own number
+  return el("span", { class: "turn", vars: { at } }, plainValue(feature, first));
 }

@@ -81,9 +81,14 @@ export function createTryout(store, { keep }) {
       if (!ready) return;
       slot("try-ask").hidden = card.instant;
       const told = trial ? trialAnswer : null;
-      if (!trial || (told && told !== shown)) renderAnswer(state, told);
-      shown = told;
-      slot("try-keep").hidden = !trial || !search || !isGood(told, trial);
+      const stands = told ?? (trial ? null : decision);
+      if (stands && stands !== shown) {
+        renderAnswer(state, told);
+        shown = stands;
+      }
+      const kept = Boolean(trial) && (search?.pins ?? []).some((pin) => same(pin.changes, told?.changes));
+      slot("try-keep").hidden = !trial || !search || kept || !isGood(told, trial);
+      slot("try-kept").hidden = !kept;
       slot("try-reset").hidden = !trial;
       // The search goes first: it is what a person waits for.
       if (!card.instant || isRunning(search) || (!search && !decision.approved)) return;

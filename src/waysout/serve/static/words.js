@@ -89,9 +89,9 @@ export function countWord(count) {
 }
 
 /** Several words as a person lists them: "income, savings and age". */
-export function listed(words) {
+export function listed(words, last = "and") {
   if (words.length < 2) return words.join("");
-  return `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
+  return `${words.slice(0, -1).join(", ")} ${last} ${words.at(-1)}`;
 }
 
 /** The LLM's reasons as one text; what holds no two words is no reason. */
