@@ -119,10 +119,10 @@ def find_customer(page: Page, text: str) -> None:
 
 def rule_out(page: Page) -> None:
     """Rule out the first route, and wait for the others."""
-    card = page.locator("#cards .card").first
+    card, spent = page.locator("#cards .card").first, page.locator("#status").inner_text()
     card.get_by_text("Not possible for me").click()
     card.get_by_role("button", name="Rule out this one").click()
-    page.locator("#status", has_text="300 model checks").wait_for()
+    page.locator(f"{ENDED} #status", has_not_text=spent).wait_for()
     searched(page)
 
 

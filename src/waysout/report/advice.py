@@ -60,6 +60,13 @@ def named_in_advice(result: ResultData, ways: Sequence[Option] = ()) -> list[Opt
     return short[:_MOST_NAMED] or sure[:1] or shown[:1]
 
 
+def advised(result: ResultData, n: int) -> list[Option]:
+    """Return n ways for the person concerned: those that the sentence names come first."""
+    chosen = pick(result, n)  # which also refuses an n that is no number of ways
+    first = named_in_advice(result)
+    return [*first, *(option for option in chosen if option not in first)][:n]
+
+
 def doubts_about(option: Option, result: ResultData) -> list[str]:
     """Return what speaks against relying on an option among a result's ways.
 

@@ -22,10 +22,10 @@ from html import escape
 from itertools import count, groupby
 from string import Template
 
-from waysout.domain.pick import pick, pickable
+from waysout.domain.pick import pickable
 from waysout.domain.result import Option, OutcomeKind, ResultData
 from waysout.domain.schema import Value
-from waysout.report.advice import BY_HAND, doubts_about, move_words, moved
+from waysout.report.advice import BY_HAND, advised, doubts_about, move_words, moved
 from waysout.report.html import decision, esc, packaged, standing, whole_page
 from waysout.report.text import simulated_note
 from waysout.report.tipping import alone, first_of
@@ -46,7 +46,7 @@ from waysout.report.words import (
 WIDTH = 78
 _LONGEST = 160  # characters of a name or a value
 _MOST = 24  # values, or rules that stand in the way
-_MOST_SAME = 8  # values that stay, where there are ways to read
+_MOST_SAME = 12  # values that stay, where there are ways to read
 _MOST_TIPS = 3
 _ENDINGS = {
     OutcomeKind.ALREADY_APPROVED: "approved",
@@ -161,7 +161,7 @@ class _Facts:
 
     @cached_property
     def shown(self) -> Sequence[Option]:
-        return self.chosen or pick(self.result, self.n)
+        return self.chosen or advised(self.result, self.n)
 
     @cached_property
     def conditions(self) -> frozenset[str]:

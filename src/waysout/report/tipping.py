@@ -56,7 +56,9 @@ def alone(
 
 def first_of(found: Sequence[Alone], levers: Collection[str], most: int) -> list[Alone]:
     """Return the few that a person would ask about: what turns the decision, or is in a way."""
-    return [a for a in found if a.status is TipStatus.TURNS or a.feature in levers][:most]
+    asked = [a for a in found if a.status is TipStatus.TURNS or a.feature in levers]
+    asked.sort(key=lambda a: (a.status is not TipStatus.TURNS, a.feature not in levers))
+    return asked[:most]
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,10 @@ export function createPerson(store, chosen) {
   let people = [];
   let refused = []; // those to walk through
   let at = -1;
+  let wanted = false; // an answer may come when nobody waits for it any more
 
   const close = () => {
+    wanted = false;
     list.hidden = true;
     slot("find-note").textContent = "";
     at = -1;
@@ -31,6 +33,7 @@ export function createPerson(store, chosen) {
     chosen(person.row, person.number);
   };
   const show = ({ people: found, total }) => {
+    if (!wanted) return;
     people = found;
     at = -1;
     fill(list, found.map((person, i) => el("li", {
@@ -43,7 +46,10 @@ export function createPerson(store, chosen) {
     list.hidden = false;
     setAttribute(box, "aria-expanded", "true");
   };
-  const search = (pause) => look(box.value, pause, show, () => close());
+  const search = (pause) => {
+    wanted = true;
+    look(box.value, pause, show, close);
+  };
   const move = (by) => {
     if (list.hidden || people.length === 0) return;
     at = (at + by + people.length) % people.length;

@@ -29,7 +29,7 @@ export function createRoutes(store, acts) {
       const others = Math.max(0, shown.length - SHOWN);
       slot("more-words").textContent = others > 0 ? `${countWord(others)} more ${others === 1 ? "route" : "routes"}` : "";
       slot("cards-heading").textContent = headingOf(ways, early);
-      slot("cards-note").hidden = ways.length === 0;
+      slot("cards-note").hidden = ways.length === 0 || ways.slice(0, SHOWN).some(({ tight }) => !tight);
       slot("found").classList.toggle("is-running", isRunning(search));
     },
     forget() {
