@@ -56,7 +56,7 @@ def test_the_documents_are_those_that_openapi_describes() -> None:
             problems = fits((await c.get("/api/problems")).json(), models.ProblemList)
             assert (problems["llm"], problems["simulated"]) == ("simulated:7", True)
             shown = fits((await c.get("/api/problems/small")).json(), models.ProblemForm)
-            most = {"calls": 30, "oracle_rows": 1000, "part_rows": 150, "settling_rows": 0,
+            most = {"calls": 30, "oracle_rows": 3000, "part_rows": 150, "settling_rows": 0,
                     "setup_rows": 60}  # fmt: skip
             assert shown["limits"] == most
             assert (shown["method"], shown["suggested_calls"]) == ("wayfinder", 6)

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from serve_world import problem
 
 from waysout.serve import api
-from waysout.serve.search_session import ServiceLimits
+from waysout.serve.search_session import SETTLING_ROWS, ServiceLimits
 
 DOCS = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
 
@@ -29,6 +29,7 @@ def test_the_limits_are_those_of_the_service() -> None:
     assert f"`--searches` at once ({limits.searches};" in flat
     assert f"`--calls` ({limits.calls}) and `--oracle-rows` ({limits.oracle_rows:,})" in flat
     assert f"{limits.part_rows} rows and ten minutes for a part" in flat
+    assert f"and {SETTLING_ROWS} rows to settle what it shows" in flat
     assert limits.seconds == 600
     assert f"{limits.body // 1024} KiB for a body, {limits.kept} searches kept" in flat
 

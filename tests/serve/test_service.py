@@ -322,7 +322,7 @@ def test_a_watcher_hears_of_every_part() -> None:
         ({"method": "random", "settings": {"tries": 10**9}}, "tries is at most 20000 here"),
         ({"method": "nearest"}, "learns from a table"),
         ({"calls": 31}, "calls is at most 30 here, not 31"),
-        ({"oracle_rows": 1001}, "oracle_rows is at most 1000 here"),
+        ({"oracle_rows": 3001}, "oracle_rows is at most 3000 here"),
         ({"problem": "large"}, "unknown problem 'large'"),
     ],
 )

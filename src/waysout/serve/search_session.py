@@ -71,7 +71,7 @@ class ServiceLimits:
     """
 
     calls: int = 30
-    oracle_rows: int = 1000
+    oracle_rows: int = 3000
     part_rows: int = 150
     settling_rows: int = 0
     searches: int = 20
