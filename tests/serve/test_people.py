@@ -47,6 +47,10 @@ ROWS: list[Row] = [
         ("customer=m", [3, 2]),
         ("nobody=7", []),
         ("own 99", []),
+        ("1,250", [0]),  # as the page writes it
+        ("rented-flat", [1, 2]),
+        ("row 3", [3, 1, 4]),
+        ("7 7 7 " * 40, [1, 2, 3, 4]),
     ],
 )
 def test_words_find_rows(text: str, found: list[int]) -> None:
@@ -80,3 +84,16 @@ def test_a_page_is_asked_in_one_batch_and_no_more() -> None:
             assert (await c.get(place, limit=51)).status_code == 422
 
     run(story())
+
+
+def test_a_large_table_is_read_once_and_then_looked_up_quickly() -> None:
+    """By counting texts that are compared: a look-up goes to where a word stands in order."""
+    rows: list[Row] = [(f"C-{i}", i % 800, float(i), "own", False) for i in range(20_000)]
+    people = People(SCHEMA, rows)
+    assert people.find("c-19999") == [19_999]
+    spelled = [column._texts for column in people._columns]
+    for text in ("c-7", "home=own 12345", " ".join(str(i) for i in range(60))):
+        people.find(text)
+    assert all(
+        column._texts is texts for column, texts in zip(people._columns, spelled, strict=True)
+    )

@@ -1,20 +1,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from serve_world import ROW, Adder, client, make_service, problem, run, small
 
+from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
+from waysout.domain.schema import Row
 from waysout.errors import IntegrityError
 from waysout.report.result import Result
 from waysout.run.context import Stop
 from waysout.run.find import find
 from waysout.run.progress import Progress
 from waysout.serve.saved_run import SavedRun
+from waysout.serve.search_session import ServiceLimits
 from waysout.serve.service import Service
 from waysout.store import Store
 
@@ -113,6 +117,39 @@ async def searched() -> dict[str, Any]:
         return await c.waited(id)
 
 
+class Stricter(Adder):
+    """Another model behind the same name, as a function may be that calls on another one."""
+
+    def ask(self, rows: Sequence[Row]) -> Answers:
+        said = super().ask(rows)
+        return Answers(0.5 * said.probability, 0.5 * said.probability >= 0.5)
+
+
+@pytest.mark.usefixtures("runs")
+def test_what_another_model_said_is_not_opened() -> None:
+    async def story() -> None:
+        before = await searched()
+        async with client(kept(oracle=Stricter())) as c:
+            for _ in range(2):
+                assert (await c.get(f"/api/searches/{before['id']}")).status_code == 404
+
+    run(story())
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_page_that_was_open_before_a_restart_hears_everything() -> None:
+    async def story() -> None:
+        before = await searched()
+        async with kept() as service:
+            search = await service.find(before["id"])
+            heard = 10_000  # more than any log of a search is long
+            kinds = [event.kind for event in search.log.since(heard)]
+            assert kinds[0] == "part"
+            assert kinds[-1] == "ended"
+
+    run(story())
+
+
 @pytest.mark.usefixtures("runs")
 def test_pins_survive_a_restart_and_a_new_part() -> None:
     async def story() -> None:
@@ -144,7 +181,11 @@ def test_a_link_survives_a_restart() -> None:
             after = seen[0].json()
             same = ("id", "row", "ways", "locks", "tipping", "part", "run", "outcome", "options")
             assert {name: after[name] for name in same} == {name: before[name] for name in same}
-            assert oracle.rows == 0
+            assert 0 < oracle.rows <= 40  # to see whether it still says the same
+            spent = before["ledger"]["oracle_rows"]
+            assert after["ledger"]["oracle_rows"] == spent
+            left = after["budget"]["oracle_rows_left"]  # limits hold over all parts, and restarts
+            assert left == ServiceLimits().oracle_rows - spent
             assert len((await c.get("/api/searches")).json()["searches"]) == 1
             again = await c.post(f"{place}/continue", {"locks": {"fixed": ["a"]}})
             assert (again.status_code, again.json()["part"]) == (202, 3)

@@ -376,6 +376,18 @@ def test_other_values_begin_another_search(chrome: Browser, quick: str) -> None:
         expect(visit.page.locator(locked("co signer"))).to_have_count(0)
 
 
+@pytest.mark.parametrize(
+    "wanted", ["search=AAAAAAAAAAAAAAAAAAAAAA", "search=a%2Fresult.json", "row=99"]
+)
+def test_an_address_of_nothing_says_so(chrome: Browser, quick: str, wanted: str) -> None:
+    with visiting(chrome, f"{quick}#{wanted}") as visit:
+        visit.sees(ENDED)
+        visit.sees("#notice", "The server no longer keeps what the address names.")
+        visit.sees("#cards .card")
+        # The browser itself reports the refusal.
+        visit.faults = [fault for fault in visit.faults if "status of 404" not in fault]
+
+
 def test_two_windows_agree(chrome: Browser, quick: str) -> None:
     """A window follows what the other one does: locks, what is ruled out, pins."""
     with visiting(chrome, quick) as visit:

@@ -12,13 +12,16 @@ from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.schema import Row
 from waysout.oracles.answers import ask_checked
 
+_LONGEST = 4_000  # characters of a row that is kept
+
 
 class CachedOracle:
     """Answers from memory and asks the inner oracle once a batch, for the rows it has not seen.
 
     ``asked`` counts the rows that went to the model, ``batches`` the calls, ``hits`` the rows that
     did not need one. One lock is held while the model works, so that two threads never pay for the
-    same row. Beyond ``max_rows`` the least recently used row is dropped.
+    same row. Beyond ``max_rows`` the least recently used row is dropped; a row of very long texts
+    is not kept at all, as so many of them would fill the memory.
     """
 
     def __init__(self, oracle: Oracle, *, max_rows: int = 1_000_000) -> None:
@@ -54,6 +57,8 @@ class CachedOracle:
                 batch |= zip(unseen, pairs, strict=True)
             self.hits += len(rows) - len(unseen)
             for row, answer in batch.items():
+                if sum(len(value) for value in row if isinstance(value, str)) > _LONGEST:
+                    continue
                 self._known[row] = answer
                 self._known.move_to_end(row)
             while len(self._known) > self.max_rows:

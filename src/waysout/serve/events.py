@@ -42,13 +42,14 @@ class EventLog:
     """Keeps events and wakes followers. It lives within one event loop.
 
     Followers read from one list, each at their own pace, so a slow one holds nobody up. Obsolete
-    events are dropped, so the log grows with what a search may spend and no more.
+    events are dropped, so the log grows with what a search may spend and no more. Ids follow
+    ``last``: those of a search that is opened again must lie beyond what a page has heard before.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, last: int = 0) -> None:
         self.events: list[PageEvent] = []
         self.closed = False
-        self._last = 0
+        self._last = last
         self._waiting: set[asyncio.Event] = set()
 
     @property
@@ -117,7 +118,7 @@ class Shortlist:
         form: Callable[[Option], Mapping[str, Any]],
     ) -> None:
         self.options: Sequence[Option] = ()
-        self._log = log
+        self.log = log
         self._found = found
         self._form = form
         self._stale = False
@@ -144,7 +145,7 @@ class Shortlist:
     def publish(self, options: Sequence[Option]) -> None:
         """Tell the followers: whole options, since several ways may have one key."""
         self.options = options
-        self._log.add("shortlist", {"options": [self._form(option) for option in options]})
+        self.log.add("shortlist", {"options": [self._form(option) for option in options]})
 
     async def _keep_picking(self) -> None:
         while self._stale:

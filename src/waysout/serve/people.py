@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +12,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.domain.schema import Feature, Row, Schema, Value, text_of
+from waysout.domain.schema import Feature, Row, Schema, Value, format_number, text_of
 from waysout.run.plan import level_words
 
 LONGEST_QUERY = 200
+_MOST_STARTS = 30  # words of a value by which it is found
+_AFTER_ALL = "\U0010ffff"  # sorts behind whatever may follow a word
+_MOST_WORDS = 8  # that are looked for; nobody types more of one person
 Flags = NDArray[np.bool_]
 
 
@@ -36,7 +40,7 @@ class People:
         count = len(self._rows)
         fits, whole, named = (np.full(count, start) for start in (True, True, False))
         with self._reading:
-            for word in self._words(text):
+            for word in list(dict.fromkeys(self._words(text)))[:_MOST_WORDS]:
                 begins, equals = self._fit(word)
                 if word.isascii() and word.isdigit() and int(word) < count:
                     begins[int(word)] = equals[int(word)] = named[int(word)] = True
@@ -103,16 +107,19 @@ class _Column:
 
     def begins(self, word: str) -> Flags:
         """Return the rows whose value, or a word of it, begins with a word."""
-        start = f" {word}"
-        return self._of([any(start in text for text in texts) for texts in self._texts])
+        texts, values = self._beginnings
+        first = bisect_left(texts, word)
+        last = bisect_left(texts, word + _AFTER_ALL, first)
+        return self._of(values[first:last])
 
     def equals(self, word: str) -> Flags:
         """Return the rows whose value is a word."""
-        whole = f" {word}"
-        return self._of([whole in texts for texts in self._texts])
+        return self._of(self._wholes.get(word, ()))
 
-    def _of(self, flags: Sequence[bool]) -> Flags:
-        return np.array(flags, dtype=np.bool_)[self._codes]
+    def _of(self, values: Sequence[int]) -> Flags:
+        flags = np.zeros(len(self._distinct[0]), dtype=np.bool_)
+        flags[list(values)] = True
+        return flags[self._codes]
 
     @cached_property
     def _distinct(self) -> tuple[list[Value], NDArray[np.int32]]:
@@ -126,16 +133,39 @@ class _Column:
 
     @cached_property
     def _texts(self) -> list[tuple[str, ...]]:
-        """The spellings of each distinct value, each after a space, as its words are."""
+        """The spellings of each distinct value."""
         words = level_words(self.feature) if self.feature.has_levels else {}
         return [self._spellings(value, words) for value in self._distinct[0]]
+
+    @cached_property
+    def _beginnings(self) -> tuple[list[str], list[int]]:
+        """What a value may be found by, in order: it from each of its words on; and which it is."""
+        texts, values = [], []
+        for value, spelled in enumerate(self._texts):
+            for text in spelled:
+                words = text.split()[:_MOST_STARTS] if " " in text else ()
+                starts = [" ".join(words[i:]) for i in range(1, len(words))]
+                texts += [text, *starts]
+                values += [value] * (1 + len(starts))
+        order = sorted(range(len(texts)), key=texts.__getitem__)
+        return [texts[i] for i in order], [values[i] for i in order]
+
+    @cached_property
+    def _wholes(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for value, texts in enumerate(self._texts):
+            for text in texts:
+                found.setdefault(text, []).append(value)
+        return found
 
     def _spellings(self, value: Value, words: dict[str, str]) -> tuple[str, ...]:
         if value is None:
             return ()
+        if self.feature.is_numeric and not self.feature.written:
+            return (format_number(float(value)),)  # there may be a million
         told = text_of(self.feature.raw(value))
         spellings = dict.fromkeys((told, words.get(told, told)))
-        return tuple(f" {' '.join(_joined(text.casefold()).split())}" for text in spellings)
+        return tuple(" ".join(_joined(text.casefold()).split()) for text in spellings)
 
 
 def _joined(text: str) -> str:

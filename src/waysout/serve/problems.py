@@ -61,6 +61,8 @@ class ServedProblem:
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     # Decisions have threads of their own: a slider must not queue behind searches.
     _threads: Executor = field(default_factory=lambda: ThreadPoolExecutor(4, "decide"))
+    # Nor may either wait for those who look through a large table.
+    _reader: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "look-up"))
 
     @classmethod
     def of(
@@ -124,7 +126,7 @@ class ServedProblem:
             found = await self.examples()
             return {"total": len(found), "people": found[offset : offset + limit]}
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._look_up, text, offset, limit)
+        return await loop.run_in_executor(self._reader, self._look_up, text, offset, limit)
 
     def _look_up(self, text: str, offset: int, limit: int) -> dict[str, Any]:
         found = self._index.find(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from waysout.domain.budget import Spent
 from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
 from waysout.domain.result import Outcome, OutcomeKind, ResultData, plain
 from waysout.domain.spelling import as_in_table
-from waysout.errors import IntegrityError, WaysoutError
+from waysout.errors import IntegrityError
 from waysout.report.result import Result
 from waysout.run.plan import describe, differences, told
 from waysout.run.recall import memory_of
@@ -25,6 +27,7 @@ from waysout.serve.models import Locks
 from waysout.serve.problems import ServedProblem
 from waysout.store import Store, find_run, new_run_path, runs_dir
 
+_log = logging.getLogger(__name__)
 _PINS = "pins"
 _ID = re.compile("[A-Za-z0-9_-]{22}")
 _PART = re.compile(r"-part(\d{1,9})(-\d+)?")
@@ -59,6 +62,8 @@ class SavedRun:
     """The name of the run among those that are kept, where a service kept it."""
     pins: Sequence[Mapping[str, Any]] = ()
     """The rows that the person kept at hand."""
+    before: Spent | None = None
+    """What the parts before it spent, where a service kept it."""
 
     @classmethod
     def read(cls, store: Store, problem: Problem) -> SavedRun:
@@ -78,7 +83,10 @@ class SavedRun:
         result = as_in_table(problem.schema, result)
         locks = _about(store).get("locks") or {}
         day = store.summary().updated.astimezone().date()
-        return cls(result, memory_of(store, problem), day, locks, pins=_pins_of(store))
+        return cls(
+            result, memory_of(store, problem), day, locks, pins=_pins_of(store),
+            before=_spent_before(store),
+        )  # fmt: skip
 
     def read_locks(self) -> Locks:
         """Return what the person cannot change, or raise if no release wrote that."""
@@ -104,6 +112,16 @@ def _pins_of(store: Store) -> Sequence[Mapping[str, Any]]:
     return [row for row in told if isinstance(row, Mapping)] if isinstance(told, list) else []
 
 
+def _spent_before(store: Store) -> Spent | None:
+    search = _about(store).get("search")
+    spent = search.get("spent") if isinstance(search, Mapping) else None
+    if not isinstance(spent, Mapping):
+        return None
+    calls, rows = (spent.get(name) for name in ("llm_calls", "oracle_rows"))
+    whole = all(isinstance(n, int) and n >= 0 for n in (calls, rows))
+    return Spent(llm_calls=int(calls or 0), oracle_rows=int(rows or 0)) if whole else None
+
+
 def find_saved(
     id: str, problems: Mapping[str, ServedProblem], about: Mapping[str, Any]
 ) -> tuple[str, SavedRun] | None:
@@ -119,7 +137,8 @@ def find_saved(
         try:
             with Store.read(path) as store:
                 found = _read_same(store, id, problems, about)
-        except WaysoutError:  # cut off at its start, or damaged: an earlier part may do
+        except Exception as error:  # cut off, or damaged in any way: an earlier part may do
+            _log.warning("the run %s cannot be opened: %r", path.name, error)
             continue
         if found is not None:
             name, run = found

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, Protocol
 
 from waysout.domain.budget import Spent
@@ -51,6 +51,8 @@ _COUNTS = ("valid", "evaluated", "pruned", "generated")
 # Seconds for a part to end after a stop; then it is given up, because a model may hang in its
 # thread.
 _PATIENCE = 3.0
+# Options of a saved run that are asked again, and how much a chance may differ.
+_ASKED_AGAIN, _SAME = 40, 0.01
 
 _log = logging.getLogger(__name__)
 
@@ -375,7 +377,8 @@ class SearchSession:
         if context.keep_runs:
             path = run_path(self.problem.name, self.id, self.part)
             self.run = path.stem
-            search = {"id": self.id, "problem": request.problem}
+            spent = {"llm_calls": self._before.llm_calls, "oracle_rows": self._before.oracle_rows}
+            search = {"id": self.id, "problem": request.problem, "spent": spent}
             pins = [dict(pin.option.row) for pin in self.pinned]
             about = {**context.about, "service": True, "locks": self.locks.model_dump(),
                      "search": search, "pins": pins}  # fmt: skip
@@ -533,27 +536,53 @@ class SearchSession:
 
     # Saved runs --------------------------------------------------------------------------------
 
-    async def refresh(self) -> None:
-        """Make exact what a saved run shows, and pin again what was pinned; once."""
+    async def refresh(self) -> bool:
+        """Make exact what a saved run shows, and pin again what was pinned, once.
+
+        Returns whether the model still says what it said then: a file that has not changed may
+        call on something that has.
+        """
         async with self._pinning:
-            saved, self._saved = self._saved, None
+            saved = self._saved
             if saved is None or self.result is None:
-                return
+                return True
+            if not await asyncio.to_thread(self._is_still_true):
+                return False
+            self._saved = None
             found = await asyncio.to_thread(self._settled, self.result)
             self._before, self._now = self._before + self._now, Spent()
             self.ways, self.tipping = _in_order(found), lever_tips(found)
             self._log_end(replace(found, ledger=self.spent))
-        with suppress(WaysoutError):  # the model may have changed its mind
+        with suppress(WaysoutError):  # one's own may be a no by now
             await self.pin(saved.pins)
+        return True
+
+    def _is_still_true(self) -> bool:
+        options = [*self.ways, *self.options.values()][:_ASKED_AGAIN]
+        rows = [self.problem.row(option.row) for option in options]
+        if not rows:
+            return True
+        try:
+            said = self.problem.oracle.ask(rows)
+        except WaysoutError:  # it will be told where somebody searches
+            return True
+        told = zip(options, said.probability.tolist(), strict=True)
+        return all(abs(option.probability - chance) < _SAME for option, chance in told)
 
     def take_over(self, run: SavedRun, locks: Locks) -> None:
         """Begin with what a saved run found, as if it were a part that has ended.
 
-        What it spent is in the ledger, but not part of the budget here.
+        What a run of `waysout find` spent is in the ledger, but not part of the budget here.
         """
         result = run.result
+        # A page that was open before a restart follows on by the ids of its events.
+        self.log = self.shortlist.log = EventLog(last=int(time() * 1000))
         self.problem = self.problem.with_rules(lock_rules(self.problem, self.query, locks))
-        self.locks, self._memory, self._on_file = locks, run.memory, result.ledger
+        self.locks, self._memory = locks, run.memory
+        if run.before is None:
+            self._on_file = result.ledger
+        else:  # a search of a service, whose limits hold over all its parts
+            self._before = run.before + result.ledger
         self.part, self.run, self.day = run.part, run.name, run.day
         self._forms = OptionForms(self.problem, self.query)
         self.calls, self.oracle_rows = self._context.limits.calls, self._context.limits.oracle_rows

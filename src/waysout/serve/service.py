@@ -192,11 +192,13 @@ class Service:
         may_be_on_file = self._context.keep_runs and not self._closing
         if id not in self.searches and may_be_on_file and id not in self._forgotten:
             async with self._restoring:
-                if id not in self.searches:
+                if id not in self.searches and id not in self._forgotten:
                     await self._restore(id)
         found = self.search(id)
-        await found.refresh()
-        return found
+        if not await found.refresh():
+            self._drop(id)
+            self._forgotten.add(id)  # what it says is not true of this model
+        return self.search(id)
 
     async def _restore(self, id: str) -> None:
         about = self._context.about

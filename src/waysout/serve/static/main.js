@@ -24,19 +24,21 @@ const login = createLogin(async () => {
   await start();
   slot("find").focus();
 });
-const tryout = createTryout(store, { keep: (row) => pin({ row }) }); // only offered where it is not pinned
+const tryout = createTryout(store, { keep: afresh((row) => pin({ row })) }); // only offered where it is not pinned
 const routes = createRoutes(store, {
-  pin,
+  pin: afresh(pin),
   farther,
   tryOut: (option) => tryout.open(option.row),
   exclude: (way) => ruleOut(locking.exclude(store.get().locks, way.changes)),
   fix: (name) => ruleOut(locking.fix(store.get().locks, name)),
 });
-const form = createForm(store, { edited: (row, faults) => take(row, null, faults, TYPING), relocked: relock });
-const person = createPerson(store, choose);
-const answer = createAnswer(store, { find: once(find), stop, goOn: once(() => goOn()), askLlm: once(askLlm), anew: once(anew), back });
-const compare = createCompare(store, { unpin: (pinned) => pin(pinned) });
-const parts = [person, form, answer, routes, compare, createPlot(store, { pin }), tryout, createDownloads()];
+const form = createForm(store, { edited: afresh((row, faults) => take(row, null, faults, TYPING)), relocked: afresh(relock) });
+const person = createPerson(store, afresh(choose));
+const answer = createAnswer(store, {
+  find: afresh(once(find)), stop: afresh(stop), goOn: afresh(once(() => goOn())), askLlm: afresh(once(askLlm)), anew: afresh(once(anew)), back: afresh(back),
+});
+const compare = createCompare(store, { unpin: afresh(pin) });
+const parts = [person, form, answer, routes, compare, createPlot(store, { pin: afresh(pin) }), tryout, createDownloads()];
 createCalls(store);
 
 const decide = latestOnly((row, signal) => api.decide(store.get().card.name, { row }, signal));
@@ -45,9 +47,9 @@ let settling = 0;
 
 store.listen((state) => {
   slot("main").hidden = !state.card;
+  renderNotice(state);
   if (!state.card) return;
   for (const part of parts) part.render(state);
-  renderNotice(state);
   renderTitle(state);
 });
 
@@ -74,7 +76,7 @@ function read(row) {
 
 /** Take values in, and ask the model about them. */
 function take(row, number, faults, pause = 0, settle = SETTLING) {
-  store.set({ row, person: number, faults, notice: "", trial: null });
+  store.set({ row, person: number, faults, trial: null });
   clearTimeout(settling);
   if (Object.keys(faults).length > 0) return;
   decide(row, pause, (told) => {
@@ -127,14 +129,21 @@ async function settle() {
   else await goOn();
 }
 
-/** Do something that the server may refuse. */
+/** Do something that the server may refuse. What begins by itself does not clear what was said before. */
 async function attempt(act) {
-  store.set({ notice: "" });
   try {
     await act();
   } catch (error) {
     report(error);
   }
+}
+
+/** Something that a person does: what was said about the last thing is over. */
+function afresh(act) {
+  return (...given) => {
+    store.set({ notice: "" });
+    return act(...given);
+  };
 }
 
 /** What is asked for again while it is being done is done once. */
@@ -366,7 +375,8 @@ function showFirst(first) {
 function wanted() {
   const told = new URLSearchParams(location.hash.slice(1));
   const row = told.get("row");
-  return { search: told.get("search"), row: row !== null && /^\d{1,15}$/.test(row) ? Number(row) : null };
+  const search = told.get("search");
+  return { search: /^[\w-]{1,100}$/.test(search ?? "") ? search : null, row: row !== null && /^\d{1,15}$/.test(row) ? Number(row) : null };
 }
 
 function addressOf(search, row) {
@@ -382,7 +392,7 @@ async function wantedSearch(id) {
   try {
     return await api.search(id);
   } catch (error) {
-    if (error.status !== 404) throw error;
+    if (error.status === 401 || error.status === 0) throw error;
     return null;
   }
 }
@@ -407,7 +417,7 @@ async function start() {
     } else if (named) show(named.row, row);
     else {
       showFirst(first);
-      if (id || row !== null) {
+      if (location.hash) {
         history.replaceState(null, "", location.pathname);
         store.set({ notice: "The server no longer keeps what the address names." });
       }

@@ -134,7 +134,7 @@ async function open(file, store, chosen) {
 }
 
 function choice(tables, take) {
-  const shown = tables.slice(0, MOST_ROWS);
+  const shown = tables.slice(0, MOST_ROWS); // a list in JSON may have more
   const select = el("select", { id: "file-row", on: { change: () => take(shown[Number(select.value)]) } },
     shown.map((table, i) => el("option", { value: i }, `${i + 1}: ${clean(Object.values(table).slice(0, 3).join(", ")).slice(0, 60)}`)));
   return [el("label", { for: "file-row" }, `Row of the file (${tables.length})`), select];
@@ -143,7 +143,7 @@ function choice(tables, take) {
 /** Read a JSON object, a list of them, or CSV with the names of its columns. */
 function read(text, card) {
   const isJson = /^\s*[{[]/.test(text);
-  const tables = isJson ? readJson(text) : readCsv(text);
+  const tables = isJson ? readJson(text) : readCsv(text, MOST_ROWS);
   const isTable = (table) => table !== null && typeof table === "object" && !Array.isArray(table);
   if (tables.length === 0 || !tables.every(isTable)) {
     throw new Error("A case file is a JSON object {column: value, …}, or CSV with the columns' names in its first line.");
