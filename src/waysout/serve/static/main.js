@@ -267,8 +267,8 @@ function follow(id) {
       if (type === "gone") gone();
     },
     quiet: (unheard) => {
+      if (!unheard && store.get().search?.unheard) store.set({ notice: "" });
       amend({ unheard });
-      if (!unheard) store.set({ notice: "" });
     },
     lost: () => lost(id),
   });
