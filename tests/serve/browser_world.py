@@ -28,8 +28,8 @@ from waysout.domain.schema import Feature, Row, Schema
 from waysout.llm.base import Backend, Request
 from waysout.serve.app import create_app
 from waysout.serve.hosts import Hosts
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.problems import ServedProblem
-from waysout.serve.search_session import ServiceLimits
 from waysout.serve.service import Service
 from waysout.serve.tokens import Gate
 

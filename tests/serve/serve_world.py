@@ -17,9 +17,10 @@ from waysout.domain.schema import Row
 from waysout.llm.base import Backend
 from waysout.serve import api
 from waysout.serve.errors import install_errors
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.models import ContinueRequest, SearchRequest
 from waysout.serve.problems import ServedProblem
-from waysout.serve.search_session import SearchSession, ServiceLimits
+from waysout.serve.search_session import SearchSession
 from waysout.serve.service import Service
 
 __all__ = ["PEOPLE", "Adder", "Broken", "Gate", "Watched", "person", "problem"]

@@ -21,8 +21,8 @@ from waysout.datasets.queries import queries
 from waysout.domain.schema import Value
 from waysout.serve.app import create_app
 from waysout.serve.hosts import Hosts
+from waysout.serve.limits import SETTLING_ROWS, ServiceLimits
 from waysout.serve.problems import ServedProblem
-from waysout.serve.search_session import SETTLING_ROWS, ServiceLimits
 from waysout.serve.service import Service
 
 if TYPE_CHECKING:

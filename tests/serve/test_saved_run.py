@@ -17,8 +17,8 @@ from waysout.report.result import Result
 from waysout.run.context import Stop
 from waysout.run.find import find
 from waysout.run.progress import Progress
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.saved_run import SavedRun
-from waysout.serve.search_session import ServiceLimits
 from waysout.serve.service import Service
 from waysout.store import Store
 

@@ -37,10 +37,11 @@ from waysout.llm.base import Request
 from waysout.oracles.cache import CachedOracle
 from waysout.serve.errors import Conflict
 from waysout.serve.events import Shortlist
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.models import ContinueRequest, Locks
 from waysout.serve.option_forms import OptionForms
 from waysout.serve.problems import ServedProblem
-from waysout.serve.search_session import SearchSession, ServiceLimits
+from waysout.serve.search_session import SearchSession
 from waysout.serve.service import Service
 from waysout.store import Store, runs_dir
 

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from serve_world import problem
 
 from waysout.serve import api
-from waysout.serve.search_session import SETTLING_ROWS, ServiceLimits
+from waysout.serve.limits import SETTLING_ROWS, ServiceLimits
 
 DOCS = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
 

@@ -34,11 +34,12 @@ from waysout.oracles.http import HttpOracle
 from waysout.report.result import Result
 from waysout.run.find import find
 from waysout.serve.errors import Full, NotFound, TooMany
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.models import DecideRequest, Locks
 from waysout.serve.option_forms import OptionForms
 from waysout.serve.problems import MOST_EXAMPLES, ServedProblem
 from waysout.serve.saved_run import SavedRun
-from waysout.serve.search_session import SearchSession, ServiceLimits
+from waysout.serve.search_session import SearchSession
 from waysout.serve.service import Service
 
 

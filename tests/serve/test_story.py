@@ -35,7 +35,7 @@ from waysout.domain.key import Key
 from waysout.domain.oracle import Answers, Goal
 from waysout.domain.rules import RuleSet
 from waysout.domain.schema import Feature, Row, Schema
-from waysout.serve.search_session import ServiceLimits
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.tokens import Gate
 
 if TYPE_CHECKING:

@@ -94,8 +94,8 @@ def serve(
     from waysout.serve import http_server
     from waysout.serve.app import create_app
     from waysout.serve.hosts import Hosts, url_of
+    from waysout.serve.limits import SETTLING_ROWS, ServiceLimits
     from waysout.serve.metrics import Metrics
-    from waysout.serve.search_session import SETTLING_ROWS, ServiceLimits
     from waysout.serve.service import Service
     from waysout.serve.tokens import Gate, read_token
 

@@ -9,7 +9,8 @@
 `problems`    a model that all searches share; `people` looks its rows up
 `strips`      what each lever does alone from any row on
 `forms`       rows, rules and locks as JSON; `option_forms` options and ways
-`search_session` one person's search, part after part; `events` what its followers see
+`search_session` one person's search, part after part, within `limits`; `events` what its
+              followers see; `settling` makes exact what it shows; `pins` what the person keeps
 `concurrency` keeps many searches from holding up requests
 """
 
@@ -22,8 +23,8 @@ from waysout.lazy import on_first_use
 if TYPE_CHECKING:
     from waysout.serve.app import create_app as create_app
     from waysout.serve.hosts import Hosts as Hosts
+    from waysout.serve.limits import ServiceLimits as ServiceLimits
     from waysout.serve.problems import ServedProblem as ServedProblem
-    from waysout.serve.search_session import ServiceLimits as ServiceLimits
     from waysout.serve.service import Service as Service
     from waysout.serve.tokens import Gate as Gate
 
@@ -33,7 +34,7 @@ __getattr__, __dir__, __all__ = on_first_use(
         "app": "create_app",
         "hosts": "Hosts",
         "problems": "ServedProblem",
-        "search_session": "ServiceLimits",
+        "limits": "ServiceLimits",
         "service": "Service",
         "tokens": "Gate",
     },

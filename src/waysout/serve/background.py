@@ -55,9 +55,9 @@ def serve_in_background(
         from waysout.serve import http_server
         from waysout.serve.app import create_app
         from waysout.serve.hosts import Hosts, url_of
+        from waysout.serve.limits import SETTLING_ROWS, ServiceLimits
         from waysout.serve.metrics import Metrics
         from waysout.serve.problems import ServedProblem
-        from waysout.serve.search_session import SETTLING_ROWS, ServiceLimits
         from waysout.serve.service import Service
     except ImportError as error:
         raise MissingExtra(error.name or "fastapi", "serve") from error

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from waysout.domain.problem import Problem
 from waysout.domain.result import Option, Safer, Way, plain
@@ -18,15 +17,10 @@ from waysout.report.advice import plan_words
 from waysout.report.words import Wording
 from waysout.run.plan import wording
 
+if TYPE_CHECKING:
+    from waysout.serve.pins import Pin
+
 _NO_REACH: Mapping[str, Any] = {"limit": None, "share": None}
-
-
-@dataclass(frozen=True)
-class Pin:
-    """An option that a person keeps at hand; ``own`` if it is no finding of the search."""
-
-    option: Option
-    own: bool = False
 
 
 def option_id(row: Mapping[str, Value]) -> str:

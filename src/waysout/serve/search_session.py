@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter, time
 from typing import Any, Protocol
@@ -21,10 +21,9 @@ from waysout.domain.budget import Spent
 from waysout.domain.memory import Memory
 from waysout.domain.metrics import Metrics, run_metrics
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, Outcome, OutcomeKind, Safer, Way
-from waysout.domain.schema import Row, Value
-from waysout.domain.ways import Checks
-from waysout.errors import InputError, WaysoutError, shown
+from waysout.domain.result import Option, Outcome, OutcomeKind, Way
+from waysout.domain.schema import Row
+from waysout.errors import InputError, WaysoutError
 from waysout.llm.connect import is_simulated
 from waysout.report.result import Result
 from waysout.report.text import ending, lead
@@ -38,15 +37,15 @@ from waysout.serve.concurrency import SharedBackend
 from waysout.serve.errors import Conflict
 from waysout.serve.events import SHORTLIST, EventLog, Shortlist
 from waysout.serve.forms import form_row, lever_tips, lock_rules
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.models import Locks, SearchRequest
-from waysout.serve.option_forms import OptionForms, Pin
+from waysout.serve.option_forms import OptionForms
+from waysout.serve.pins import Pin, PinMaker
 from waysout.serve.problems import ServedProblem
 from waysout.serve.saved_run import SavedRun, new_id, run_path, save_pins
 from waysout.serve.settling import settled
 from waysout.store import runs_dir
 
-SETTLING_ROWS = 300
-"""The rows that a page needs, at most, to make exact what it shows."""
 _COUNTS = ("valid", "evaluated", "pruned", "generated")
 # Seconds for a part to end after a stop; then it is given up, because a model may hang in its
 # thread.
@@ -55,40 +54,6 @@ _PATIENCE = 3.0
 _ASKED_AGAIN, _SAME = 40, 0.01
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceLimits:
-    """Hard limits of a service.
-
-    ``calls`` and ``oracle_rows`` bound one search, all its parts together; ``part_rows`` and
-    ``seconds`` bound one part, and ``settling_rows`` what is asked after it to make exact what is
-    shown, of a model in this process. ``searches`` run at once; ``kept`` are remembered, and the
-    oldest ended one makes room. ``body`` is in bytes; ``subscribers`` follow events, all searches
-    together.
-
-    >>> from waysout.serve import ServiceLimits
-    >>> ServiceLimits(oracle_rows=300).searches
-    20
-    """
-
-    calls: int = 30
-    oracle_rows: int = 3000
-    part_rows: int = 150
-    settling_rows: int = 0
-    searches: int = 20
-    kept: int = 200
-    body: int = 262_144
-    subscribers: int = 100
-    seconds: float = 600.0
-
-    def __post_init__(self) -> None:
-        for limit in fields(self):
-            value = getattr(self, limit.name)
-            # All searches that run at once are kept.
-            least = {"calls": 0, "settling_rows": 0, "kept": self.searches}.get(limit.name, 1)
-            if not value >= least:
-                raise InputError(f"limits: {limit.name} is at least {least}, not {shown(value)}")
 
 
 class SearchListener(Protocol):
@@ -447,16 +412,13 @@ class SearchSession:
     async def pin(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep rows at hand, instead of those that were; the person's own are asked first."""
         async with self._pinning:
-            found = self._found()
-            pins = {}
-            for i, row in enumerate(map(self.problem.row, rows)):
-                option = found.get(tuple(self.problem.schema.raw(row).values()))
-                if option is None:
-                    pins[row] = await asyncio.to_thread(self._own, f"rows.{i}", row)
-                elif type(option) is Option and self._is_carried_on(row):
-                    pins[row] = _carried_on(option)
-                else:
-                    pins[row] = Pin(option)
+            options = (*self.shortlist.options, *self.options.values())
+            maker = PinMaker(self.served, self.problem, self.query, self.ways, options)
+            typed = list(map(self.problem.row, rows))
+            pins = {
+                row: await asyncio.to_thread(maker.pin, row, f"rows.{i}")
+                for i, row in enumerate(typed)
+            }
             self._pin(list(pins.values()))
         await self._save_pins()
 
@@ -469,33 +431,6 @@ class SearchSession:
             await asyncio.to_thread(save_pins, self.run, rows)
         except WaysoutError as error:
             _log.warning("pins were not filed: %s", error)
-
-    def _found(self) -> dict[tuple[Value, ...], Option]:
-        """Return all that the search shows, by row; ways come before the options they are."""
-        near = [o for way in self.ways for o in (way, *way.variants, *way.safer)]
-        found: dict[tuple[Value, ...], Option] = {}
-        for option in (*near, *self.shortlist.options, *self.options.values()):
-            found.setdefault(tuple(option.row.values()), option)
-        return found
-
-    def _own(self, where: str, row: Row) -> Pin:
-        """Return a row that the person made up, or raise if it is no way out."""
-        if row == self.query:
-            raise InputError(f"{where}: it changes nothing, so there is nothing to keep")
-        if broken := self.problem.violations(self.query, row):
-            raise InputError(f"{where}: it breaks a rule: {broken[0].reason}")
-        verdict = self.served.verdict(self.query, row)
-        if not verdict["approved"]:
-            raise InputError(f"{where}: the model says no to it: only what is approved can be kept")
-        option = self.problem.option(self.query, row, verdict["probability"])
-        return _carried_on(option) if self._is_carried_on(row) else Pin(option, own=True)
-
-    def _is_carried_on(self, row: Row) -> bool:
-        """Whether a row is one of the ways, only farther."""
-        checks = Checks(self.problem, self.query)
-        ways = [self.problem.row(way.row) for way in self.ways]
-        levers = checks.moves(row).keys()
-        return any(checks.moves(w).keys() == levers and checks.covers(w, row) for w in ways)
 
     def _pin(self, pins: Sequence[Pin]) -> None:
         """Keep those that the present locks allow, and tell it if that changes anything."""
@@ -603,10 +538,6 @@ class SearchSession:
         self.shortlist.publish(result.pick(SHORTLIST))
         self._log_end(result)
         self._saved = run
-
-
-def _carried_on(option: Option) -> Pin:
-    return Pin(Safer(**vars(option), at_least=option.probability))
 
 
 def _in_order(result: Result) -> Sequence[Way]:

@@ -18,6 +18,7 @@ from waysout.methods import make_method, method_class
 from waysout.serve.concurrency import PacedExecutor, SharedBackend
 from waysout.serve.errors import Full, NotFound, TooMany
 from waysout.serve.forms import method_forms, problem_form, problem_line
+from waysout.serve.limits import ServiceLimits
 from waysout.serve.models import ContinueRequest, SearchRequest
 from waysout.serve.problems import ServedProblem
 from waysout.serve.saved_run import SavedRun, find_saved
@@ -25,7 +26,6 @@ from waysout.serve.search_session import (
     SearchListener,
     SearchSession,
     ServiceContext,
-    ServiceLimits,
 )
 
 SUGGESTED_CALLS = 6
