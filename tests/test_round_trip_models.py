@@ -321,7 +321,7 @@ def closing_servers() -> Iterator[None]:
             server.server_close()
 
 
-@pytest.mark.parametrize(("kind", "form"), cells())
+@pytest.mark.parametrize(("kind", "form"), list(cells()))
 def test_what_comes_out_is_approved(
     kind: Callable[[str, Path], tuple[Any, Any, Ask]], form: str, tmp_path: Path
 ) -> None:

@@ -188,7 +188,7 @@ def _cases() -> Iterator[Any]:
             yield pytest.param(name, source, marks=marks, id=f"{name}-{source}")
 
 
-@pytest.mark.parametrize(("name", "source"), _cases())
+@pytest.mark.parametrize(("name", "source"), list(_cases()))
 def test_no_impossible_row_comes_of_an_inferred_card(
     name: str, source: str, tmp_path: Path
 ) -> None:
