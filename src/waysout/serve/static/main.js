@@ -34,8 +34,11 @@ const routes = createRoutes(store, {
 });
 const form = createForm(store, { edited: afresh((row, faults) => take(row, null, faults, TYPING)), relocked: afresh(relock) });
 const person = createPerson(store, afresh(choose));
+const beginOnce = once(find);
+const goOnOnce = once(() => goOn());
 const answer = createAnswer(store, {
-  find: afresh(once(find)), stop: afresh(stop), goOn: afresh(once(() => goOn())), askLlm: afresh(once(askLlm)), anew: afresh(once(anew)), back: afresh(back),
+  find: afresh(beginOnce), goOn: afresh(goOnOnce), askLlm: afresh(once(askLlm)),
+  stop: afresh(stop), anew: afresh(once(anew)), back: afresh(back),
 });
 const compare = createCompare(store, { unpin: afresh(pin) });
 const parts = [person, form, answer, routes, compare, createPlot(store, { pin: afresh(pin) }), tryout, createDownloads()];
@@ -125,8 +128,8 @@ async function settle() {
     if (!search.stopping) await stop();
     return;
   }
-  if (isFresh || search.budget.oracle_rows_left < state.card.limits.part_rows) await once(find)();
-  else await goOn();
+  if (isFresh || search.budget.oracle_rows_left < state.card.limits.part_rows) await beginOnce();
+  else await goOnOnce();
 }
 
 /** Do something that the server may refuse. What begins by itself does not clear what was said before. */
