@@ -98,7 +98,7 @@ def test_a_letter_names_the_day_it_is_given() -> None:
 ENDS = {
     "missed": (MISSED, "tried 150 combinations, and no more. The best chance it reached is 38 %"),
     "exhausted": (replace(MISSED, outcome=Outcome(OutcomeKind.EXHAUSTED)), "found none"),
-    "stuck": (STUCK, "stand in the way: - immutable: income is fixed - immutable: term"),
+    "stuck": (STUCK, "stand in the way: - income is fixed - term"),
     "out of reach": (replace(STUCK, outcome=Outcome(OutcomeKind.INFEASIBLE, "it is 0.9 now.")),
                      "cannot be reached: it is 0.9 now. The values"),
     "approved": (APPROVED, "Nothing. What was asked for, the answer “granted”, is met already."),
@@ -146,7 +146,7 @@ def test_a_chance_of_nothing_is_a_chance() -> None:
 
 
 def test_what_stands_in_the_way_cannot_write_markup() -> None:
-    binding = (Violation("<i>rule</i>", ("income",), "<i>reason</i>"),)
+    binding = (Violation("<i>rule</i>", (), "<i>reason</i>"),)
     stuck = replace(STUCK, outcome=Outcome(OutcomeKind.INFEASIBLE, "", binding))
     assert "<i>rule</i>: <i>reason</i>" in Page(letter_page(stuck)).text
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waysout.domain.pick import pick
-from waysout.domain.result import Option, ResultData, Way
+from waysout.domain.result import Option, ResultData, Safer, Way
 from waysout.domain.schema import Value, text_of
 from waysout.report.words import (
     PLAIN_GOAL,
@@ -73,7 +73,7 @@ def doubts_about(option: Option, result: ResultData) -> list[str]:
     One that is no way beside those that are was put together by hand, or is an approved row that
     was not walked back.
     """
-    if isinstance(option, Way) or _is_earlier(result):
+    if isinstance(option, (Way, Safer)) or _is_earlier(result):
         return doubts(option)
     found = any(option.row == other.row for other in result.options)
     return [*doubts(option), _NOT_ASKED if found else BY_HAND]

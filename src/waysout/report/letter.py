@@ -27,6 +27,7 @@ from waysout.domain.result import Option, OutcomeKind, ResultData
 from waysout.domain.schema import Value
 from waysout.report.advice import BY_HAND, advised, doubts_about, move_words, moved
 from waysout.report.html import decision, esc, packaged, standing, whole_page
+from waysout.report.rules import obstacle_words
 from waysout.report.text import simulated_note
 from waysout.report.tipping import alone, first_of
 from waysout.report.words import (
@@ -232,7 +233,7 @@ class _Facts:
         return {
             "options": [self._option(option) for option in self.shown],
             "tips": self._tips(),
-            "obstacles": _few([f"{self.mark(v.rule)}: {self.mark(v.reason)}" for v in binding]),
+            "obstacles": _few([self.mark(obstacle_words(v, self.wording)) for v in binding]),
             "values": self._values(self.result.query),
         }
 

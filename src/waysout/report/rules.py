@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from waysout.domain import rules as kinds
-from waysout.domain.rules import Rule
+from waysout.domain.rules import Rule, Violation
 from waysout.domain.rules.base import Comparison, parse_comparison
 from waysout.domain.schema import Value
 from waysout.report.words import Wording, capital, clean, counted, listed, number_text
@@ -20,6 +20,7 @@ _COMPARED = {
     "<=": "at most", "<": "less than", ">=": "at least", ">": "more than", "==": "exactly",
 }  # fmt: skip
 _MOST_NAMED = 8  # features or values of a rule; a person reads no longer lists
+_MOST_HELD = 6  # features that stand in the way
 _TURNED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "=="}
 
 
@@ -164,3 +165,16 @@ _SAYERS: Mapping[type[Rule], Callable[[Any, Wording], str]] = {
     kinds.Custom: lambda r, w: clean(r.label),
     kinds.MaxChanges: lambda r, w: f"at most {counted(r.at_most, 'thing')} may change",
 }
+
+
+def obstacle_words(violation: Violation, wording: Wording) -> str:
+    """Say which features a rule holds, and why: "income and savings: ruled out by you"."""
+    said, _, why = clean(violation.reason).rpartition(": ")
+    if not violation.features:
+        return f"{clean(violation.rule)}: {clean(violation.reason)}"
+    if not said:
+        return why
+    names = [wording.name(name) for name in violation.features]
+    rest = len(names) - _MOST_HELD
+    told = listed([*names[:_MOST_HELD], *([f"{rest} more"] if rest > 0 else [])])
+    return f"{told}: {why}"

@@ -12,6 +12,7 @@ from waysout.domain.budget import Spent
 from waysout.domain.pick import pick, pickable
 from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, TipStatus
 from waysout.report.advice import advice
+from waysout.report.rules import obstacle_words
 from waysout.report.tipping import TITLE, Alone, alone
 from waysout.report.words import (
     PLAIN_GOAL,
@@ -253,6 +254,9 @@ def lead(result: ResultData, wording: Wording, ways: Sequence[Option] = ()) -> s
         goal = goal_text(result.settings.get("goal"))
         said = "Already approved" if goal == PLAIN_GOAL else f"Already reached: {goal}"
         return f"{said} (chance {likely})." if likely else f"{said}."
+    if outcome.kind is OutcomeKind.INFEASIBLE and outcome.binding:
+        held = "; ".join(dict.fromkeys(obstacle_words(v, wording) for v in outcome.binding))
+        return f"There is no way out under the rules. What holds it: {held}."
     if outcome.kind is OutcomeKind.INFEASIBLE:
         return _nothing_found(outcome, wording)
     reached = f" The best chance reached is {likely}." if likely else ""

@@ -135,14 +135,15 @@ function renderSentence(state) {
 
 /** "Stopped at the limit of 150 model checks. 0.4 s." */
 function statusOf(state) {
-  const { search } = state;
+  const { search, card } = state;
   if (!search) return "";
   if (isRunning(search)) return soFar(search);
   if (isOtherCase(state)) return "These are the routes for the values before.";
   const advice = adviceFor(state);
   const spent = [counted(search.ledger.oracle_rows, "model check")];
   if (search.ledger.llm_calls > 0) spent.push(counted(search.ledger.llm_calls, "LLM call"));
-  const all = `In all: ${[...spent, time(search.ledger.seconds)].join(", ")}.`;
+  const exact = card.limits.settling_rows > 0 ? "With what makes it exact" : "In all";
+  const all = `${exact}: ${[...spent, time(search.ledger.seconds)].join(", ")}.`;
   return [clean(search.ended?.ending ?? ""), advice, all].filter(Boolean).join(" ");
 }
 

@@ -32,7 +32,7 @@ export function makeCard(way, { card, search, acts = null, place = null }) {
   /** The button is about what the card shows: the slider may have carried it on. */
   const pinned = (rows) => {
     pins = rows;
-    pin?.show(rows.some((each) => same(each.changes, now.changes)));
+    pin?.show(rows.some((each) => same(each.changes, now.changes)), now);
   };
   const node = el("li", { class: "card", tabindex: "-1", "data-id": way.id ?? null },
     el("div", { class: "card-head" },
@@ -44,7 +44,7 @@ export function makeCard(way, { card, search, acts = null, place = null }) {
     tags(way, acts),
     changes, chances,
     acts && isWay && goesOn(way, features) ? createSafer(way, { card, ask: acts.farther, moved }) : null,
-    doubts(way),
+    doubts(way), pocket(way, search, features),
     isWay ? [asked(way, features, card), variants(way, features, card, acts)] : null,
     reason(way, search),
     acts && isWay ? buttons(way, names, acts, () => now) : null);
@@ -116,6 +116,23 @@ function doubts(way) {
   return told.length ? el("p", { class: "doubts" }, told.join(" ")) : null;
 }
 
+/** The refusal beyond a single change, where the model says yes, no and yes again as it goes on; null where it does not. */
+export function pocketOf(way, tipping) {
+  const [name, ...others] = Object.keys(way.changes);
+  const to = way.changes[name][1];
+  if (others.length > 0 || typeof to !== "number") return null;
+  const moves = tipping.find(({ feature }) => feature === name)?.moves ?? [];
+  const among = ({ from, to: last }) => typeof from === "number" && (to - from) * (to - last) <= 0;
+  return moves.flatMap(({ intervals }) => intervals).find(among)?.after ?? null;
+}
+
+function pocket(way, search, features) {
+  const after = way.levers ? pocketOf(way, search?.tipping ?? []) : null;
+  if (after === null) return null;
+  const value = fullValue(features.get(Object.keys(way.changes)[0]), after);
+  return el("p", { class: "doubts" }, "The model wavers here: it is a no again at ", bdi(value), ", and a yes farther on. See its strip below.");
+}
+
 /** What carries a way on to each higher chance that was asked for when the server was started. */
 function asked(way, features, card) {
   return card.safer.filter((level) => way.probability < level).map((level) => {
@@ -157,9 +174,9 @@ function reason(option, search) {
 
 function pinButton(way, pressed) {
   const node = el("button", { type: "button", class: "pin", "aria-pressed": "false", on: { click: pressed } });
-  const show = (is) => {
+  const show = (is, { title } = way) => {
     setAttribute(node, "aria-pressed", String(is));
-    fill(node, is ? "Pinned" : "Pin", el("span", { class: "unseen" }, ": ", bdi(clean(way.title ?? ""))));
+    fill(node, is ? "Pinned" : "Pin", el("span", { class: "unseen" }, ": ", bdi(clean(title ?? ""))));
   };
   show(false);
   return { node, show };

@@ -36,6 +36,17 @@ export const allowAgain = (locks, changes) => ({
   excluded: locks.excluded.filter((each) => each !== changes),
 });
 
+/** What two windows ruled out at the same moment: all of it. */
+export function joined(mine, theirs) {
+  const known = new Set(mine.excluded.map((changes) => JSON.stringify(changes)));
+  return {
+    fixed: [...new Set([...mine.fixed, ...theirs.fixed])],
+    ranges: { ...theirs.ranges, ...mine.ranges },
+    choices: { ...theirs.choices, ...mine.choices },
+    excluded: [...mine.excluded, ...theirs.excluded.filter((changes) => !known.has(JSON.stringify(changes)))],
+  };
+}
+
 /** Whether nothing is locked or ruled out. */
 export const isOpen = ({ fixed, ranges, choices, excluded }) =>
   [fixed, Object.keys(ranges), Object.keys(choices), excluded].every((list) => list.length === 0);

@@ -1,6 +1,7 @@
 // The page: wires what a person does to the server, and what the server says to what is seen.
 
 import { canAskLlm, canSearch, createAnswer, createCalls } from "./answer.js";
+import { addressOf, wanted } from "./address.js";
 import { api, latestOnly, listen } from "./api.js";
 import { createCompare } from "./compare.js";
 import { bdi, el, fill, slot } from "./dom.js";
@@ -47,6 +48,7 @@ createCalls(store);
 const decide = latestOnly((row, signal) => api.decide(store.get().card.name, { row }, signal));
 let unlisten = () => {};
 let settling = 0;
+const asked = new Set(); // the locks that this window went on with
 
 store.listen((state) => {
   slot("main").hidden = !state.card;
@@ -58,11 +60,18 @@ store.listen((state) => {
 
 // The case --------------------------------------------------------------------------------------
 
-/** Another customer: what the last one could not do says nothing of this one. */
-function choose(row, number, incomplete = false) {
-  store.set({ locks: NO_LOCKS });
-  if (number === null && !incomplete) read(row);
-  else show(row, number);
+/** Another customer: what the last one could not do says nothing of this one. Returns what is wrong with it. */
+async function choose(row, number, incomplete = false) {
+  try {
+    // The server reads what a file holds: it knows the table's spelling.
+    const typed = number === null && !incomplete ? (await api.decide(store.get().card.name, { row })).row : row;
+    store.set({ locks: NO_LOCKS });
+    show(typed, number);
+    return "";
+  } catch (error) {
+    if (error.status !== 422) report(error);
+    return clean(error.message);
+  }
 }
 
 /** Show a row in the form, as if it had been typed; a search begins at once. */
@@ -70,11 +79,6 @@ function show(row, number) {
   form.show(row);
   const { row: typed, faults } = form.read();
   take(typed, number, faults, 0, 0);
-}
-
-/** Show values of a file as the server reads them: it knows the table's spelling. */
-function read(row) {
-  return attempt(async () => show((await api.decide(store.get().card.name, { row })).row, null));
 }
 
 /** Take values in, and ask the model about them. */
@@ -202,6 +206,7 @@ function goOn(calls = 0) {
   return attempt(async () => {
     const { search, locks } = store.get();
     const wish = { locks, ...(calls > 0 ? { calls } : {}) };
+    asked.add(JSON.stringify(locks));
     const told = await api.goOn(search.id, wish).catch((error) => goneOnElsewhere(error, search.id));
     if (store.get().search?.id === search.id) join(told);
   });
@@ -263,8 +268,14 @@ function follow(id) {
       const { search, locks } = store.get();
       // A stream that is opened again tells everything from the beginning.
       if (search?.id !== id || number <= search.lastEvent) return;
-      // Another window may have gone on with other locks: this one follows, unless it has its own.
-      if (type === "part" && same(locks, search.locks)) store.set({ locks: told.locks });
+      // Another window may have gone on with other locks: this one follows, and adds what it has of its own.
+      if (type === "part" && !same(locks, told.locks)) {
+        const isPending = !same(locks, search.locks) && !asked.has(JSON.stringify(told.locks));
+        store.set({ locks: isPending ? locking.joined(locks, told.locks) : same(locks, search.locks) ? told.locks : locks });
+      }
+      if (type === "pins" && isRunning(search) && told.pins.length < search.pins.length) {
+        store.set({ notice: "What you ruled out is no longer pinned." });
+      }
       store.set({ search: heard(store.get().search, type, told, number) });
       if (type === "ended") ended(id);
       if (type === "gone") gone();
@@ -372,22 +383,7 @@ function showFirst(first) {
   if (Object.keys(store.get().row).length === 0) show(first?.row ?? {}, first?.number ?? null);
 }
 
-// The address -----------------------------------------------------------------------------------
-
-/** What the address names: a search, and the row of the table, which outlives it. */
-function wanted() {
-  const told = new URLSearchParams(location.hash.slice(1));
-  const row = told.get("row");
-  const search = told.get("search");
-  return { search: /^[\w-]{1,100}$/.test(search ?? "") ? search : null, row: row !== null && /^\d{1,15}$/.test(row) ? Number(row) : null };
-}
-
-function addressOf(search, row) {
-  const told = new URLSearchParams();
-  if (row !== null) told.set("row", String(row));
-  if (search !== null) told.set("search", search);
-  return [...told].length ? `#${told}` : location.pathname;
-}
+// The beginning ---------------------------------------------------------------------------------
 
 /** The search that the address names, if the server still keeps it. */
 async function wantedSearch(id) {

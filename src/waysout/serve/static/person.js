@@ -30,6 +30,8 @@ export function createPerson(store, chosen) {
   const choose = (person) => {
     close();
     box.value = "";
+    slot("case-note").textContent = ""; // of a file that was opened before
+    fill(slot("file-rows"));
     chosen(person.row, person.number);
   };
   const show = ({ people: found, total }) => {
@@ -71,7 +73,7 @@ export function createPerson(store, chosen) {
   const walk = (by) => {
     const now = refused.findIndex(({ number }) => number === store.get().person);
     const next = refused[now < 0 ? 0 : (now + by + refused.length) % refused.length];
-    if (next) chosen(next.row, next.number);
+    if (next) choose(next);
   };
   slot("example-back").addEventListener("click", () => walk(-1));
   slot("example-on").addEventListener("click", () => walk(1));
@@ -120,17 +122,25 @@ async function open(file, store, chosen) {
   try {
     if (file.size > LARGEST_FILE) throw new Error("This file is too large for a case (the most is 1 MB).");
     const tables = read(await file.text(), store.get().card);
-    const take = (table) => {
+    const take = async (table) => {
       const { row, left, missing } = fitting(table, store.get().card);
-      const told = (words, names) => (names.length ? `${words}: ${listed(names.slice(0, 5).map(clean))}.` : "");
+      const told = (words, names) => (names.length ? `${words}: ${fewOf(names.map(clean))}.` : "");
       note.textContent = [told("The file does not say, so fill in", missing.map(label)), told("Not used from the file", left)].join(" ").trim();
-      chosen(row, null, missing.length > 0);
+      const wrong = await chosen(row, null, missing.length > 0);
+      if (wrong) note.textContent = `This row of the file is not shown: ${wrong}`;
     };
-    take(tables[0]);
+    await take(tables[0]);
     if (tables.length > 1) fill(slot("file-rows"), choice(tables, take));
   } catch (error) {
     note.textContent = error.message;
   }
+}
+
+const MOST_NAMED = 12;
+
+function fewOf(names) {
+  const rest = names.length - MOST_NAMED;
+  return listed(rest > 0 ? [...names.slice(0, MOST_NAMED), `${rest} more`] : names);
 }
 
 function choice(tables, take) {
@@ -175,6 +185,6 @@ function fitting(table, { features }) {
 
 /** A value of a file; a level may be written in the words of this page. */
 function valueOf({ levels }, raw) {
-  const level = levels?.find(({ words }) => typeof raw === "string" && clean(words) === clean(raw));
+  const level = levels?.find(({ words }) => typeof raw === "string" && clean(words).toLowerCase() === clean(raw).toLowerCase());
   return level ? level.value : raw ?? null;
 }

@@ -1,7 +1,7 @@
 // The ways as cards: the first few, the others folded; what is being read does not move.
 
 import { arrange, el, fill, slot } from "./dom.js";
-import { makeCard } from "./cards.js";
+import { makeCard, pocketOf } from "./cards.js";
 import { isRunning } from "./state.js";
 import * as locking from "./locks.js";
 import { clean, countWord, counted, fullValue, label, listed, plainValue } from "./words.js";
@@ -29,7 +29,7 @@ export function createRoutes(store, acts) {
       const others = Math.max(0, shown.length - SHOWN);
       slot("more-words").textContent = others > 0 ? `${countWord(others)} more ${others === 1 ? "route" : "routes"}` : "";
       slot("cards-heading").textContent = headingOf(ways, early);
-      slot("cards-note").hidden = ways.length === 0 || ways.slice(0, SHOWN).some(({ tight }) => !tight);
+      slot("cards-note").hidden = ways.length === 0 || !ways.every(isSure) || ways.some((way) => pocketOf(way, search.tipping));
       slot("found").classList.toggle("is-running", isRunning(search));
     },
     forget() {
@@ -45,10 +45,16 @@ export function createRoutes(store, acts) {
   };
 }
 
-/** The ways within the locks as they stand on the page: what was ruled out frees its slot at once. */
+/** The ways within the locks as they stand on the page: what was ruled out frees its slot at once.
+ *
+ * Where some leave nothing in doubt, the others are only padding. */
 export function shownWays({ search, locks, card }) {
-  return (search?.ways ?? []).filter((way) => locking.broken(locks, way, card) === null);
+  const kept = (search?.ways ?? []).filter((way) => locking.broken(locks, way, card) === null);
+  const sure = kept.filter(isSure);
+  return sure.length > 0 ? sure : kept;
 }
+
+const isSure = ({ irreducible, tight, holds, stable }) => Boolean(irreducible && tight && holds) && stable !== false;
 
 function headingOf(ways, early) {
   if (ways.length === 0) return `${counted(early.length, "route")} so far`;
@@ -103,7 +109,7 @@ export function renderRuledOut({ card, locks }, change) {
   fill(slot("excluded-list"), told.map(([words, allow]) => el("li", {}, el("span", {}, words), el("button", {
     type: "button", class: "quiet", "aria-label": `Allow again: ${words}`, on: { click: () => {
       change(allow);
-      slot("excluded-heading").focus();
+      slot(told.length > 1 ? "excluded-heading" : "cards-heading").focus();
     } },
   }, "Allow again"))));
 }

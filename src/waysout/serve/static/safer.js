@@ -29,6 +29,7 @@ export function createSafer(way, { card, ask, moved }) {
     const at = Math.min(steps.length - 1, Number(slider.value));
     const words = wordsOf(steps[at], at, card) + (at === steps.length - 1 ? ends : "");
     setAttribute(slider, "aria-valuetext", words);
+    setAttribute(slider, "aria-label", `How safe: ${clean(steps[at].title)}`);
     fill(said, words);
     return moved(at === 0 ? way : steps[at]);
   };
