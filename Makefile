@@ -15,6 +15,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # The workers of the tests, and the processes that tests start, would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
+# As the command line has it (cli/main.py): two workers with two threads each would only wait.
+export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: demo serve test lint types clean
 
