@@ -1,7 +1,7 @@
 """What a person is shown, put to the model again: by code that takes the search's word for nothing.
 
-The demo's 30 applicants by default; ten queries of each real table, whose models take minutes to
-train, with ``-m slow``.
+Ten of the demo's applicants by default; with ``-m slow`` all 30, and ten queries of each real
+table, whose models take minutes to train.
 """
 
 from __future__ import annotations
@@ -269,7 +269,9 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("first", [0, 10, 20])
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in (10, 20))]
+)
 def test_the_demo(first: int) -> None:
     counts = check_all(*demo_cases(first), words=True)
     assert counts["ways"] >= 30

@@ -59,7 +59,9 @@ def line_of(err: str, before: str = "resume it with: ") -> str:
         pytest.param(
             (*FIND, "--run", "a run.db"), id="a relative path with a space", marks=pytest.mark.slow
         ),
-        pytest.param((*PICKLED, "--run", "-odd.db"), id="a path like an option"),
+        pytest.param(
+            (*PICKLED, "--run", "-odd.db"), id="a path like an option", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_line_that_resumes_a_run_works(
