@@ -27,7 +27,7 @@ from waysout.audit.words import (
     with_interval,
 )
 from waysout.domain.result import OutcomeKind
-from waysout.report.words import PERCENT, counted
+from waysout.report.words import PERCENT, capital, counted
 
 _MOST = 5
 
@@ -112,7 +112,7 @@ def _changes(group: Group) -> str:
 
 def _item(audit: Audit, asked: Asked) -> str:
     whose = f"for {asked.people:,} of {people(audit.everybody.with_way_out)}"
-    name = _capital(lever_name(audit, asked.lever))
+    name = capital(lever_name(audit, asked.lever))
     half = middle_half(audit, asked)
     spread = f" (median; middle half {half})" if half else ""
     return f"{name}: {asked_text(audit, asked)}{spread}, {whose}"
@@ -179,7 +179,7 @@ def _difference(audit: Audit, one: _Compared) -> str:
     column, name = section_name(audit, one.section), group_name(audit, one.section, group)
     count = people(group.people if by_share else group.with_way_out)
     said = _share(group, one.difference) if by_share else _cost(audit, group, one.difference)
-    return f"{_capital(column)}, {name} ({count}): {said}"
+    return f"{capital(column)}, {name} ({count}): {said}"
 
 
 def _share(group: Group, difference: Interval) -> str:
@@ -225,7 +225,3 @@ def _relative(cost: float, others: float) -> str:
     if ratio >= 2:
         return f"{ratio:.1f} times as much as for"
     return f"{percent(abs(ratio - 1))} {'more' if ratio > 1 else 'less'} than for"
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"

@@ -24,7 +24,7 @@ from waysout.errors import RowError, RuleError, SchemaError, UnavailableError, s
 from waysout.methods import about, all_methods, method_class
 from waysout.report.rules import rule_words
 from waysout.report.tipping import alone
-from waysout.report.words import PLAIN_GOAL, Wording, goal_text, limits_of
+from waysout.report.words import Wording, goal_text, goal_words, limits_of
 from waysout.run.plan import level_words, wording
 from waysout.serve.models import Locks
 
@@ -58,7 +58,7 @@ def problem_form(problem: Problem) -> dict[str, Any]:
         **problem_line(problem),
         "labels_only": problem.oracle.labels_only,
         "goal": goal_text(asdict(problem.goal)),
-        "goal_words": goal_words(problem),
+        "goal_words": f"Goal: {goal_words(asdict(problem.goal))}.",
         "safer": list(problem.goal.safer),
         "limits_of_chance": list(limits_of({"goal": asdict(problem.goal)})),
         "features": features,
@@ -66,12 +66,6 @@ def problem_form(problem: Problem) -> dict[str, Any]:
             {"name": rule.label, "words": rule_words(rule, say)} for rule in problem.rules.rules
         ],
     }
-
-
-def goal_words(problem: Problem) -> str:
-    """Say what is asked of the model."""
-    goal = goal_text(asdict(problem.goal))
-    return f"Goal: {'approval' if goal == PLAIN_GOAL else goal}."
 
 
 def violation_words(problem: Problem, violation: Violation) -> str:

@@ -14,7 +14,7 @@ from waysout.domain.schema import Row, Value
 from waysout.domain.tipping import DOWN, UP, Line
 from waysout.domain.ways import Checks
 from waysout.report.advice import plan_words
-from waysout.report.words import Wording
+from waysout.report.words import Wording, capital
 from waysout.run.plan import wording
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class OptionForms:
         title = plan_words(option, self._wording) if option.changes else ""
         return {
             "id": option_id(option.row),
-            "title": f"{title[:1].upper()}{title[1:]}",
+            "title": capital(title),
             "reach": self._reach(option),
         }
 
