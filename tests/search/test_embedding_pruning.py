@@ -19,7 +19,7 @@ from waysout.domain.problem import Problem
 from waysout.domain.rules import Linked, OneHot, Rule, RuleSet
 from waysout.domain.schema import Edit, Feature, Row, Schema, Value
 from waysout.embed import encoder
-from waysout.search.prune.base import EditCandidate, Scope, Siblings
+from waysout.search.prune.base import EditCandidate, Members, Scope, Siblings
 from waysout.search.prune.embedding import (
     EmbeddingPruner,
     change_text,
@@ -168,10 +168,12 @@ def pruner(
     threshold: float = NEAR,
     window: int = 3,
     siblings: Siblings = "nearest",
+    members: Members = "all",
 ) -> EmbeddingPruner:
     return EmbeddingPruner(
-        ONE_PROBLEM, START, angles or Angles(), scope, threshold, window=window, siblings=siblings
-    )
+        ONE_PROBLEM, START, angles or Angles(), scope, threshold, window=window, siblings=siblings,
+        members=members,
+    )  # fmt: skip
 
 
 def kept(
@@ -275,6 +277,14 @@ LEAF = 3
 def test_scopes(scope: Scope, window: int, left: list[int]) -> None:
     candidates = [candidate(x) for x in (20, 60, 100, 140, 180)]
     assert kept(pruner(None, scope, window=window), candidates, tree_of(*BRANCHES), LEAF) == left
+
+
+def test_the_global_scope_can_remember_approved_nodes_alone() -> None:
+    tree = tree_of([20])
+    tree.add(ROOT, Edit("x", 60), (60,), "key 60", 0.9, True)
+    both = [candidate(20), candidate(60)]
+    assert kept(pruner(None, "global", members="approved"), both, tree) == [20]
+    assert kept(pruner(None, "global", members="all"), both, tree) == []
 
 
 @pytest.mark.parametrize("scope", ["path", "window", "global"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import log, sqrt
 
 import pytest
-from small_world import case, endless, play, reply
+from small_world import QUERY, case, endless, play, reply
 
 from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import MaxChanges
@@ -175,7 +175,7 @@ def test_an_option_tells_the_reasons_of_the_edits_that_stand() -> None:
 
 def test_our_template_shows_whole_changes_with_their_chance() -> None:
     given = case(k=1, style=Style("waysout", constrain=False))
-    played = play(YES_NO, given, [reply("a=4"), reply("b=2")])
+    played = play(Lats(memory=10), given, [reply("a=4"), reply("b=2")])
     assert "- a=4: rejected, chance 40%" in played.requests[1].messages[0].content
     assert "- a=4, b=2: approved, chance 60%" in played.requests[2].messages[0].content
 
@@ -194,13 +194,66 @@ def test_a_reply_is_remembered_in_its_own_order() -> None:
 
 def test_the_global_history_holds_each_node_once() -> None:
     """Judged three times with ever more history, a key gains what it would gain from scratch."""
-    method = CompMCTS(scope="global", threshold=0.0, reward="baseline")
+    method = CompMCTS(scope="global", threshold=0.0, reward="baseline", history="all")
     played = play(method, case(calls=4, k=1), [reply(e) for e in ("a=1", "b=1", "a=2", "b=2")])
     assert isinstance(played.search, TreeSearch)
     keys = [node.key for node in played.search.tree.nodes[1:]]
     gains = [History(compressor("gzip"), keys[:i]).gain(keys[i]) for i in range(4)]
     rewards = [0.5 * min(max(gain, 0.0), 1.0) for gain in gains]
     assert played.tree[0][3] == pytest.approx(sum(rewards), abs=1e-4)
+
+
+PRUNED_WHOLE = [reply("a=1", "b=1"), *[reply("a=2", "b=2")] * 12]
+
+
+@pytest.mark.parametrize(
+    ("patience", "expanded"),
+    [
+        (0, [0, 1, 1, 1, 1, 1, 1, 1]),
+        (1, [0, 1, 2, 0, 3, 4, 0, 5]),
+        (2, [0, 1, 1, 2, 2, 0, 3, 3]),
+    ],
+)
+def test_a_leaf_whose_replies_are_pruned_whole(patience: int, expanded: list[int]) -> None:
+    """Below the root everything is pruned: θ lies above what a third key can add to two."""
+    method = CompMCTS(threshold=0.2, patience=patience)
+    played = play(method, case(calls=8), PRUNED_WHOLE)
+    assert played.expanded == expanded
+    assert played.search.archive.evaluated == 2 * expanded.count(0)
+    assert played.search.archive.pruned == 2 * (8 - expanded.count(0))
+
+
+def test_unreadable_replies_try_nobodys_patience() -> None:
+    method = CompMCTS(threshold=0.2, patience=1)
+    unreadable = [Reply("I cannot help")] * 3
+    played = play(method, case(calls=5), [PRUNED_WHOLE[0], *unreadable, PRUNED_WHOLE[1]])
+    assert played.expanded == [0, 1, 1, 1, 1]
+
+
+def test_lats_tells_nothing_of_earlier_attempts() -> None:
+    replies = [reply("a=1"), reply("b=1"), reply("a=2")]
+    told = [
+        "Previous attempts" in request.messages[0].content
+        for memory in (0, 10)
+        for request in play(Lats(memory=memory), case(calls=3, k=1), replies).requests
+    ]
+    assert Lats().memory == 0
+    assert told == [False, False, False, False, True, True]
+
+
+def test_an_edit_that_changes_nothing_is_refused_or_costs_a_row() -> None:
+    replies = [reply("a=0", "b=5"), reply("b=5", "b=0")]
+    refused = play(CompMCTS(pruning="none"), case(calls=2), replies).search.archive
+    assert (refused.evaluated, refused.valid) == (1, 1)
+    assert refused.rejections == {"no change": 3}
+    style = Style("paper", constrain=False, strict=True, unchanged=True)
+    asked = play(CompMCTS(pruning="none"), case(calls=2, style=style), replies)
+    archive = asked.search.archive
+    # a=0 is the query, which is no option, whatever its key; b=5 found nothing a second time.
+    assert (archive.evaluated, archive.valid, len(archive.options())) == (4, 2, 1)
+    assert not archive.rejections
+    assert QUERY not in archive.answered
+    assert [dict(miss.changes) for miss in archive.near_misses()] == []
 
 
 def test_baseline_is_found_however_it_is_written() -> None:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from waysout.datasets.queries import QuerySet, queries
+from waysout.domain.problem import Binning
 from waysout.errors import InputError, unknown
 from waysout.methods import make_method
 from waysout.prompts.propose import Style
@@ -28,7 +29,8 @@ class Arm:
 
     ``queries`` is the number of queries: the first of ``query_sets``, which are lists stored with
     Waysout, or of ``rows_of``, the row numbers that a plan lists itself. ``polish`` is how many of
-    the rows are set aside to finish what was found. ``alone`` runs its searches one at a time, to
+    the rows are set aside to finish what was found. ``binning`` is that of the key
+    (`Problem.from_card`). ``alone`` runs its searches one at a time, to
     measure what each costs. ``paper`` is what the paper calls it. ``kind`` is what is measured
     besides the search's own metrics (`waysout.bench.kinds`), and ``kind_settings`` how.
     """
@@ -51,6 +53,7 @@ class Arm:
     rows_of: tuple[int, ...] = ()
     query_sets: tuple[QuerySet, ...] = ("stored",)
     polish: int = 0
+    binning: Binning = "fixed"
 
     @cached_property
     def made(self) -> Method:
@@ -85,10 +88,12 @@ class Arm:
             "rows": self.rows,
             "seed": self.seed,
         }
+        if self.binning != "fixed":
+            spec["binning"] = self.binning
         if self.polish:
             spec["polish"] = self.polish
         if self.asks_llm:
-            spec["style"] = asdict(self.style)
+            spec["style"] = self.style.as_dict()
         if self.alone:
             spec["alone"] = True
         if self.kind != FIND:
@@ -120,7 +125,10 @@ def digest(content: object) -> str:
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """Arms on data sets, ordered by data set, then by arm; and the LLMs to use."""
+    """Arms on data sets, ordered by data set, then by arm; and the LLMs to use.
+
+    ``reading`` is how the paper is read, in a plan of the paper (`waysout.bench.readings`).
+    """
 
     name: str
     title: str
@@ -130,6 +138,7 @@ class ExperimentPlan:
     queries: int
     in_flight: int | None = None
     one_by_one: bool = False
+    reading: str = ""
 
     @property
     def hash(self) -> str:

@@ -55,7 +55,7 @@ class Finished:
     @cached_property
     def problem(self) -> Problem:
         """The problem under the arm's rules."""
-        return self.environment.problem(self.arm.rules)
+        return self.environment.problem_of(self.arm)
 
     @cached_property
     def query(self) -> Row:
@@ -304,7 +304,7 @@ def shared_memory(arm: Arm, environment: Environment, folder: Path, options: Opt
         pilot_options: Options = {**options, "settings": settings}
         pilot_options.pop("progress", None)
         rows = [environment.data.rows[number] for number in arm.all_query_rows]
-        library = library_in(place, environment.problem(arm.rules), rows, pilot_options, pilots)
+        library = library_in(place, environment.problem_of(arm), rows, pilot_options, pilots)
         if library is None:
             raise Stopped
         return library

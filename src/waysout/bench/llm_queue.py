@@ -122,7 +122,7 @@ class LlmQueueRun:
                 options["llm"] = self.replies
             else:
                 options = searches.options(self.replies)
-            source = afind_many(place.problem(task.arm.rules), rows(), **options)
+            source = afind_many(place.problem_of(task.arm), rows(), **options)
             try:
                 async for result in source:
                     query, tally = queries[result.index], tallies[result.index]

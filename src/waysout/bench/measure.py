@@ -20,7 +20,7 @@ from waysout.bench.results import Failure, now
 from waysout.datasets.load import Dataset, load_dataset, training_rows
 from waysout.datasets.manifest import load_oracle, load_oracle_model
 from waysout.domain.memory import Memory
-from waysout.domain.problem import Problem
+from waysout.domain.problem import Binning, Problem
 from waysout.domain.result import OutcomeKind, plain
 from waysout.domain.schema import Row, Schema
 from waysout.llm.base import Backend
@@ -47,13 +47,18 @@ class Environment:
     training: Sequence[Row]
     _made: dict[Hashable, Any] = field(default_factory=dict)
 
-    def problem(self, rules: str) -> Problem:
+    def problem(self, rules: str, binning: Binning = "fixed") -> Problem:
         """Return the problem under a rule set of the card."""
-        card, oracle = self.data.card, self.oracle
         return self.once(
-            rules,
-            lambda: Problem.from_card(card, oracle, training=self.training, rule_set=rules),
+            ("problem", rules, binning),
+            lambda: Problem.from_card(
+                self.data.card, self.oracle, training=self.training, rule_set=rules, binning=binning
+            ),
         )
+
+    def problem_of(self, arm: Arm) -> Problem:
+        """Return the problem that an arm's searches are about."""
+        return self.problem(arm.rules, arm.binning)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the cached value of a key, or compute it now."""
@@ -84,7 +89,7 @@ def made_of(arm: Arm, place: Environment) -> str:
 
     These are the card, the scales from the training rows, and the name of the encoder.
     """
-    problem = place.problem(arm.rules)
+    problem = place.problem_of(arm)
     inputs = [describe(problem), _words(problem.schema), as_before(arm.made.settings())]
     # The last digit of a scale may differ between machines.
     rounded = json.loads(json.dumps(plain(inputs)), parse_float=lambda text: f"{float(text):.9g}")
@@ -142,7 +147,7 @@ class ArmSearches:
     @property
     def problem(self) -> Problem:
         """The problem to search in: where time counts, its model remembers no other search."""
-        problem = self.place.problem(self.arm.rules)
+        problem = self.place.problem_of(self.arm)
         timed = KINDS[self.arm.kind].timed
         return replace(problem, oracle=self.place.oracle.oracle) if timed else problem
 
@@ -205,7 +210,7 @@ class ArmSearches:
                 "llm_seconds": round(tally.llm_seconds, 3),
                 "from_file": tally.from_file,
             },
-            found=self.found.of(self.place.problem(arm.rules), result),
+            found=self.found.of(self.place.problem_of(arm), result),
             columns=plain(dict(more.columns)),
             spec=arm.spec,
             made_of=self.place.once(("made_of", arm.id), lambda: made_of(arm, self.place)),

@@ -10,7 +10,8 @@
     settings = { pruning = "gzip" }
     grid = { scope = ["path", "global"], threshold = [0.001, 0.01] }
 
-An arm with a grid expands to one arm per combination. Arms inherit unset keys from the plan. A plan
+``reading = "tables"`` is for plans of the paper (`waysout.bench.readings`); ``NAME@text`` loads such
+a plan under another. An arm with a grid expands to one arm per combination. Arms inherit unset keys from the plan. A plan
 with ``like`` inherits from the plan it names, and may add ``[[more_arms]]``.
 """
 
@@ -28,6 +29,7 @@ from typing import Any, get_args
 
 from waysout.bench.arms import FIND, Arm, ExperimentPlan, listed_queries
 from waysout.bench.kinds import KINDS
+from waysout.bench.readings import Reading, reading_of, split
 from waysout.datasets import registry
 from waysout.datasets.queries import QuerySet
 from waysout.errors import InputError, shown, unknown
@@ -41,7 +43,7 @@ __all__ = ["Arm", "ExperimentPlan", "load_plan", "plan_names", "plan_text"]
 _SHARED = ("k", "calls", "rows", "seed", "rules", "queries", "polish")
 _PLAN_KEYS = (
     "title", "datasets", "llms", "in_flight", "one_by_one", "style", "arms", "more_arms", "like",
-    "kind", "kind_settings", "rows_of", "query_sets", *_SHARED,
+    "kind", "kind_settings", "rows_of", "query_sets", "reading", *_SHARED,
 )  # fmt: skip
 _ARM_KEYS = (
     "name", "method", "settings", "paper", "by_dataset", "grid", "datasets", "style", "repeat",
@@ -68,13 +70,17 @@ def plan_names() -> list[str]:
 
 def plan_text(name_or_path: str) -> str:
     """Return the TOML text of a plan."""
-    return _find(name_or_path).text
+    return _find(split(name_or_path)[0]).text
 
 
 def load_plan(name_or_path: str) -> ExperimentPlan:
-    """Load a built-in plan by name, or a plan from a TOML file."""
-    source = _find(name_or_path)
-    return _plan(source.name, source.label, _merged(source, ()))
+    """Load a built-in plan by name, or a plan from a TOML file; ``@`` and a reading may follow."""
+    place, reading = split(name_or_path)
+    source = _find(place)
+    table = _merged(source, ())
+    if reading and "reading" not in table:
+        raise InputError(f"{source.label} is no plan of the paper: it has no readings")
+    return _plan(source.name, source.label, {**table, "reading": reading} if reading else table)
 
 
 # Files -----------------------------------------------------------------------------------------
@@ -170,6 +176,7 @@ def _plan(name: str, label: str, table: Table) -> ExperimentPlan:
         queries=shared["queries"],
         in_flight=in_flight,
         one_by_one=_flag(label, table, "one_by_one"),
+        reading=_text(label, table, "reading", ""),
     )
 
 
@@ -246,7 +253,9 @@ class _Entry:
     ) -> Arm:
         by_dataset = _table(self.where, self.table, "by_dataset")
         _check_datasets(f"{self.where}: by_dataset", tuple(by_dataset))
+        reading = self._reading()
         settings = {
+            **reading.settings(method),
             **_table(self.where, self.table, "settings"),
             **_table(f"{self.where}: by_dataset", by_dataset, data),
             **{key: value for key, value in point.items() if key in settings_of},
@@ -254,6 +263,7 @@ class _Entry:
         rest = {key: value for key, value in point.items() if key not in settings_of}
         limits = self._limits(rest)
         style = {
+            **reading.style(method),
             **_style(self.label, self.plan.get("style", {})),
             **_style(self.where, self.table.get("style", {})),
             **_style(self.where, {k: v for k, v in rest.items() if k in _STYLE_KEYS}),
@@ -292,7 +302,14 @@ class _Entry:
             rows_of=listed,
             query_sets=sets,
             polish=round(limits["polish"] * limits["rows"]),
+            binning=reading.binning.get(data, "fixed"),
         )
+
+    def _reading(self) -> Reading:
+        try:
+            return reading_of(_text(self.label, self.plan, "reading", ""))
+        except InputError as error:
+            raise InputError(f"{self.label}: {error}") from None
 
     def _query_sets(self) -> tuple[QuerySet, ...]:
         """Return the lists of queries that the plan names, the stored one if it names none."""

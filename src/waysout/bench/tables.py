@@ -17,6 +17,7 @@ from waysout.bench import (
 )
 from waysout.bench.cell import Cells, one_llm
 from waysout.bench.plan import load_plan
+from waysout.bench.readings import MARK
 from waysout.bench.status import plan_llms
 from waysout.bench.table import ResultTable
 from waysout.bench.tables_base import View, run_command
@@ -44,7 +45,7 @@ TABLES: Mapping[str, TableEntry] = {
     "compressors": TableEntry("compressors", tables_other.compressors),
     "cost": TableEntry("cost", tables_other.cost),
     "yields": TableEntry("yields", tables_ours.yields),
-    "prompts": TableEntry("prompts", tables_ours.prompts),
+    "prompts": TableEntry("prompts", tables_ours.prompts, every_llm=True),
     "rules": TableEntry("rules", tables_ours.rules),
     "llm-sizes": TableEntry("llm-sizes", tables_ours.llm_sizes, every_llm=True),
     "methods": TableEntry("methods", tables_methods.methods),
@@ -87,7 +88,9 @@ def build(
         words += ["--results", place]
     for option, value in (("--llm", llm), ("--queries", queries), ("--plan", plan)):
         words += [option, str(value)] if value is not None else []
-    own = load_plan(entry.plan) if plan else None
+    # The paper's figures stand beside its arms under either reading.
+    under = f"{MARK}{chosen.reading}" if chosen.reading else ""
+    own = load_plan(f"{entry.plan}{under}") if plan else None
     view = View(chosen, cells, chosen_llm, llms, shlex.join(words), own)
     if not any(view.of(arm).n for arm in chosen.arms) and not (entry.every_llm and llms):
         run = run_command(plan or entry.plan, places)

@@ -77,8 +77,8 @@ def had(cell: Cell, spent: int, limit: int) -> float:
 
 
 def prompts(view: View) -> list[ResultTable]:
-    """Return the means of each prompt variant."""
-    return [_means(view, "prompts", "Prompts and how replies are read")]
+    """Return the means of each prompt variant, with each LLM and way to sample."""
+    return [_means(view, "prompts", "Prompts and how replies are read", by_llm=True)]
 
 
 def rules(view: View) -> list[ResultTable]:

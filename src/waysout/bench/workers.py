@@ -106,7 +106,7 @@ class WorkerPool:
                 if type(method).learn is not Method.learn:
                     method.prepare()
                     place = environment(arm.data)
-                    method.learn(place.problem(arm.rules), place.data, self._tell)
+                    method.learn(place.problem_of(arm), place.data, self._tell)
             except Stopped:
                 return []
             except Exception as error:

@@ -16,6 +16,9 @@ from waysout.domain.schema import Row, Schema, Value
 from waysout.errors import InputError, shown
 
 
+Binning = Literal["fixed", "fit", "none"]
+
+
 @dataclass(frozen=True)
 class Problem:
     """Schema, rules, key, distance and oracle, bound together.
@@ -70,11 +73,12 @@ class Problem:
         rule_set: str | None = None,
         rules: Sequence[Rule] = (),
         goal: Goal | None = None,
-        binning: Literal["fixed", "fit"] = "fixed",
+        binning: Binning = "fixed",
     ) -> Problem:
         """Bind a card to a model.
 
-        ``training`` rows set the scales that the card does not state (and bins, when ``"fit"``).
+        ``training`` rows set the scales that the card does not state. The key's bins are the card's
+        (``binning="fixed"``), fitted to the training rows (``"fit"``), or left out (``"none"``).
         """
         if binning == "fit" and not training:
             raise InputError("binning 'fit' takes its bins from training rows: pass some")
@@ -85,10 +89,11 @@ class Problem:
             raise InputError(
                 f"the goal asks for a probability, but {oracle.name} gives labels only"
             )
+        fixed = Key(card.schema, card.bins if binning == "fixed" else {})
         return cls(
             schema=card.schema,
             rules=card.rules(rule_set).extended(rules),
-            key=Key.fit(card.schema, training) if binning == "fit" else Key(card.schema, card.bins),
+            key=Key.fit(card.schema, training) if binning == "fit" else fixed,
             distance=Distance.fit(card.schema, training, card.scales_beside(training)),
             oracle=oracle,
             goal=goal,

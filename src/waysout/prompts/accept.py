@@ -79,17 +79,18 @@ def read_reply(
     k: int,
     cut: bool = False,
     strict: bool = False,
+    unchanged: bool = False,
     reasons: bool = True,
 ) -> Proposal:
     """Return the edits of ``row`` that a reply proposes, and why the rest were rejected.
 
     ``query`` is the row the search started from, which rules compare with. ``cut`` says that the
     reply was stopped at a limit; ``strict`` takes the paper's format, names and categories to the
-    letter. What is no reason is left out, as all of them are without ``reasons``. The first ``k``
+    letter; ``unchanged`` accepts edits that change nothing. What is no reason is left out, as all of them are without ``reasons``. The first ``k``
     candidates count, flawed ones included. No text makes this raise; a custom rule that fails does
     (`RuleError`), for it is the user's own code and would fail on every reply.
     """
-    judge = _Judge(rules, spelling, query, row, strict, reasons)
+    judge = _Judge(rules, spelling, query, row, strict, unchanged, reasons)
     edits: list[Edit] = []
     rejections: list[Rejection] = []
     found = candidates(text, cut=cut, strict=strict, knows=partial(knows, spelling))
@@ -123,13 +124,21 @@ class _Judge:
     """Judges the candidates of one reply."""
 
     def __init__(
-        self, rules: RuleSet, spelling: Spelling, query: Row, row: Row, strict: bool, reasons: bool
+        self,
+        rules: RuleSet,
+        spelling: Spelling,
+        query: Row,
+        row: Row,
+        strict: bool,
+        unchanged: bool,
+        reasons: bool,
     ) -> None:
         self.rules = rules
         self.spelling = spelling
         self.query = query
         self.row = row
         self.strict = strict
+        self.unchanged = unchanged
         self.reasons = reasons
         self._levers = rules.levers(query)
         self._levels: dict[str, dict[str, str | None]] = {}
@@ -151,10 +160,11 @@ class _Judge:
         if lever.blocked:
             raise _Refused(Cause.NOT_ACTIONABLE, f"{feature.name}: {lever.blocked}")
         value = self._value(feature, raw)
-        if value == self.row[self.rules.schema.index(feature.name)]:
+        same = value == self.row[self.rules.schema.index(feature.name)]
+        if same and not self.unchanged:
             raise _Refused(Cause.NO_CHANGE, f"{feature.name} is {feature.format(value)} already")
         candidate = self.rules.apply(self.row, {feature.name: value})
-        if candidate == self.query:
+        if candidate == self.query and not self.unchanged:
             raise _Refused(Cause.NO_CHANGE, f"{feature.name} leads back to the start")
         for violation in self.rules.violations(self.query, candidate):
             # A rule about this feature alone is this edit's to keep, broken before or not.

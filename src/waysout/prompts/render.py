@@ -102,14 +102,22 @@ def render(question: Question, template: Template = "waysout", output: Output = 
     for edit in question.named[-MOST_NAMED:]:
         value = spelling.value(question.rules.schema[edit.feature], edit.value)
         named.setdefault(spelling.name(edit.feature), []).append(value)
-    parts |= {
+    several = question.k > 1
+    counted = {
+        "k": str(question.k),
+        "s": "s" if several else "",
+        "several": "several" if several else "",
+        "more": ", ..." if several else "",
+        "variety": f"{question.k} different features and " if several else "",
+        "reason": _REASON[template],
+    }
+    parts |= counted | {
         "task": neutral(topic.task, LONGEST_SENTENCE),
         "no": neutral(topic.no, LONGEST_SENTENCE),
         "yes": neutral(topic.yes, LONGEST_SENTENCE),
-        "k": str(question.k),
         "avoid": ", ".join(map(spelling.name, question.avoid)),
         "named": "; ".join(f"{name}={', '.join(values)}" for name, values in named.items()),
-        "format": _fill(_text(f"format_{output}"), {"reason": _REASON[template]}),
+        "format": _fill(_text(f"format_{output}"), counted),
     }
     return _fill(_text(template), parts)
 

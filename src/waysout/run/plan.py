@@ -24,9 +24,12 @@ from waysout.store import Store
 
 MOST_K = 50
 _NO_AND_YES = (("0", "1"), ("n", "y"), ("f", "t"), ("no", "yes"), ("false", "true"))
-_LATER = (("ask", "throughout"), ("tips", 0.0))
+_LATER = (("ask", "throughout"), ("tips", 0.0), ("history", "all"), ("patience", 0))
 # What a run of an earlier release did where its method has a setting more today.
-_EARLIER: Mapping[str, Mapping[str, Any]] = {"wayfinder": {"tips": 0.0}}
+_EARLIER: Mapping[str, Mapping[str, Any]] = {
+    "wayfinder": {"tips": 0.0},
+    "comp-mcts": {"history": "all", "patience": 0},
+}
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Plan:
             "method": self.name,
             "method_settings": as_before(self.method.settings()),
             "llm": llm,
-            "style": asdict(self.style) if self.asks_llm else None,
+            "style": self.style.as_dict() if self.asks_llm else None,
             "k": self.k,
             "seed": self.seed,
             "budget": asdict(self.budget),

@@ -79,6 +79,8 @@ class Archive:
     ) -> bool:
         """Keep a row that was evaluated before this search; returns whether it is a new option."""
         self.asked.add(key)
+        if row == self.query:  # asked by an edit that changes nothing: no option, nor a near miss
+            return False
         self.answered[row] = Asked(probability, valid, tuple(reasons))
         found, worth = Found(row, probability, tuple(reasons)), self.problem.goal.worth
         if not valid and self._starts_broken and self.problem.violations(self.query, row):

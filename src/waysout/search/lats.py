@@ -16,7 +16,9 @@ class Lats(TreeMethod):
     """The paper's LATS-style baselines: an LLM proposes the moves of a plain tree search.
 
     High-temp is ``temperature=1.2``; diversity-prompted is ``diversity=True``, which names the
-    features already edited on the path. With K = 1 a tree grows one child at a time.
+    features already edited on the path. With K = 1 a tree grows one child at a time. Earlier
+    attempts are not told to the LLM (``memory=0``): the paper lists that as Comp-MCTS's own, and
+    its standard variants with K = 1 change 1.4 to 1.8 features, as those do that repeat themselves.
 
     >>> import waysout
     >>> data = waysout.load_dataset("synthetic")
@@ -31,6 +33,7 @@ class Lats(TreeMethod):
 
     name: ClassVar[str] = "lats"
 
+    memory: int = least(0, 0)
     diversity: bool = False
     bonus: float = least(0, SELF_CONSISTENCY)
 

@@ -83,7 +83,8 @@ class TreeSearch(Search):
     """Grows a tree of candidates from the query, with an LLM for its moves.
 
     ``widen`` gives nodes above the depth limit more children once every leaf lies at it; otherwise
-    such a tree is exhausted.
+    such a tree is exhausted. ``patience`` is how many replies of a leaf may be pruned whole before
+    it is given up (0: any number); when no other leaf is left, the root is expanded once more.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class TreeSearch(Search):
         pruner: Pruner | None = None,
         hint: Hint = lambda tree, node, attempts: (),
         widen: bool = False,
+        patience: int = 0,
     ) -> None:
         super().__init__(case)
         if case.proposer is None:
@@ -103,6 +105,8 @@ class TreeSearch(Search):
         self.proposer = case.proposer
         self.tree = Tree(case.query, self.archive.query_key, case.probability)
         self._reward, self._pruner, self._hint, self._widen = reward, pruner, hint, widen
+        self._patience = patience
+        self._pruned_whole: Counter[int] = Counter()  # replies, by node
         self._batches: deque[_Batch] = deque()
 
     # Asking ------------------------------------------------------------------------------------
@@ -139,7 +143,15 @@ class TreeSearch(Search):
         if found is None and self._widen and not self.waiting:
             last = deepest_on_path(self.tree, self.method.depth, self.method.exploration)
             return last if last.children else None
+        if found is None and self._given_up and not self.waiting:
+            found = self.tree[ROOT]
+            found.closed = False
         return found
+
+    @property
+    def _given_up(self) -> bool:
+        """Whether a leaf was given up though it could have been expanded."""
+        return 0 < self._patience <= max(self._pruned_whole.values(), default=0)
 
     def _request(self, node: Node) -> Request | None:
         case, method = self.case, self.method
@@ -184,8 +196,12 @@ class TreeSearch(Search):
             self._batches.append(batch)
         else:
             # Nothing to back up: the same leaf is asked again, with another draw, and with these
-            # attempts in its prompt if there are any.
+            # attempts in its prompt if there are any; until patience ends.
             self._settle(batch)
+            self._pruned_whole[node] += bool(trials)
+            spent = 0 < self._patience == self._pruned_whole[node]
+            if spent and not self.tree[node].children:
+                self.tree.close(node)
 
     # Taking the oracle's answers in ------------------------------------------------------------
 

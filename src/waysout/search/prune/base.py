@@ -11,6 +11,7 @@ from waysout.search.tree import Node, Tree
 
 Scope = Literal["global", "path", "window"]
 Siblings = Literal["nearest", "valid"]
+Members = Literal["approved", "all"]
 
 WINDOW = 3
 
@@ -50,13 +51,15 @@ class Pruner(Protocol):
         ...
 
 
-def in_scope(tree: Tree, node: int, scope: Scope, window: int = WINDOW) -> list[Node]:
+def in_scope(
+    tree: Tree, node: int, scope: Scope, window: int = WINDOW, members: Members = "approved"
+) -> list[Node]:
     """Return the nodes a candidate is compared with.
 
-    Path: from the root to the node, both included; window: the last few of that; global: every
-    node but the root, in the order of creation.
+    Path: from the root to the node, both included; window: the last few of that; global: the
+    approved nodes, or all but the root, in the order of creation.
     """
     if scope == "global":
-        return tree.nodes[1:]
+        return [n for n in tree.nodes[1:] if n.approved or members == "all"]
     way = tree.path(node)
     return way if scope == "path" else way[-window:]

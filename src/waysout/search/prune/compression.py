@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waysout.search.compress import History, compressor
-from waysout.search.prune.base import WINDOW, EditCandidate, Scope, Verdict, in_scope
+from waysout.search.prune.base import WINDOW, EditCandidate, Members, Scope, Verdict, in_scope
 from waysout.search.tree import Tree
 
 
@@ -18,23 +18,31 @@ class CompressionPruner:
 
     after_oracle = False
 
-    def __init__(self, name: str, scope: Scope, threshold: float, window: int = WINDOW) -> None:
+    def __init__(
+        self,
+        name: str,
+        scope: Scope,
+        threshold: float,
+        window: int = WINDOW,
+        members: Members = "approved",
+    ) -> None:
         self.compressor = compressor(name)
         self.scope: Scope = scope
         self.threshold = threshold
         self.window = window
+        self.members: Members = members
         self._global = History(self.compressor)
 
     def judge(
         self, tree: Tree, node: int, candidates: Sequence[EditCandidate], valid: Sequence[bool] = ()
     ) -> list[Verdict]:
         """Return a verdict for each candidate, with its gain."""
-        history = self._global
+        nodes = in_scope(tree, node, self.scope, self.window, self.members)
         if self.scope == "global":
-            for n in tree.nodes[1 + len(history) :]:
+            history = self._global
+            for n in nodes[len(history) :]:
                 history.append(n.key)
         else:
-            nodes = in_scope(tree, node, self.scope, self.window)
             history = History(self.compressor, [n.key for n in nodes])
         gains = [history.gain(candidate.key) for candidate in candidates]
         return [Verdict(gain >= self.threshold, gain) for gain in gains]

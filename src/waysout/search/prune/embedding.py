@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row, format_number
 from waysout.embed import Encoder
-from waysout.search.prune.base import WINDOW, EditCandidate, Scope, Siblings, Verdict, in_scope
+from waysout.search.prune.base import (
+    WINDOW,
+    EditCandidate,
+    Members,
+    Scope,
+    Siblings,
+    Verdict,
+    in_scope,
+)
 from waysout.search.tree import ROOT, Tree
 
 # The dot product of a float32 vector of length 1 with itself misses 1 by no more.
@@ -85,6 +93,7 @@ class EmbeddingPruner:
     threshold: float
     window: int = WINDOW
     siblings: Siblings = "nearest"
+    members: Members = "approved"
 
     def __post_init__(self) -> None:
         self.after_oracle = self.siblings == "valid"
@@ -118,7 +127,7 @@ class EmbeddingPruner:
     def _unlike_history(
         self, tree: Tree, node: int, vectors: NDArray[np.float32]
     ) -> NDArray[np.bool_]:
-        nodes = in_scope(tree, node, self.scope, self.window)
+        nodes = in_scope(tree, node, self.scope, self.window, self.members)
         history = [n for n in nodes if n.id != ROOT]
         if not history:
             return np.ones(len(vectors), dtype=bool)
