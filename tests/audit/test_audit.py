@@ -226,8 +226,8 @@ def test_a_batch_needs_no_notes(world: Path, notes: str) -> None:
 
 def test_notes_name_the_batch(world: Path) -> None:
     about = audit(world).about
-    assert (about.title, about.llm, about.method, about.simulated) == (
-        "Loans", "simulated:1", "recombine", True,
+    assert (about.title, about.llm, about.method, about.stand_in) == (
+        "Loans", "simulated:1", "recombine", "simulated",
     )  # fmt: skip
 
 
@@ -254,5 +254,5 @@ def test_an_empty_batch_is_no_error(tmp_path: Path) -> None:
 def test_as_dict_is_plain_data(world: Path) -> None:
     told = audit(world, ["sex"]).as_dict()
     assert json.loads(json.dumps(told, allow_nan=False)) == told
-    assert (told["waysout_audit"], told["simulated"]) == (1, True)
+    assert (told["waysout_audit"], told["stand_in"]) == (1, "simulated")
     assert told["sections"][0]["by"] == ["sex"]

@@ -62,11 +62,12 @@ def nasty(tmp_path: Path) -> Audit:
     return audit(write_batch(tmp_path, people, **{**NOTES, "problem": problem}), [NASTY])
 
 
-def test_a_simulated_llm_is_named_in_every_format(tmp_path: Path) -> None:
-    told = made(tmp_path)
+@pytest.mark.parametrize("stand_in", ["simulated", "scripted"])
+def test_what_stands_in_for_an_llm_is_named_in_every_format(tmp_path: Path, stand_in: str) -> None:
+    told = made(tmp_path, llm=f"{stand_in}:1")
     for format in ("markdown", "csv", "html"):
-        assert "simulated: no language model" in render(told, format)
-    assert json.loads(render(told, "json"))["simulated"] is True
+        assert f"{stand_in}: no language model" in render(told, format)
+    assert json.loads(render(told, "json"))["stand_in"] == stand_in
 
 
 def test_a_real_llm_is_named_without_its_address(tmp_path: Path) -> None:

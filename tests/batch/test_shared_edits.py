@@ -272,7 +272,12 @@ def test_nobody_gets_what_is_not_for_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("llm", "reason"), [("openai:some", REASON), ("simulated:7", f"simulated: {REASON}")]
+    ("llm", "reason"),
+    [
+        ("openai:some", REASON),
+        ("simulated:7", f"simulated: {REASON}"),
+        ("scripted:7", f"scripted: {REASON}"),
+    ],
 )
 def test_the_reason_tells_of_nobody(llm: str, reason: str) -> None:
     shared = SharedEdits(library(pilot((1, 0, "x"), "a=5"), llm=llm))

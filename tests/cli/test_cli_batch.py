@@ -108,7 +108,7 @@ def test_the_document_says_all_that_the_screen_says(waysout: CommandLine, tmp_pa
     code, said, _ = waysout(*BATCH, "--out", str(out), "--json")
     found = json.loads(said)
     rows = told(out)
-    assert (code, found["rows"], found["done"], found["simulated"]) == (0, 20, 20, True)
+    assert (code, found["rows"], found["done"], found["stand_in"]) == (0, 20, 20, "simulated")
     kinds = [person["outcome"] for person in rows]
     assert found["already_approved"] == kinds.count("already-approved") > 0
     assert found["found"] == kinds.count("found") > 0
@@ -244,7 +244,7 @@ def test_no_more_workers_than_searches_are_called_together(
     code, said, _ = waysout(*BATCH, *few, "--method", "random", "--out", str(tmp_path), "--json")
     executor = InlineExecutor.made[-1]
     assert (code, executor.workers, executor.job.trees) == (0, 2, 1)
-    assert (json.loads(said)["llm"], json.loads(said)["simulated"]) == (None, False)
+    assert (json.loads(said)["llm"], json.loads(said)["stand_in"]) == (None, "")
 
 
 def test_a_beginning_that_was_killed_is_no_hindrance(waysout: CommandLine, tmp_path: Path) -> None:

@@ -227,6 +227,8 @@ def test_a_long_list_of_changes_alone_is_cut_and_says_so() -> None:
 def test_text_says_when_proposals_are_simulated() -> None:
     assert "Simulated: these changes were proposed by a stand-in" in lines(HOSTILE)
     assert "Simulated" not in lines(FOUND)
+    scripted = replace(HOSTILE, settings={**HOSTILE.settings, "llm": "scripted:1"})
+    assert "Scripted: these changes were proposed by a stand-in" in lines(scripted)
     assert "Simulated" not in lines(replace(HOSTILE, ledger=Spent(oracle_rows=150)))  # nor asked
 
 

@@ -54,7 +54,7 @@ def test_the_documents_are_those_that_openapi_describes() -> None:
             health = fits((await c.get("/api/health")).json(), models.Health)
             assert health == {"status": "ok", "version": __version__, "running": 0, "searches": 0}
             problems = fits((await c.get("/api/problems")).json(), models.ProblemList)
-            assert (problems["llm"], problems["simulated"]) == ("simulated:7", True)
+            assert (problems["llm"], problems["stand_in"]) == ("simulated:7", "simulated")
             shown = fits((await c.get("/api/problems/small")).json(), models.ProblemForm)
             most = {"calls": 30, "oracle_rows": 3000, "part_rows": 150, "settling_rows": 0,
                     "setup_rows": 60}  # fmt: skip

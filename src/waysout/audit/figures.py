@@ -158,7 +158,7 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        told = {"waysout_audit": VERSION, **asdict(self), "simulated": self.about.simulated}
+        told = {"waysout_audit": VERSION, **asdict(self), "stand_in": self.about.stand_in}
         return cast(dict[str, Any], plain(told))
 
 

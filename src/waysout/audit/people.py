@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from waysout.domain.schema import text_of
 from waysout.errors import InputError, unknown
-from waysout.llm.connect import is_simulated
+from waysout.llm.connect import stand_in
 from waysout.report.words import Wording
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ class About:
     rules_in_words: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def simulated(self) -> bool:
-        """Whether the LLM was the simulated one."""
-        return is_simulated(self.llm)
+    def stand_in(self) -> str:
+        """What proposed in place of a language model: ``simulated``, ``scripted`` or nothing."""
+        return stand_in(self.llm)
 
     @classmethod
     def read(cls, folder: Path) -> About:

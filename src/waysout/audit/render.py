@@ -65,7 +65,7 @@ def cells(frame: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def _markdown(audit: Audit, levers: int) -> str:
-    intro = (words.lead(audit), words.simulated_note(audit), words.source(audit))
+    intro = (words.lead(audit), words.stand_in_note(audit), words.source(audit))
     parts = [f"# {escape_markdown(words.title(audit))}", *map(escape_markdown, filter(None, intro))]
     for finding in findings(audit):
         parts += [f"## {escape_markdown(finding.title)}", escape_markdown(finding.says)]
@@ -116,7 +116,7 @@ _RULER = 'style="stroke:var(--soft);stroke-dasharray:4 3"'
 
 def _page(audit: Audit, levers: int) -> str:
     parts = ["<header>", f"<h1>{esc(words.title(audit))}</h1>"]
-    parts += [warning_note(note)] if (note := words.simulated_note(audit)) else []
+    parts += [warning_note(note)] if (note := words.stand_in_note(audit)) else []
     parts.append(f'<p class="lead">{esc(words.lead(audit))}</p>')
     details = [text for text in (words.source(audit), words.coverage(audit)) if text]
     parts += [*(f'<p class="soft">{esc(text)}</p>' for text in details), "</header>"]

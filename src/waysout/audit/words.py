@@ -25,7 +25,6 @@ _WITHOUT = ("without", "why")  # tables about people without a way out
 _ORDER = ("without", "why", "cost", "ways", "levers", "search")
 _SAYS_NOTHING = re.compile(r"–?|0(\.0)?(\s?%)?( \(few\))?")
 _LONGEST_RULE = 60  # in a table; the findings have it in full
-_SIMULATED = " (simulated: no language model)"
 _LIMITS = {"llm_calls": "LLM call", "oracle_rows": "oracle row"}
 
 
@@ -52,7 +51,8 @@ def lead(audit: Audit) -> str:
 def source(audit: Audit) -> str:
     """Describe the method, LLM, budget and goal, without the address of a server."""
     about, budget = audit.about, audit.about.budget
-    llm = about.llm.partition("@")[0] + (_SIMULATED if about.simulated else "")
+    instead = f" ({about.stand_in}: no language model)" if about.stand_in else ""
+    llm = about.llm.partition("@")[0] + instead
     limits = [counted(int(n), what) for name, what in _LIMITS.items() if (n := budget.get(name))]
     parts = [
         f"method {about.method}" if about.method else "",
@@ -63,13 +63,14 @@ def source(audit: Audit) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def simulated_note(audit: Audit) -> str:
-    """Return a note that the LLM was simulated, or an empty string."""
-    if not audit.about.simulated:
+def stand_in_note(audit: Audit) -> str:
+    """Return a note that the LLM was simulated or scripted, or an empty string."""
+    instead = audit.about.stand_in
+    if not instead:
         return ""
     return (
-        "Simulated: the proposals came from a simulated LLM, not from a language model. "
-        "The answers of the model that decides are real."
+        f"{instead.capitalize()}: the proposals came from a {instead} LLM, not from a language "
+        "model. The answers of the model that decides are real."
     )
 
 

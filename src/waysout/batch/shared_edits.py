@@ -42,6 +42,7 @@ from waysout.errors import (
 )
 from waysout.files import write_atomically
 from waysout.llm.base import Reply
+from waysout.llm.connect import stand_in
 from waysout.oracles.answers import ask_checked
 from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
@@ -209,8 +210,8 @@ class SharedEdits(Memory):
                 scores[key] += float(nearness[i]) * weight
         # Those with equal scores keep their order, that of the nearest pilot's LLM.
         best = sorted(edits, key=lambda key: -round(scores[key], DECIMALS))[:MOST_EDITS]
-        simulated = "simulated: " if self.library.llm.startswith("simulated") else ""
-        reason = f"{simulated}named for similar applicants"
+        instead = stand_in(self.library.llm)
+        reason = f"{f'{instead}: ' if instead else ''}named for similar applicants"
         return [Edit(edits[key].feature, edits[key].value, reason) for key in best]
 
 

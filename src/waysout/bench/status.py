@@ -11,7 +11,7 @@ from waysout.bench.cell import Cells
 from waysout.bench.results import Failure
 from waysout.bench.tasks import NO_LLM, Llm
 from waysout.errors import WaysoutError
-from waysout.llm.connect import is_simulated
+from waysout.llm.connect import stand_in
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def status_of(
                     done=len(done),
                     wanted=len(wanted),
                     calls=calls,
-                    paid=0 if is_simulated(llm) else calls - from_file,
+                    paid=0 if stand_in(llm) else calls - from_file,
                     failures=dict(Counter(failure.reason for failure in failed)),
                 )
             )

@@ -16,7 +16,7 @@ from waysout.bench.stats import Paired, non_empty_mean, paired, zeros
 from waysout.bench.table import NOT_DEFINED, NOT_RUN, Figure, Number, ResultTable, TableLine
 from waysout.datasets.queries import QueryList, query_list
 from waysout.domain.result import OutcomeKind
-from waysout.llm.connect import is_simulated
+from waysout.llm.connect import stand_in
 
 Mean = Callable[[Iterable[float | None]], float | None]
 Find = Callable[[Arm], paper.PaperRow]
@@ -236,8 +236,8 @@ def llm_words(llm: str) -> str:
     >>> llm_words("simulated:1"), llm_words("openai:gemma@http://localhost:80")
     ('simulated:1 (simulated: no language model)', 'openai:gemma')
     """
-    if is_simulated(llm):
-        return f"{llm} (simulated: no language model)"
+    if instead := stand_in(llm):
+        return f"{llm} ({instead}: no language model)"
     return llm.partition("@")[0]
 
 

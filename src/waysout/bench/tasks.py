@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import Key
 from waysout.llm.base import Backend
-from waysout.llm.connect import connect, is_simulated
+from waysout.llm.connect import connect, stand_in
 
 NO_LLM = ""
 
@@ -26,9 +26,9 @@ class Llm:
         return cls((connect(given) if isinstance(given, str) else given).name, given)
 
     @property
-    def is_simulated(self) -> bool:
-        """Whether it is a simulated LLM: it costs nothing, and each process can have its own."""
-        return isinstance(self.reached, str) and is_simulated(self.reached)
+    def is_free(self) -> bool:
+        """Whether no language model is asked: it costs nothing, and each process has its own."""
+        return isinstance(self.reached, str) and bool(stand_in(self.reached))
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Queue:
     """Searches that run side by side.
 
     With ``llm`` they share one connection to a real LLM; without it they run in processes and ask
-    no LLM or a simulated one. ``alone`` runs one search at a time, to measure its cost.
+    no LLM or a stand-in for one. ``alone`` runs one search at a time, to measure its cost.
     """
 
     llm: Llm | None
@@ -112,7 +112,7 @@ def backlog_of(
         for arm in plan.arms:
             for llm in known if arm.asks_llm else [None]:
                 name = llm.name if llm else NO_LLM
-                real = llm if llm and not llm.is_simulated else None
+                real = llm if llm and not llm.is_free else None
                 width = (in_flight or plan.in_flight) if real else None
                 key = (name if real else NO_LLM, width, arm.alone)
                 queue = queues.setdefault(key, Queue(real, width, arm.alone))

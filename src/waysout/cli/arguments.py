@@ -59,8 +59,8 @@ Settings = Annotated[list[str] | None, typer.Option(
     "--set", help="A setting of the method, NAME=VALUE; may be repeated.", rich_help_panel=SEARCH)]
 LlmName = Annotated[str, typer.Option(
     help="An LLM that names values, with reasons: llamacpp:NAME, llamacpp:FILE.gguf, "
-    "transformers:NAME, openai:MODEL@URL[,URL…], replay:FILE or simulated:SEED. Without one, none "
-    "is asked.", rich_help_panel=SEARCH)]
+    "transformers:NAME, openai:MODEL@URL[,URL…], replay:FILE, simulated:SEED or scripted:SEED. "
+    "Without one, none is asked.", rich_help_panel=SEARCH)]
 Calls = Annotated[int | None, typer.Option(
     help="Maximum number of LLM calls (needs --llm); default: 30.", min=0, rich_help_panel=SEARCH)]
 EditsPerCall = Annotated[int, typer.Option(

@@ -102,7 +102,7 @@ def _print(made: Audit, levers: int) -> None:
     from waysout.audit.render import cells
     from waysout.report.words import clean, cut
 
-    heading = (words.title(made), words.lead(made), words.simulated_note(made), words.source(made))
+    heading = (words.title(made), words.lead(made), words.stand_in_note(made), words.source(made))
     for line in heading:
         if line:
             tell(clean(line))

@@ -122,7 +122,7 @@ def batch(
     from waysout.cli.sources import check_source, goal_of
     from waysout.datasets.table import parquet_packages
     from waysout.errors import InputError
-    from waysout.llm.connect import is_simulated
+    from waysout.llm.connect import stand_in
     from waysout.methods import method_class
     from waysout.report.words import counted
     from waysout.run.find import prepare
@@ -162,8 +162,7 @@ def batch(
         rate = round(ended.rows / ended.seconds, 3) if ended.seconds else None
         now = {"rows": ended.rows, "seconds": round(ended.seconds, 3), "rows_per_second": rate}
         error = {"error": {"type": kind, "message": message, "code": code}} if code else {}
-        simulated = is_simulated(summary.llm)
-        print_json({"results": out, **summary.as_dict(), "simulated": simulated,
+        print_json({"results": out, **summary.as_dict(), "stand_in": stand_in(summary.llm),
                     "parts_left": ended.left, "this_sitting": now, **error})  # fmt: skip
     else:
         _print(summary, ended)
@@ -255,7 +254,7 @@ def _exit(summary: BatchSummary, ended: BatchEnd, signals: Signals) -> tuple[int
 
 
 def _print(summary: BatchSummary, ended: BatchEnd) -> None:
-    from waysout.llm.connect import is_simulated
+    from waysout.llm.connect import stand_in
     from waysout.report.words import counted, duration
 
     tally, people = summary.tally, max(1, summary.searched)
@@ -276,7 +275,7 @@ def _print(summary: BatchSummary, ended: BatchEnd) -> None:
         print_table(f"Without: {summary.empty.total():,}", ["people", "why"], rows)
     spent, llm = tally.spent + summary.pilots.spent, summary.llm
     calls, money = spent.llm_calls, f", {spent.money:.2f} in money" if spent.money else ""
-    by = f" of {llm}, a simulated LLM" if is_simulated(llm) and calls else ""
+    by = f" of {llm}, a {stand_in(llm)} LLM" if stand_in(llm) and calls else ""
     asked = (
         f"{counted(calls, 'LLM call')}{by} ({calls / people:.1f} a person; "
         f"{spent.tokens_in:,} tokens in, {spent.tokens_out:,} out), "

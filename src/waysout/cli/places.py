@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from waysout.run.source import Trust
 
 # Schemes of LLMs that send nothing to an address.
-_LOCAL = ("llamacpp", "replay", "simulated")
+_LOCAL = ("llamacpp", "replay", "scripted", "simulated")
 # Where things are, unless they are where they always are: a command works only with these.
 _FOLDERS = ("WAYSOUT_RUNS", "WAYSOUT_DATA", "WAYSOUT_CACHE")
 

@@ -317,17 +317,17 @@ def show(result: Result, *, most: int = SHOWN) -> None:
     tell(text.sentence(result))
     for note in text.note_lines(result):
         tell(note)
-    simulated = text.simulated_note(result)
+    instead = text.stand_in_note(result)
     options = result.pick(most) if result.options else result.near_misses[:most]
     if options:
-        if simulated:
-            tell(simulated)
+        if instead:
+            tell(instead)
         total = len(pickable(result))
         shown = f"The {len(options)} to read first, of {total}"
         title = (shown if total > len(options) else "Ways out") if total else text.NOT_APPROVED
         typer.echo()
         chances = not result.settings.get("labels_only")
-        table = text.option_rows(options, result.settings, reasons=not simulated, chances=chances)
+        table = text.option_rows(options, result.settings, reasons=not instead, chances=chances)
         print_table(title, *table)
     columns, tips = text.tip_rows(result)
     if tips:

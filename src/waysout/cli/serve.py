@@ -243,13 +243,13 @@ def _proposer(wish: _Wish) -> str | None:
 
 
 def _announce(subject: _Subject, host: str, names: Sequence[str], url: str, *, token: bool) -> None:
-    from waysout.llm.connect import is_simulated
+    from waysout.llm.connect import stand_in
     from waysout.serve.hosts import is_loopback
 
     llm = subject.llm
-    stand_in = " (simulated: a stand-in, not a language model)" if is_simulated(llm) else ""
+    instead = f" ({stand_in(llm)}: a stand-in, not a language model)" if stand_in(llm) else ""
     say(f"decides: the model {subject.served.problem.oracle.name}")
-    say(f"proposes: {llm or 'no LLM'}{stand_in}")
+    say(f"proposes: {llm or 'no LLM'}{instead}")
     if token:
         say("a token is needed: the page asks for it; programs send Authorization: Bearer …")
     if not is_loopback(host):

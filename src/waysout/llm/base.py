@@ -76,8 +76,8 @@ class Request:
     """One question to an LLM.
 
     ``draw`` tells repeated questions apart: the same prompt asked a second time has the draw 1, and
-    another random seed. ``menu`` is what may be edited, for the simulated backend; a real LLM reads
-    it in the prompt.
+    another random seed. ``menu`` is what may be edited, for backends without a model; a real LLM
+    reads it in the prompt.
 
     >>> from waysout.llm import Message, Request
     >>> request = Request((Message("user", "What could change?"),), max_tokens=64)

@@ -41,6 +41,9 @@ PROVIDERS: Mapping[str, Provider] = {
         ("stream",),
     ),
     "replay": Provider("replay:Replay.load", "replay:FILE", "answers from a recording"),
+    "scripted": Provider(
+        "scripted:connect", "scripted:SEED", "a script of common sense, no language model"
+    ),
     "simulated": Provider(
         "simulated:connect", "simulated:SEED", "a simulated LLM, for tests and dry runs"
     ),
@@ -52,6 +55,8 @@ PROVIDERS: Mapping[str, Provider] = {
         ("device",),
     ),
 }
+# What proposes without a language model; whatever is made with it says so.
+_STAND_INS = ("simulated", "scripted")
 # For commands that are about an LLM, and are given none; no search asks it unless told to.
 DEFAULT = "llamacpp:smollm2-135m"
 
@@ -85,7 +90,17 @@ def connect(name: str) -> Backend:
 
 def is_simulated(llm: str | None) -> bool:
     """Whether a name or a connection string is that of the simulated LLM."""
-    return llm is not None and llm.startswith("simulated:")
+    return stand_in(llm) == "simulated"
+
+
+def stand_in(llm: str | None) -> str:
+    """Return what a name or a connection string has in place of a language model, if anything.
+
+    >>> stand_in("simulated:1"), stand_in("scripted:1"), stand_in("openai:gemma@http://gpu/v1")
+    ('simulated', 'scripted', '')
+    """
+    scheme, colon, _ = (llm or "").partition(":")
+    return scheme if colon and scheme in _STAND_INS else ""
 
 
 def _options(rest: str, provider: Provider) -> tuple[str, dict[str, Any]]:

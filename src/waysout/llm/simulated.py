@@ -62,12 +62,7 @@ class Simulated(Backend):
     async def complete(self, request: Request) -> Reply:
         """Make a reply up from the request's menu."""
         draw = _Draw(random.Random(request.key(self.name)), self.seed, self.habits, request)
-        text, finish = draw.reply()
-        if len(text) > request.max_tokens * _LETTERS:
-            text, finish = text[: request.max_tokens * _LETTERS], "length"
-        written = -(-len(text) // _LETTERS)
-        read = 1 + request.prompt_bytes // _LETTERS
-        return Reply(text, Usage(read, written, estimated=True), finish=finish, model=self.name)
+        return made_up(self.name, request, *draw.reply())
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +85,7 @@ class _Draw:
         if self.happens(habits.json):
             found = [{"feature": f, "value": v, "reasoning": r} for f, v, r in edits]
             return json.dumps({"candidates": found}, ensure_ascii=False), "stop"
-        text = "\n\n".join(
-            f"CANDIDATE={i}\nFEATURE={feature}\nVALUE={value}\nREASONING={reason}"
-            for i, (feature, value, reason) in enumerate(edits, 1)
-        )
+        text = block(edits)
         if self.happens(habits.truncated):
             return text[: self.rng.randrange(len(text))], "length"
         if self.happens(habits.chatter):
@@ -126,7 +118,7 @@ class _Draw:
                 return f"{self.rng.choice(item.choices)} or better"
             return item.choices[self.favourite(item.choices, item.name)]
         factor = _FACTORS[self.favourite([str(f) for f in _FACTORS], item.name)]
-        number = _rounded((_now(item) or 100.0) * factor, self.rng.choice((1, 2, 2)))
+        number = rounded((_now(item) or 100.0) * factor, self.rng.choice((1, 2, 2)))
         if self.happens(self.habits.out_of_bounds):
             return self.written(item, number)
         fitting = _fit(item, number)
@@ -138,7 +130,7 @@ class _Draw:
         ends = [end for end in (item.low, item.high) if abs(end) < 1e15 and end != now]
         end = max(ends, key=lambda end: abs(end - now), default=now + 100.0)
         share = self.rng.choice((0.1, 0.25, 0.5, 1.0))
-        return _fit(item, _rounded(now + share * (end - now), 2))
+        return _fit(item, rounded(now + share * (end - now), 2))
 
     def written(self, item: Editable, number: float) -> str:
         places = 4 if item.decimals is None else item.decimals
@@ -151,14 +143,31 @@ class _Draw:
         )
 
 
+def made_up(name: str, request: Request, text: str, finish: Finish = "stop") -> Reply:
+    """Return a text that no model wrote as a reply, cut at the request's limit like any other."""
+    if len(text) > request.max_tokens * _LETTERS:
+        text, finish = text[: request.max_tokens * _LETTERS], "length"
+    written = -(-len(text) // _LETTERS)
+    read = 1 + request.prompt_bytes // _LETTERS
+    return Reply(text, Usage(read, written, estimated=True), finish=finish, model=name)
+
+
+def block(edits: Sequence[tuple[str, str, str]]) -> str:
+    """Return features, values and reasons in the format that prompts ask for."""
+    return "\n\n".join(
+        f"CANDIDATE={i}\nFEATURE={feature}\nVALUE={value}\nREASONING={reason}"
+        for i, (feature, value, reason) in enumerate(edits, 1)
+    )
+
+
 def _now(item: Editable) -> float:
     return float(item.now) if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", item.now) else 0.0
 
 
-def _rounded(number: float, digits: int) -> float:
+def rounded(number: float, digits: int) -> float:
     """Round to a number of leading digits.
 
-    >>> _rounded(51_234.0, 2), _rounded(0.0734, 1)
+    >>> rounded(51_234.0, 2), rounded(0.0734, 1)
     (51000.0, 0.07)
     """
     if number == 0:

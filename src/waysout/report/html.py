@@ -31,8 +31,8 @@ from waysout.report.text import (
     note_lines,
     safer_lines,
     sentence,
-    simulated_note,
     spent,
+    stand_in_note,
 )
 from waysout.report.tipping import TITLE, alone
 from waysout.report.words import (
@@ -97,7 +97,7 @@ def excerpt(result: ResultData, n: int = 5) -> str:
     """Return a few lines and a short table for a notebook's cell."""
     wording = Wording.of(result)
     shown = pick(result, n) if result.options else ()
-    lines, note = [esc(sentence(result, wording))], simulated_note(result)
+    lines, note = [esc(sentence(result, wording))], stand_in_note(result)
     lines += [f"<strong>{esc(note)}</strong>"] if note else []
     lines += map(esc, note_lines(result))
     first = _table("Ways out to read first", shown, result, wording) if shown else ""
@@ -166,7 +166,7 @@ def _head(
 ) -> str:
     """Return what to do, what was decided and asked for, and how the search ended."""
     parts = ["<header>", f"<h1>{esc(title)}</h1>"]
-    if note := simulated_note(result):
+    if note := stand_in_note(result):
         parts.append(warning_note(note))
     parts.append(f'<p class="lead">{esc(lead(result, wording, ways))}</p>')
     parts.append(f"<p>{' '.join(_facts(result, when))}</p>")

@@ -28,7 +28,7 @@ from waysout.domain.schema import Value
 from waysout.report.advice import BY_HAND, advised, doubts_about, move_words, moved
 from waysout.report.html import decision, esc, packaged, standing, whole_page
 from waysout.report.rules import obstacle_words
-from waysout.report.text import simulated_note
+from waysout.report.text import stand_in_note
 from waysout.report.tipping import alone, first_of
 from waysout.report.words import (
     PLAIN_GOAL,
@@ -54,7 +54,7 @@ _ENDINGS = {
     OutcomeKind.INTERRUPTED: "interrupted",
     OutcomeKind.FAILED: "failed",
 }
-_OPTIONAL = ("title", "simulated", "decision", "same")
+_OPTIONAL = ("title", "stand_in", "decision", "same")
 _KINDS = {"##": "subject", "#": "heading", "-": "items"}
 _TAGS = {"subject": "h1", "heading": "h2", "text": "p", "numbers": "ol", "items": "ul"}
 
@@ -206,7 +206,7 @@ class _Facts:
             "when": date_text(self.when) if self.when else "",
             "asked": f"on {date_text(self.when)}" if self.when else "when the search was made",
             "title": mark(told.get("title") or ""),
-            "simulated": simulated_note(result),
+            "stand_in": stand_in_note(result),
             # An address says nothing to the person, and is nothing to hand out.
             "model": "" if not name or name.startswith("http") else f" ({mark(name)})",
             "decision": mark(decision(result)),

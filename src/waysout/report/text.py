@@ -11,6 +11,7 @@ from typing import Any
 from waysout.domain.budget import Spent
 from waysout.domain.pick import pick, pickable
 from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData, TipStatus
+from waysout.llm.connect import stand_in
 from waysout.report.advice import advice
 from waysout.report.rules import obstacle_words
 from waysout.report.tipping import TITLE, Alone, alone
@@ -33,8 +34,8 @@ from waysout.report.words import (
 )
 
 NOT_APPROVED = "Near misses: NOT approved, only the nearest the search came"
-_SIMULATED = "these changes were proposed by a stand-in, not by a language model"
-_PARTLY_SIMULATED = (
+_STAND_IN = "these changes were proposed by a stand-in, not by a language model"
+_PARTLY_STAND_IN = (
     "some of these changes were proposed by a stand-in, not by a language model; the others, "
     "without a reason, by the search itself"
 )
@@ -74,7 +75,7 @@ def lines(result: ResultData, width: int = 100, n: int = 5) -> str:
     wording = AsStored.of(result)
     misses = () if result.options else result.near_misses[:n]
     more = len(pickable(result)) - n
-    first = (sentence(result), simulated_note(result), *note_lines(result))
+    first = (sentence(result), stand_in_note(result), *note_lines(result))
     parts = [_wrapped(said, width) for said in first if said]
     if misses:
         parts.append(_wrapped(f"{NOT_APPROVED}.", width))
@@ -339,13 +340,13 @@ def note_lines(result: ResultData) -> list[str]:
     return [f"Note: {said}" for note in result.notes if (said := clean(note))]
 
 
-def simulated_note(result: ResultData) -> str:
-    """Say that proposals came from the simulated LLM; empty if none did."""
-    named = str(result.settings.get("llm", "")).startswith("simulated")
-    if not named or not result.ledger.llm_calls:
+def stand_in_note(result: ResultData) -> str:
+    """Say that proposals came from no language model but a stand-in; empty if none did."""
+    instead = stand_in(str(result.settings.get("llm", "")))
+    if not instead or not result.ledger.llm_calls:
         return ""
-    said = _PARTLY_SIMULATED if has_own_edits(result) else _SIMULATED
-    return f"Simulated: {said}. The answers of the model that decides are real."
+    said = _PARTLY_STAND_IN if has_own_edits(result) else _STAND_IN
+    return f"{instead.capitalize()}: {said}. The answers of the model that decides are real."
 
 
 def has_own_edits(result: ResultData) -> bool:

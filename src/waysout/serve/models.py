@@ -150,7 +150,7 @@ class ProblemList(BaseModel):
 
     problems: list[ProblemName]
     llm: str | None
-    simulated: bool
+    stand_in: Literal["", "simulated", "scripted"]
 
 
 class Level(BaseModel):
@@ -214,7 +214,7 @@ class ProblemForm(ProblemName):
     methods: list[MethodForm]
     method: str
     llm: str | None
-    simulated: bool
+    stand_in: Literal["", "simulated", "scripted"]
     limits: LimitsForm
     suggested_calls: int
     instant: bool = Field(description="whether searches may begin by themselves")
@@ -468,7 +468,7 @@ class SearchForm(SearchLine):
     locks: Locks
     method: str
     llm: str | None
-    simulated: bool
+    stand_in: Literal["", "simulated", "scripted"]
     budget: BudgetForm
     ledger: Spent
     shortlist: list[WayForm | OptionForm]

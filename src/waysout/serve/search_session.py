@@ -24,7 +24,7 @@ from waysout.domain.pick import pick
 from waysout.domain.result import Option, Outcome, OutcomeKind, Way
 from waysout.domain.schema import Row
 from waysout.errors import InputError, WaysoutError
-from waysout.llm.connect import is_simulated
+from waysout.llm.connect import stand_in
 from waysout.report.result import Result
 from waysout.report.text import ending, lead
 from waysout.report.words import Wording
@@ -178,7 +178,7 @@ class SearchSession:
             "locks": self.locks.model_dump(),
             "method": self._request.method,
             "llm": llm,
-            "simulated": is_simulated(llm),
+            "stand_in": stand_in(llm),
             "budget": self._budget(),
             "ledger": self.spent.as_dict(),
             "shortlist": [self._forms.form(option) for option in self.shortlist.options],

@@ -12,7 +12,7 @@ from waysout import __version__
 from waysout.domain.budget import SETUP_ROWS
 from waysout.errors import InputError, WaysoutError, shown, unknown
 from waysout.llm.base import Backend
-from waysout.llm.connect import connect, is_simulated
+from waysout.llm.connect import connect, stand_in
 from waysout.methods import DEFAULT as DEFAULT_METHOD
 from waysout.methods import make_method, method_class
 from waysout.serve.concurrency import PacedExecutor, SharedBackend
@@ -156,7 +156,7 @@ class Service:
     def problem_list(self) -> dict[str, Any]:
         """Return all problems in short."""
         lines = [{**problem_line(p.problem), "name": name} for name, p in self.problems.items()]
-        return {"problems": lines, "llm": self.llm_name, "simulated": is_simulated(self.llm_name)}
+        return {"problems": lines, "llm": self.llm_name, "stand_in": stand_in(self.llm_name)}
 
     def problem_view(self, name: str) -> dict[str, Any]:
         """Return all that a page needs to ask for a row and to start a search."""
@@ -167,7 +167,7 @@ class Service:
             "methods": method_forms(self._llm is not None, served.known is not None),
             "method": self.method,
             "llm": self.llm_name,
-            "simulated": is_simulated(self.llm_name),
+            "stand_in": stand_in(self.llm_name),
             "limits": {
                 **{
                     n: getattr(limits, n)

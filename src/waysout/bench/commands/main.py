@@ -132,6 +132,7 @@ def run(
     from waysout.bench.results import Results
     from waysout.bench.runner import run_plans
     from waysout.bench.tasks import backlog_of
+    from waysout.llm.connect import stand_in
     from waysout.report.words import counted
 
     wanted = load_plans(plan, queries, only, llm)
@@ -143,7 +144,7 @@ def run(
         for queue in backlog.queues:
             for name in dict.fromkeys(task.llm for task in queue.tasks):
                 count = sum(len(task.queries) for task in queue.tasks if task.llm == name)
-                what = f"with {name}, a simulated LLM" if name else "without an LLM"
+                what = f"with {name}, a {stand_in(name)} LLM" if name else "without an LLM"
                 if name and queue.llm is not None:
                     what = f"with {name}: at most {counted(queue.most_calls, 'LLM call')}"
                 alone = ", one at a time" if queue.alone else ""

@@ -194,7 +194,7 @@ const spokenOf = (state) => (isRunning(state.search) ? "Searching." : `${sentenc
 
 /** What a search costs, under "advanced". */
 function renderMeaning({ card, calls }) {
-  const { llm, simulated, limits } = card;
+  const { llm, stand_in: standIn, limits } = card;
   slot("calls-box").hidden = !llm;
   const box = slot("calls");
   box.max = limits.calls;
@@ -202,7 +202,7 @@ function renderMeaning({ card, calls }) {
   const exact = limits.settling_rows > 0 ? `, ${limits.settling_rows} to make exact what is shown` : "";
   const rows = `A search asks the model at most ${counted(limits.part_rows, "time")}${exact} and ${limits.setup_rows} for set-up; ` +
     `${counted(limits.oracle_rows, "time")} with all that follows it. Values that you try are asked besides.`;
-  const who = llm ? ` The LLM: ${clean(llm)}${simulated ? " (simulated: a stand-in that makes suggestions up)" : ""}. ` +
+  const who = llm ? ` The LLM: ${clean(llm)}${standIn ? ` (${standIn}: a stand-in, not a language model)` : ""}. ` +
     "It adds values with reasons after the search, and is never waited for." : " No LLM is asked.";
   say(slot("calls-meaning"), `${rows}${who}`);
 }

@@ -158,9 +158,9 @@ function plan(words, option, features, { labels_only: labelsOnly }) {
 }
 
 function reason(option, search) {
-  const told = reasonText(option.reasons ?? []).replaceAll(search?.simulated ? "simulated: " : "\n", "");
+  const told = reasonText(option.reasons ?? []).replaceAll(search?.standIn ? `${search.standIn}: ` : "\n", "");
   if (!told) return null;
-  const who = search?.simulated ? "Reason given by the simulated LLM: " : "Reason given by the LLM: ";
+  const who = search?.standIn ? `Reason given by the ${search.standIn} LLM: ` : "Reason given by the LLM: ";
   const text = bdi(told.slice(0, LONGEST_REASON));
   const node = el("p", { class: "reason" }, who, text);
   if (told.length <= LONGEST_REASON) return node;

@@ -23,7 +23,7 @@ export function freshSearch(told) {
     id: told.id,
     row: told.row,
     llm: told.llm,
-    simulated: told.simulated,
+    standIn: told.stand_in,
     status: told.status,
     part: 0, // the part of the latest event
     lastPart: told.part, // the latest part on the server
