@@ -16,7 +16,7 @@ from waysout.datasets.registry import card
 from waysout.domain.schema import Feature, Row, Value
 from waysout.errors import InputError
 from waysout.llm.base import Editable, Message, Reply, Request
-from waysout.llm.connect import is_simulated, stand_in
+from waysout.llm.connect import stand_in
 from waysout.llm.scripted import Scripted, common_sense
 from waysout.prompts.accept import Cause
 from waysout.prompts.propose import Proposer, Style
@@ -66,7 +66,7 @@ def test_it_says_scripted_wherever_it_shows_and_is_no_llm() -> None:
     assert reply.model == waysout.connect("scripted:1").name == "scripted:1"
     assert reply.usage.estimated
     assert reply.text.count("REASONING=scripted: ") == 5
-    assert (stand_in("scripted:1"), is_simulated("scripted:1")) == ("scripted", False)
+    assert stand_in("scripted:1") == "scripted"
     assert llm_words("scripted:1") == "scripted:1 (scripted: no language model)"
 
 

@@ -203,7 +203,7 @@ def test_the_global_history_holds_each_node_once() -> None:
     assert played.tree[0][3] == pytest.approx(sum(rewards), abs=1e-4)
 
 
-PRUNED_WHOLE = [reply("a=1", "b=1"), *[reply("a=2", "b=2")] * 12]
+PRUNED_WHOLE = [reply(f"a={i}", f"b={i}") for i in range(1, 10)]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from waysout.bench.stats import Paired, best_setting, halves, paired
 from waysout.bench.tables_arms import llm_budget_row
 from waysout.bench.tables_base import ArmSample, View, title_of
 from waysout.bench.tables_pruning import sweep_row
-from waysout.llm.connect import is_simulated
+from waysout.llm.connect import stand_in
 
 Word = Literal["supported", "not supported", "undecided", "mixed", "not run"]
 How = Literal["more", "less", "no less", "twice", "about", "shown"]
@@ -106,8 +106,8 @@ class Expected:
 class Claim:
     """What is claimed (``says``), the plan that judges it, and the comparisons that follow from it.
 
-    ``remark`` is what a reader should know. A claim about time is not judged with a simulated LLM,
-    which takes none. One whose settings are ``chosen_on`` all queries, or on half of them to be
+    ``remark`` is what a reader should know. A claim about time is not judged with a stand-in for an
+    LLM, which takes none. One whose settings are ``chosen_on`` all queries, or on half of them to be
     judged on the others, is judged only where every setting has the searches that choose.
     """
 
@@ -123,7 +123,7 @@ class Claim:
 
     def judge(self, cells: Cells, llm: str) -> ClaimVerdict:
         """Return the verdict of the searches with an LLM."""
-        if self.about_time and is_simulated(llm):
+        if self.about_time and stand_in(llm):
             return ClaimVerdict(self, llm, ())
         if self.about_time:  # replies from a file take no time
             cells = Cells(cell for cell in cells if not cell.value("from_file"))
@@ -233,7 +233,7 @@ class ClaimVerdict:
         where = f"mixed: {self.where}" if self.word == "mixed" else self.where
         limits, judged = [], self._judged
         if judged:
-            limits += ["simulated"] if is_simulated(self.llm) else []
+            limits += [instead] if (instead := stand_in(self.llm)) else []
             ran, wanted = min(((o.ran, o.wanted) for o in judged), key=_share_of)
             if ran < wanted:
                 same = all(o.ran == ran for o in judged)

@@ -42,7 +42,7 @@ from waysout.bench.tables_base import (
     title_of,
 )
 from waysout.errors import InputError
-from waysout.llm.connect import is_simulated
+from waysout.llm.connect import stand_in
 from waysout.report.plot import to_svg
 from waysout.report.tables import escape_markdown
 
@@ -117,7 +117,7 @@ class Report:
     @cached_property
     def llms(self) -> tuple[str, ...]:
         """The LLMs that were used, real ones first."""
-        return tuple(sorted(self.cells.llms, key=lambda llm: (is_simulated(llm), llm)))
+        return tuple(sorted(self.cells.llms, key=lambda llm: (bool(stand_in(llm)), llm)))
 
     def files(self) -> Iterator[tuple[Path, bytes]]:
         """Yield the page and then its pictures: the path and the content of each file."""

@@ -88,11 +88,6 @@ def connect(name: str) -> Backend:
     return made
 
 
-def is_simulated(llm: str | None) -> bool:
-    """Whether a name or a connection string is that of the simulated LLM."""
-    return stand_in(llm) == "simulated"
-
-
 def stand_in(llm: str | None) -> str:
     """Return what a name or a connection string has in place of a language model, if anything.
 
