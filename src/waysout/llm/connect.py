@@ -49,7 +49,7 @@ PROVIDERS: Mapping[str, Provider] = {
         "transformers:OWNER/NAME, transformers:FOLDER or transformers:FILE.gguf",
         "a model of the Hugging Face hub or of your own, in one batch; best on a GPU",
         ("slots", "context", "threads"),
-        ("device",),
+        ("device", "sampling", "top_k", "top_p", "min_p", "repetition_penalty"),
     ),
 }
 # For commands that are about an LLM, and are given none; no search asks it unless told to.
