@@ -52,7 +52,7 @@ PROVIDERS: Mapping[str, Provider] = {
         "transformers:OWNER/NAME, transformers:FOLDER or transformers:FILE.gguf",
         "a model of the Hugging Face hub or of your own, in one batch; best on a GPU",
         ("slots", "context", "threads"),
-        ("device",),
+        ("device", "sampling", "top_k", "top_p", "min_p", "repetition_penalty"),
     ),
 }
 # What proposes without a language model; whatever is made with it says so.

@@ -33,6 +33,7 @@ from waysout.errors import (
 from waysout.llm import models
 from waysout.llm.base import Backend, Form, Limits, Reply, Request
 from waysout.llm.local.process import Ask, EngineAnswer, EngineFailure, Loaded, Process, Setup
+from waysout.llm.local.sampling import FILE, Sampling, as_options, from_file, from_options
 
 # Before the engine has said how many slots it has.
 _SLOTS_ON_GPU, _SLOTS_ON_CPU = 512, 4
@@ -50,7 +51,9 @@ class Transformers(Backend):
     """Answers with a model of transformers, loaded on first use.
 
     ``slots`` are the replies written side by side, ``context`` the most tokens of a prompt and its
-    reply together; 0 means as the memory allows.
+    reply together; 0 means as the memory allows. With ``sampling="own"`` tokens are drawn as the
+    model's ``generation_config.json`` says, with ``"plain"`` by the temperature alone; what is
+    given of ``top_k`` and the like counts in either case.
     """
 
     form: Form = "none"
@@ -63,17 +66,36 @@ class Transformers(Backend):
         context: int = 0,
         threads: int = 0,
         device: str = "auto",
+        sampling: str = "own",
+        top_k: int | str | None = None,
+        top_p: float | str | None = None,
+        min_p: float | str | None = None,
+        repetition_penalty: float | str | None = None,
         limits: Limits = PATIENT,
     ) -> None:
         if not _DEVICE.fullmatch(device):
             raise InputError(f"device is auto, cpu, cuda or cuda:NUMBER, not {shown(device)}")
+        if sampling not in ("own", "plain"):
+            raise InputError(f"sampling is own or plain, not {shown(sampling)}")
+        asked = from_options(
+            top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
+        )
         self.model = model
         self.slots = slots
         self.context = context
         self.threads = threads
         self.device = device
         self.limits = limits
-        self.name = f"transformers:{_identity(model)}"
+        self.sampling = sampling
+        on_hub = _is_on_hub(model)
+        said = {} if sampling == "plain" or on_hub else _said_by(model)
+        self._settings = {**said, **asked}
+        self._asks_model = on_hub and sampling == "own"
+        # What the hub's file says is known too late for a name: there it is plain that is marked.
+        applied = as_options(asked) if self._asks_model else str(Sampling(**self._settings))
+        marked = "sampling=plain" if on_hub and sampling == "plain" else ""
+        suffix = "&".join(filter(None, (marked, applied)))
+        self.name = f"transformers:{_identity(model)}{suffix and '?'}{suffix}"
         # A guess: torch would know, but takes seconds to load.
         has_gpu = shutil.which("nvidia-smi") is not None or Path("/dev/nvidia0").exists()
         on_gpu = device.startswith("cuda") or (device == "auto" and has_gpu)
@@ -141,7 +163,8 @@ class Transformers(Backend):
                 )
         sizes = self.slots, self.context, self.threads
         limits = self.limits.seconds, self.limits.bytes
-        return Setup(self.name, place, kind, self.device, *sizes, *limits)
+        sampling = self._settings, self._asks_model
+        return Setup(self.name, place, kind, self.device, *sizes, *limits, *sampling)
 
     # In the thread that reads from the engine
 
@@ -180,12 +203,31 @@ def _source(model: str) -> tuple[str, str]:
         if not (folder / "config.json").is_file():
             raise InputError(f"{folder} is not a transformers model: it has no config.json")
         return "folder", str(folder)
-    if _HUB_NAME.fullmatch(model):
+    if _is_on_hub(model):
         return "hub", model
     raise InputError(
         f"{unknown('model', model, models.MODELS)}; or give the path of a folder or a GGUF file, "
         "or a name on the Hugging Face hub (OWNER/NAME)"
     )
+
+
+def _is_on_hub(model: str) -> bool:
+    """Whether transformers gets this model from the hub."""
+    if model.endswith(".gguf") or model in models.MODELS or Path(model).expanduser().is_dir():
+        return False
+    return _HUB_NAME.fullmatch(model) is not None
+
+
+def _said_by(model: str) -> dict[str, Any]:
+    """Return how the makers of a model on this machine draw from it.
+
+    In the cache of `waysout models pull` such a file would be anyone's: it has many models.
+    """
+    place = Path(model).expanduser()
+    if place.is_dir():
+        return from_file(place / FILE)
+    is_own = model.endswith(".gguf") and not model.startswith("hub:")
+    return from_file(place.parent / FILE) if is_own else {}
 
 
 def _identity(model: str) -> str:

@@ -5,6 +5,7 @@
     load       loads a model, and decides how many slots fit
     probe      checks that a model gives its own scores here
     scheduler  requests join and leave a batch of slots; tokens are drawn
+    sampling   what shapes the draw beside the temperature
     model      one forward pass over a KV cache with a fixed place for every slot
     attention  how tokens attend to that cache
     chat       conversations to tokens and back

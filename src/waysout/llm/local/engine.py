@@ -55,9 +55,11 @@ class Engine:
             why = scheduler.no_graphs_because
             graphs = "with CUDA graphs" if scheduler.graphs else f"WITHOUT CUDA graphs ({why})"
             steps = f", attention by {scheduler.attention}, {graphs}"
+        sampling = str(scheduler.sampling).replace("&", ", ")
+        drawn = f", drawing with {sampling}" if sampling else ""
         about = (
             f"loaded in {self.seconds:.1f} s on {model.device} "
-            f"({model.slots} slots of {model.context} tokens{steps})"
+            f"({model.slots} slots of {model.context} tokens{steps}{drawn})"
         )
         # On a GPU some requests should always be waiting, so that their prompts are read together.
         return Loaded(about, model.slots * (2 if on_gpu else 1))

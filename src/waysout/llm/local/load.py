@@ -21,6 +21,7 @@ from waysout.llm.local.attention import UnsupportedModel
 from waysout.llm.local.chat import Chat
 from waysout.llm.local.model import CacheLayout, Model, tune
 from waysout.llm.local.process import Setup
+from waysout.llm.local.sampling import FILE, Sampling, from_model
 from waysout.llm.local.scheduler import Scheduler
 
 CONTEXT = 4096
@@ -52,7 +53,8 @@ def load(setup: Setup) -> tuple[Chat, Scheduler]:
         network = network.to(device).eval()
         chat = Chat(tokenizer, setup.name)
         model = _fit(setup, network)
-        return chat, Scheduler(model, chat.ends(network), setup.seconds)
+        ends, sampling = chat.ends(network), _sampling(setup, network)
+        return chat, Scheduler(model, ends, setup.seconds, sampling)
     except torch.OutOfMemoryError:
         raise LLMError(
             f"{setup.name} does not fit in the memory of the GPU: reduce slots or context "
@@ -65,6 +67,13 @@ def _device(name: str) -> torch.device:
     if name.startswith("cuda") and not has_gpu:
         raise InputError(f"device={name}: PyTorch {torch.__version__} sees no GPU here")
     return torch.device(("cuda" if has_gpu else "cpu") if name == "auto" else name)
+
+
+def _sampling(setup: Setup, network: Any) -> Sampling:
+    said: dict[str, Any] = {}
+    if setup.sampling_of_model:
+        said = from_model(network.generation_config.to_dict(), f"{FILE} of {setup.place}")
+    return Sampling(**{**said, **setup.sampling})
 
 
 def _from_folder(place: str, dtype: torch.dtype) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +41,11 @@ _LOADING, _MARGIN = 7200.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What to load, and how. ``place`` is a file, a folder or a hub name; 0 means automatic."""
+    """What to load, and how. ``place`` is a file, a folder or a hub name; 0 means automatic.
+
+    ``sampling`` holds fields of `Sampling`. With ``sampling_of_model`` the model's own, which are
+    known once it is loaded, add to them.
+    """
 
     name: str
     place: str
@@ -52,6 +56,8 @@ class Setup:
     threads: int = 0
     seconds: float = 900.0
     bytes: int = 64 * 1024
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    sampling_of_model: bool = False
 
 
 @dataclass(frozen=True, slots=True)

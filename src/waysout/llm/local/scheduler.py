@@ -24,6 +24,7 @@ from torch import Tensor
 from waysout.llm.base import Finish
 from waysout.llm.local.attention import BY_NAME, by_prompt, upload
 from waysout.llm.local.model import Model
+from waysout.llm.local.sampling import Sampling
 
 # Decode steps are recorded for lengths that are multiples of this.
 _SPAN = 256
@@ -41,6 +42,7 @@ _USUAL_LENGTH = 2048
 _LARGEST_BELOW_1 = 1 - 1e-6
 # Tokens are drawn in two steps, the first of which chooses a run of this many.
 _RUN = 128
+PLAIN = Sampling()
 
 
 @dataclass(slots=True, eq=False)
@@ -70,10 +72,17 @@ class Scheduler:
     ``ends`` are the tokens that end a reply; a reply that takes longer than ``seconds`` is cut off.
     """
 
-    def __init__(self, model: Model, ends: Collection[int], seconds: float = 900.0) -> None:
+    def __init__(
+        self,
+        model: Model,
+        ends: Collection[int],
+        seconds: float = 900.0,
+        sampling: Sampling = PLAIN,
+    ) -> None:
         self.model = model
         self.ends = frozenset(ends)
         self.seconds = seconds
+        self.sampling = sampling
         self.waiting: deque[Generation] = deque()
         self.live: dict[int, Generation] = {}
         count, device = model.slots, model.device
@@ -86,6 +95,11 @@ class Scheduler:
         self.lengths = torch.zeros(count, dtype=torch.long, device=device)
         self.seeds = torch.zeros(count, dtype=torch.long, device=device)
         self.temperatures = torch.zeros(count, device=device)
+        # The tokens of each slot's prompt and reply, where they are penalised. As in the KV cache
+        # only the first ``lengths`` count, so that nothing is left of steps that are not kept.
+        self._penalises = sampling.repetition_penalty != 1
+        size = model.context if self._penalises else 0
+        self.history = torch.zeros(count, size, dtype=torch.long, device=device)
         self.no_graphs_because = ""
         self._steps: dict[tuple[int, int], Callable[[], object]] = {}
         self._pool: Any = None
@@ -200,8 +214,15 @@ class Scheduler:
 
     def _draw(self, logits: Tensor, slots: slice | Tensor, lengths: Tensor) -> None:
         chance = chances(self.seeds[slots], lengths)
-        self.tokens[slots] = sample(logits, self.temperatures[slots], chance)
+        if self._penalises:
+            penalty = self.sampling.repetition_penalty
+            logits = penalised(logits, self.history[slots], lengths, penalty)
+        drawn = sample(logits, self.temperatures[slots], chance, self.sampling)
+        self.tokens[slots] = drawn
         self.lengths[slots] = lengths
+        if self._penalises:
+            rows = torch.arange(self.model.slots, device=drawn.device)[slots]
+            self.history[rows, lengths.clamp(max=self.model.context - 1)] = drawn
 
     def _record(self, step: Callable[[], None]) -> Callable[[], object]:
         """Record a step as a CUDA graph; tokens and lengths are restored afterwards."""
@@ -329,6 +350,10 @@ class Scheduler:
         logits = self.model.forward(tokens, owners, at, attend, keep=last)
         self.seeds[slots] = upload([job.seed for job in jobs], device)
         self.temperatures[slots] = upload([j.temperature for j in jobs], device, torch.float32)
+        if self._penalises:
+            # Whole prompts: what was reused of them counts as well.
+            known = self._known[[job.slot for job in jobs], :span]
+            self.history[slots, :span] = upload(known, device)
         self._draw(logits, slots, upload([len(job.prompt) for job in jobs], device))
 
 
@@ -343,14 +368,39 @@ def chances(seeds: Tensor, positions: Tensor) -> Tensor:
     return ((x ^ (x >> 16)) >> 8).float() / 2**24
 
 
-def sample(logits: Tensor, temperatures: Tensor, chance: Tensor) -> Tensor:
+def penalised(logits: Tensor, history: Tensor, lengths: Tensor, penalty: float) -> Tensor:
+    """Make the first ``lengths`` tokens of each row's history less likely, as `generate` does."""
+    counts = torch.arange(history.shape[-1], device=history.device) < lengths[:, None]
+    # A token that comes twice is penalised once, so the first can stand for those beyond the end.
+    tokens = torch.where(counts, history, history[:, :1])
+    scores = logits.gather(-1, tokens)
+    return logits.scatter(-1, tokens, torch.where(scores < 0, scores * penalty, scores / penalty))
+
+
+def sample(
+    logits: Tensor, temperatures: Tensor, chance: Tensor, sampling: Sampling = PLAIN
+) -> Tensor:
     """Sample a token from each row of logits; at temperature 0 take the most likely one.
 
-    The draw is by cumulative sums, first of runs of tokens, then inside one: a sum over a whole
-    vocabulary would lose rare tokens to rounding.
+    Limits apply in the order of `generate`: top-k, top-p, min-p. The draw is by cumulative
+    sums, first of runs of tokens, then inside one: a sum over a whole vocabulary would lose rare
+    tokens to rounding.
     """
     best = logits.argmax(-1)
+    tokens = None
+    # The most likely come first, so that top-p can cut them by their sum; the temperature does not
+    # change their order. Of tokens as likely as the k-th, `generate` would keep all.
+    if sampling.top_k:
+        logits, tokens = logits.topk(min(sampling.top_k, logits.shape[-1]))
+    elif sampling.top_p < 1:
+        logits, tokens = logits.sort(descending=True)
     shares = (logits / temperatures.clamp(min=1e-3)[:, None]).softmax(-1)
+    if sampling.top_p < 1:
+        before = shares.cumsum(-1) - shares
+        shares = shares.masked_fill(before >= sampling.top_p, 0)
+    if sampling.min_p:
+        least = sampling.min_p * shares.amax(-1, keepdim=True)
+        shares = shares.masked_fill(shares < least, 0)
     if shares.shape[-1] % _RUN:
         shares = F.pad(shares, (0, -shares.shape[-1] % _RUN))
     runs = shares.view(len(shares), -1, _RUN)
@@ -358,7 +408,10 @@ def sample(logits: Tensor, temperatures: Tensor, chance: Tensor) -> Tensor:
     run, inner = _reached(totals, chance * totals.sum(-1))
     chosen = runs[torch.arange(len(runs), device=runs.device), run]
     token, _ = _reached(chosen, inner)
-    return torch.where(temperatures > 0, run * _RUN + token, best)
+    drawn = run * _RUN + token
+    if tokens is not None:
+        drawn = tokens.gather(-1, drawn[:, None])[:, 0]
+    return torch.where(temperatures > 0, drawn, best)
 
 
 def _reached(weights: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
