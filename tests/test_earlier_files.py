@@ -69,7 +69,7 @@ def test_the_same_search_gives_the_same_json(
     problem: Problem, table: Dataset, method: str, lines: list[dict[str, Any]]
 ) -> None:
     # LATS was told of earlier attempts then.
-    as_then = {"settings": {"memory": 10}} if method.startswith("lats") else {}
+    as_then: dict[str, Any] = {"settings": {"memory": 10}} if method[:4] == "lats" else {}
     for line in lines:
         result = ways.find(
             problem, table.rows[line["row"]], method=method, data=table,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from waysout.bench.cell import Cells
 from waysout.bench.judge import Claim, ClaimVerdict, Expected
+from waysout.bench.readings import DEFAULT as READING
 
 _COMP, _PLAIN, _EMBEDDED = "Comp-MCTS", "Comp-MCTS, no pruning", "Comp-MCTS, embedding pruning"
 _PATH = "compression scope=path threshold={}"
@@ -250,6 +251,6 @@ CLAIMS: tuple[Claim, ...] = (
 )
 
 
-def judge_all(cells: Cells, llm: str) -> list[ClaimVerdict]:
-    """Return the verdict of an LLM's searches on every claim."""
-    return [claim.judge(cells, llm) for claim in CLAIMS]
+def judge_all(cells: Cells, llm: str, reading: str = READING) -> list[ClaimVerdict]:
+    """Return the verdict of an LLM's searches on every claim, under a reading of the paper."""
+    return [claim.judge(cells, llm, reading) for claim in CLAIMS]

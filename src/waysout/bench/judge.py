@@ -17,6 +17,8 @@ from waysout.bench import paper
 from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import Cells
 from waysout.bench.plan import load_plan
+from waysout.bench.readings import DEFAULT as READING
+from waysout.bench.readings import MARK
 from waysout.bench.stats import Paired, best_setting, halves, paired
 from waysout.bench.tables_arms import llm_budget_row
 from waysout.bench.tables_base import ArmSample, View, title_of
@@ -107,8 +109,8 @@ class Claim:
     """What is claimed (``says``), the plan that judges it, and the comparisons that follow from it.
 
     ``remark`` is what a reader should know. A claim about time is not judged with a stand-in for an
-    LLM, which takes none. One whose settings are ``chosen_on`` all queries, or on half of them to be
-    judged on the others, is judged only where every setting has the searches that choose.
+    LLM, which takes none. One whose settings are ``chosen_on`` all queries, or on half of them to
+    be judged on the others, is judged only where every setting has the searches that choose.
     """
 
     name: str
@@ -121,16 +123,16 @@ class Claim:
     about_time: bool = False
     chosen_on: Literal["", "all", "half"] = ""
 
-    def judge(self, cells: Cells, llm: str) -> ClaimVerdict:
-        """Return the verdict of the searches with an LLM."""
+    def judge(self, cells: Cells, llm: str, reading: str = READING) -> ClaimVerdict:
+        """Return the verdict of the searches with an LLM, under a reading of the paper."""
         if self.about_time and stand_in(llm):
-            return ClaimVerdict(self, llm, ())
+            return ClaimVerdict(self, llm, (), reading)
         if self.about_time:  # replies from a file take no time
             cells = Cells(cell for cell in cells if not cell.value("from_file"))
-        view = View(known_plan(self.plan), cells, llm, (llm,))
+        view = View(known_plan(f"{self.plan}{MARK}{reading}"), cells, llm, (llm,))
         outcomes = (_compare(view, data, e, self.chosen_on) for data in self.datasets
                     for e in self.expected if e.is_about(data))  # fmt: skip
-        return ClaimVerdict(self, llm, tuple(outcomes))
+        return ClaimVerdict(self, llm, tuple(outcomes), reading)
 
     @property
     def judged_on(self) -> tuple[str, ...]:
@@ -185,11 +187,12 @@ _VERDICTS: Mapping[Answer, Word] = {
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """The verdict of an LLM's searches on a claim."""
+    """The verdict of an LLM's searches on a claim, under a reading of the paper."""
 
     claim: Claim
     llm: str
     outcomes: tuple[ClaimOutcome, ...]
+    reading: str = READING
 
     @property
     def answers(self) -> dict[str, Answer]:
@@ -257,7 +260,7 @@ def _share_of(counts: tuple[int, int]) -> float:
     return counts[0] / counts[1]
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def known_plan(name: str) -> ExperimentPlan:
     """Return a built-in plan; cached, since loading takes longer than judging."""
     return load_plan(name)

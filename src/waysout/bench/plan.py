@@ -10,9 +10,9 @@
     settings = { pruning = "gzip" }
     grid = { scope = ["path", "global"], threshold = [0.001, 0.01] }
 
-``reading = "tables"`` is for plans of the paper (`waysout.bench.readings`); ``NAME@text`` loads such
-a plan under another. An arm with a grid expands to one arm per combination. Arms inherit unset keys from the plan. A plan
-with ``like`` inherits from the plan it names, and may add ``[[more_arms]]``.
+An arm with a grid expands to one arm per combination. Arms inherit unset keys from the plan. A plan
+with ``like`` inherits from the plan it names, and may add ``[[more_arms]]``. ``reading = "tables"``
+is for plans of the paper (`waysout.bench.readings`); ``NAME@text`` loads one under another.
 """
 
 from __future__ import annotations

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from string import Template
 
@@ -22,9 +24,10 @@ from numpy.typing import NDArray
 from waysout.bench import paper, plots
 from waysout.bench.arms import ExperimentPlan
 from waysout.bench.cell import Cell, Cells
-from waysout.bench.claims import judge_all
+from waysout.bench.claims import CLAIMS, judge_all
 from waysout.bench.judge import NEVER, RULES, ClaimOutcome, ClaimVerdict, known_plan
 from waysout.bench.plan import plan_names
+from waysout.bench.readings import DEFAULT, ELEMENTS, MARK, READINGS, others
 from waysout.bench.render import Markdown, markdown_grid, render
 from waysout.bench.table import ResultTable
 from waysout.bench.tables import TABLES, build
@@ -78,8 +81,11 @@ class Report:
         every = replace(plans[0], arms=tuple(arms.values()), queries=most)
         header = View(every, self.cells, "", self.llms).header()
         text = (resources.files("waysout.bench") / "report.txt").read_text("utf-8")
-        verdicts = {llm: judge_all(self.cells, llm) for llm in self.llms}
-        claims = list(zip(*verdicts.values(), strict=True))
+        verdicts = {
+            llm: [judge_all(self.cells, llm, name) for name in READINGS] for llm in self._judges()
+        }
+        # By claim, by LLM, by reading.
+        claims = list(zip(*(zip(*found, strict=True) for found in verdicts.values()), strict=True))
         contradictions = paper.disagreements()
         return Template(text).substitute(
             command=self.command,
@@ -91,10 +97,19 @@ class Report:
             never=NEVER,
             summary=_grid(
                 ("claim", *(llm_words(llm) for llm in verdicts)),
-                [(_link(found[0].claim.title), *(v.words for v in found)) for found in claims],
+                [(_link(found[0][0].claim.title), *map(_in_short, found)) for found in claims],
             ),
-            claims="\n\n".join(_claim(found) for found in claims),
-            frank="\n\n".join(self._frank(llm, found) for llm, found in verdicts.items()),
+            readings=_grid(
+                ("what is open", "setting", "as the text reads", "as the tables do: the default",
+                 "what decides"),
+                [(e.what, Markdown(e.setting), Markdown(e.text), Markdown(e.tables),
+                  Markdown(e.evidence)) for e in ELEMENTS],
+            ),
+            claims="\n\n".join(_claim([*chain(*found)]) for found in claims),
+            frank="\n\n".join(
+                self._frank(under) for found in verdicts.values() for under in found
+                if any(v.answers for v in under)
+            ),
             disagreements=len(contradictions),
             disagreement_table=_grid(
                 ("data set", "what", "one value", "another"),
@@ -116,8 +131,12 @@ class Report:
 
     @cached_property
     def llms(self) -> tuple[str, ...]:
-        """The LLMs that were used, real ones first."""
-        return tuple(sorted(self.cells.llms, key=lambda llm: (bool(stand_in(llm)), llm)))
+        """The LLMs that were used: real ones first, then scripted and simulated ones.
+
+        Of each kind the one with most searches comes first.
+        """
+        ran = Counter(cell.llm for cell in self.cells)
+        return tuple(sorted(self.cells.llms, key=lambda llm: (stand_in(llm), -ran[llm], llm)))
 
     def files(self) -> Iterator[tuple[Path, bytes]]:
         """Yield the page and then its pictures: the path and the content of each file."""
@@ -136,12 +155,12 @@ class Report:
         Some data set must have searches of all the arms that a picture compares.
         """
         found = []
-        for llm in self.llms:
-            for name, table, arms in PICTURES:
-                plan = known_plan(TABLES[table].plan)
+        for name, table, arms in PICTURES:
+            plan = known_plan(TABLES[table].plan)
+            for llm in self._shown(plan):
                 view = self._view(plan, llm)
                 ran = ({s.arm.name for s in view.samples(data) if s.n} for data in plan.datasets)
-                if llm in self._llms_of(plan) and any(names.issuperset(arms) for names in ran):
+                if any(names.issuperset(arms) for names in ran):
                     found.append(Shown(name, table, arms, llm))
         return found
 
@@ -150,22 +169,39 @@ class Report:
     def _ran(self) -> str:
         rows: dict[str, list[tuple[str, ...]]] = {}
         for llm in (*self.llms, ""):
-            for plan in map(known_plan, plan_names()):
+            for name in self._plans:
+                plan = known_plan(name)
                 cells = self._of_plan(plan, llm)
                 wanted = sum(arm.queries for arm in plan.arms if arm.asks_llm is bool(llm))
                 if cells:
                     count = f"{len(cells):,} of {wanted:,}"
-                    row = (Markdown(f"`{plan.name}`"), count, *_spent(cells))
+                    row = (Markdown(f"`{name}`"), count, *_spent(cells))
                     rows.setdefault(_name(llm), []).append(row)
         rows["all together"] = [("", f"{len(self.cells):,}", *_spent(self.cells))]
         heads = ("plan", "searches", "LLM calls", "tokens read", "tokens written")
         return _grids(heads, rows, numbers=4)
+
+    @cached_property
+    def _plans(self) -> list[str]:
+        """The names of all plans, with those of their other readings."""
+        under = {name: others(known_plan(name).reading) for name in plan_names()}
+        return [
+            full
+            for name in under
+            for full in (name, *(f"{name}{MARK}{other}" for other in under[name]))
+        ]
 
     def _of_plan(self, plan: ExperimentPlan, llm: str) -> list[Cell]:
         """Return a plan's cells with an LLM, or those without one."""
         view = self._view(plan, llm)
         arms = [arm for arm in plan.arms if arm.asks_llm is bool(llm)]
         return [cell for arm in arms for cell in view.of(arm).cells.values()]
+
+    def _judges(self) -> list[str]:
+        """Return the LLMs with enough of a plan that judges a claim, under some reading."""
+        names = {f"{claim.plan}{MARK}{name}" for claim in CLAIMS for name in READINGS}
+        ran = {llm for name in names for llm in self._llms_of(known_plan(name))}
+        return [llm for llm in self.llms if llm in ran]
 
     def _view(self, plan: ExperimentPlan, llm: str) -> View:
         return View(plan, self.cells, llm, (llm,))
@@ -190,7 +226,7 @@ class Report:
         pictures = self.pictures() if self.figures else []
         for name, entry in TABLES.items():
             plan = known_plan(entry.plan)
-            llms = self._llms_of(plan)
+            llms = self._shown(plan)
             if llms:
                 yield f"### `{name}`: {escape_markdown(plan.title)}\n"
             for llm in [""] if llms and entry.every_llm else llms:
@@ -198,6 +234,14 @@ class Report:
                 yield from (_folded(table, llm) for table in made)
                 yield from (p.link(self.out, self.figures) for p in pictures
                             if self.figures and (p.table, p.llm) == (name, llm))  # fmt: skip
+
+    def _shown(self, plan: ExperimentPlan) -> list[str]:
+        """Return the LLMs whose tables are shown: real ones, or else one stand-in.
+
+        The command above a table prints those of the others, too.
+        """
+        found = self._llms_of(plan)
+        return [llm for llm in found if not stand_in(llm)] or found[:1]
 
     def _llms_of(self, plan: ExperimentPlan) -> list[str]:
         """Return the LLMs with enough of a plan to show; an empty name for a plan without any.
@@ -216,15 +260,16 @@ class Report:
 
     # What to make of it ------------------------------------------------------------------------
 
-    def _frank(self, llm: str, verdicts: Sequence[ClaimVerdict]) -> str:
+    def _frank(self, verdicts: Sequence[ClaimVerdict]) -> str:
         """Return the claims by verdict, and how far yields and their order are the paper's."""
-        lines = [f"**{escape_markdown(llm_words(llm))}**", ""]
+        llm, reading = verdicts[0].llm, verdicts[0].reading
+        lines = [f"**{escape_markdown(_under(verdicts[0]))}**", ""]
         for word in ("supported", "mixed", "undecided", "not supported", "not run"):
             titles = [escape_markdown(f"{v.claim.title}{f' ({v.where})' if v.where else ''}")
                       for v in verdicts if v.word == word]  # fmt: skip
             if titles:
                 lines.append(f"- {word.capitalize()} ({len(titles)}): {'; '.join(titles)}.")
-        view, parts = self._view(known_plan("llm-budget"), llm), []
+        view, parts = self._view(known_plan(f"llm-budget{MARK}{reading}"), llm), []
         for data in view.plan.datasets:
             means = ((sample.mean("unique_valid"),
                       paper.number(llm_budget_row(sample.arm), "unique_valid"))
@@ -270,7 +315,11 @@ def short_llm(llm: str) -> str:
 
     >>> short_llm("openai:google/gemma-3-12b-it@http://localhost:8000/v1"), short_llm("simulated:1")
     ('gemma-3-12b-it', 'simulated:1')
+    >>> short_llm("transformers:qwen.gguf@10?top_k=20")
+    'qwen.gguf (top-k 20)'
     """
+    if llm.startswith("transformers:"):
+        return llm_words(llm).partition(":")[2].rpartition("/")[2]
     return llm.partition("@")[0].rpartition("/")[2]
 
 
@@ -288,15 +337,30 @@ def _link(title: str) -> Markdown:
     return Markdown(f"[{escape_markdown(title)}](#{anchor})")
 
 
+def _in_short(found: Sequence[ClaimVerdict]) -> str:
+    """Return an LLM's verdict, and that under the other readings where it is another one."""
+    first, *rest = found
+    words = first.words if first.answers else ""
+    more = [f"as the {v.reading} reads: {v.words}" for v in rest if v.answers and v.words != words]
+    return "; ".join([*([words] if words else []), *more]) or first.words
+
+
+def _under(verdict: ClaimVerdict) -> str:
+    """Return an LLM's name, and the reading unless it is the default."""
+    other = f", as the {verdict.reading} reads" if verdict.reading != DEFAULT else ""
+    return f"{llm_words(verdict.llm)}{other}"
+
+
 def _claim(found: Sequence[ClaimVerdict]) -> str:
-    """Return one claim with the verdict on each LLM's searches, and the numbers behind it."""
+    """Return one claim with each LLM's verdicts under each reading, and the numbers behind them."""
     claim = found[0].claim
     parts = [f"### {claim.title}", ""]
     parts += [f"The paper: {escape_markdown(claim.says)}", ""] if claim.says else []
     parts += [escape_markdown(claim.remark), ""] if claim.remark else []
-    parts += [f"- {escape_markdown(llm_words(v.llm))}: **{v.words}**" for v in found]
-    rows = {llm_words(v.llm): [_outcome_row(outcome) for outcome in v.outcomes if outcome.was_run]
-            for v in found}  # fmt: skip
+    told = [v for v in found if v.answers or v.reading == DEFAULT]
+    parts += [f"- {escape_markdown(_under(v))}: **{v.words}**" for v in told]
+    rows = {_under(v): [_outcome_row(outcome) for outcome in v.outcomes if outcome.was_run]
+            for v in told}  # fmt: skip
     if any(rows.values()):
         parts += ["", f"<details><summary>Numbers (`{claim.plan}`)</summary>", "",
                   _grids(_HEADS, rows), "", "</details>"]  # fmt: skip

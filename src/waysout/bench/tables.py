@@ -14,6 +14,7 @@ from waysout.bench import (
     tables_ours,
     tables_pruning,
     tables_quality,
+    tables_readings,
 )
 from waysout.bench.cell import Cells, one_llm
 from waysout.bench.plan import load_plan
@@ -42,6 +43,7 @@ TABLES: Mapping[str, TableEntry] = {
     "pruning-best": TableEntry("pruning-sweep", tables_pruning.pruning_best),
     "pruning-heldout": TableEntry("pruning-heldout", tables_pruning.pruning_heldout),
     "pruning-paired": TableEntry("pruning-sweep", tables_pruning.pruning_paired),
+    "readings": TableEntry("pruning-sweep", tables_readings.readings, every_llm=True),
     "compressors": TableEntry("compressors", tables_other.compressors),
     "cost": TableEntry("cost", tables_other.cost),
     "yields": TableEntry("yields", tables_ours.yields),

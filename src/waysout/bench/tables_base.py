@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
+from urllib.parse import parse_qsl
 
 from waysout.bench import paper
 from waysout.bench.arms import Arm, ExperimentPlan
@@ -207,6 +208,8 @@ class View:
         with_others = any("others" in arm.query_sets for arm in self.plan.arms)
         which = "rows that the plan lists" if listed else "stored queries"
         which += " and others" if with_others and not listed else ""
+        if self.plan.reading:
+            yield f"The paper as read by its {self.plan.reading} (see readings)"
         yield f"Queries: the first {self.plan.queries} {which} of each data set"
         counts = Counter(f"waysout {cell.version} commit {short(cell.commit)}" for cell in used)
         codes = [f"{code} ({n} searches)" for code, n in counts.most_common(MOST_NAMED)]
@@ -235,10 +238,19 @@ def llm_words(llm: str) -> str:
 
     >>> llm_words("simulated:1"), llm_words("openai:gemma@http://localhost:80")
     ('simulated:1 (simulated: no language model)', 'openai:gemma')
+    >>> llm_words("transformers:qwen.gguf@10?top_k=20&min_p=0.05")
+    'transformers:qwen.gguf (top-k 20, min-p 0.05)'
     """
     if instead := stand_in(llm):
         return f"{llm} ({instead}: no language model)"
-    return llm.partition("@")[0]
+    name, _, rest = llm.partition("@")
+    if not llm.startswith("transformers:"):
+        return name
+    # A file's name tells its size, and how it was sampled where the temperature was not all.
+    drawn = ", ".join(" ".join(pair) for pair in parse_qsl((rest or name).partition("?")[2]))
+    drawn = drawn.replace("_p ", "-p ").replace("_k ", "-k ").replace("_", " ")
+    how = drawn or ("temperature alone" if rest else "")
+    return f"{name.partition('?')[0]} ({how})" if how else name
 
 
 def short(commit: str) -> str:

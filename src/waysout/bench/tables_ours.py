@@ -97,6 +97,8 @@ def _means(view: View, name: str, title: str, *, by_llm: bool = False) -> Result
         for arm in [arm for arm in view.plan.arms if arm.data == data]:
             for llm in view.llms if by_llm and not view.llm else (view.llm,):
                 sample = replace(view, llm=llm).of(arm)
+                if by_llm and not sample.n:
+                    continue
                 figures = mean_figures(sample, [replace(m, paper="") for m in _MEASURES])
                 figures = [sample.count(), *figures, sample.empty()]
                 labels = (title_of(data), arm.name, *([llm_words(llm)] if by_llm else []))

@@ -15,7 +15,6 @@ from waysout.domain.rules import Rule, RuleSet, Violation
 from waysout.domain.schema import Row, Schema, Value
 from waysout.errors import InputError, shown
 
-
 Binning = Literal["fixed", "fit", "none"]
 
 

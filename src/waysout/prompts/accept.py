@@ -86,9 +86,10 @@ def read_reply(
 
     ``query`` is the row the search started from, which rules compare with. ``cut`` says that the
     reply was stopped at a limit; ``strict`` takes the paper's format, names and categories to the
-    letter; ``unchanged`` accepts edits that change nothing. What is no reason is left out, as all of them are without ``reasons``. The first ``k``
-    candidates count, flawed ones included. No text makes this raise; a custom rule that fails does
-    (`RuleError`), for it is the user's own code and would fail on every reply.
+    letter; ``unchanged`` accepts edits that change nothing. What is no reason is left out, as all
+    of them are without ``reasons``. The first ``k`` candidates count, flawed ones included. No text
+    makes this raise; a custom rule that fails does (`RuleError`), for it is the user's own code and
+    would fail on every reply.
     """
     judge = _Judge(rules, spelling, query, row, strict, unchanged, reasons)
     edits: list[Edit] = []

@@ -33,7 +33,7 @@ class CompMCTS(TreeMethod):
     empty until something is approved, so ``"approved"`` it is; ``"all"`` is the text's reading.
     ``patience`` is how many replies of a leaf may be pruned whole before it is given up (0: any
     number); when no other leaf is left, the root is expanded once more. The paper is silent; 2
-    gives its 15 rows at one change each on HELOC (path, θ = 0.02), where 0 gives 4.
+    gives its 15 ± 1 rows at one change each on HELOC (path, θ = 0.02), where 0 gives 4 to 6.
 
     >>> import waysout
     >>> data = waysout.load_dataset("synthetic")

@@ -17,8 +17,7 @@ class Lats(TreeMethod):
 
     High-temp is ``temperature=1.2``; diversity-prompted is ``diversity=True``, which names the
     features already edited on the path. With K = 1 a tree grows one child at a time. Earlier
-    attempts are not told to the LLM (``memory=0``): the paper lists that as Comp-MCTS's own, and
-    its standard variants with K = 1 change 1.4 to 1.8 features, as those do that repeat themselves.
+    attempts are not told to the LLM (``memory=0``): the paper lists that as Comp-MCTS's own.
 
     >>> import waysout
     >>> data = waysout.load_dataset("synthetic")
