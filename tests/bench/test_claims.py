@@ -211,7 +211,7 @@ def test_a_rival_that_is_not_through_is_one_on_the_queries_all_have_finished() -
     assert unfinished(4).words.startswith("undecided on Loan")
     assert unfinished(4).outcomes[0].found.n == 4
     assert unfinished(0).words == (
-        "supported on Loan; not run on Adult, Credit, HELOC (the best of 8 of 9 arms)"
+        "supported on Loan; not run on Adult, Credit, HELOC (the best of 10 of 11 arms)"
     )
 
 

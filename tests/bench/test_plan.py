@@ -18,8 +18,9 @@ from waysout.errors import InputError
 from waysout.prompts.propose import Style
 
 ARM = Arm(
-    name="Comp-MCTS", data="loan", method="comp-mcts", settings={"pruning": "gzip"}, k=5, calls=30,
-    rows=150, seed=0, rules="paper", style=Style("paper", False), queries=30,
+    name="Comp-MCTS", data="loan", method="comp-mcts",
+    settings={"pruning": "gzip", "history": "all", "patience": 0}, k=5, calls=30, rows=150,
+    seed=0, rules="paper", style=Style("paper", False), queries=30,
 )  # fmt: skip
 GRID = """
 [[arms]]
@@ -48,7 +49,7 @@ def test_names_decide_nothing() -> None:
 
 
 def test_a_default_that_is_spelled_out_or_a_number_as_text_is_the_same_arm() -> None:
-    assert replace(ARM, settings={"pruning": "gzip", "threshold": "0.01", "depth": 5}).id == ARM.id
+    assert replace(ARM, settings={**ARM.settings, "threshold": "0.01", "depth": 5}).id == ARM.id
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,8 @@ def test_a_default_that_is_spelled_out_or_a_number_as_text_is_the_same_arm() -> 
     [
         {"data": "adult"}, {"rules": "realistic"}, {"method": "lats", "settings": {}}, {"k": 1},
         {"settings": {"pruning": "none"}}, {"calls": 6}, {"rows": 60}, {"seed": 1},
-        {"style": Style("paper", True)}, {"alone": True},
+        {"style": Style("paper", True)}, {"style": Style("paper", False, unchanged=True)},
+        {"alone": True}, {"binning": "none"}, {"settings": {"pruning": "gzip"}},
     ],
     ids=str,
 )  # fmt: skip

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from waysout.bench import paper
 from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.plan import load_plan, plan_names
+from waysout.bench.readings import DEFAULT, READINGS
+from waysout.errors import InputError
 from waysout.llm.models import MODELS
-from waysout.methods import all_methods
+from waysout.methods import all_methods, make_method
 
 DATASETS = ("loan", "adult", "credit", "heloc")
 REWARDS = ("BASELINE", "VALIDITY", "BALANCED", "QUALITY", "DIVERSITY", "EQUAL")
@@ -31,13 +35,13 @@ SIZES = {
     "cost": (12, 360, 10_800),
     "going-on": (4, 120, 0),
     "limits": (8, 24, 0),
-    "llm-budget": (48, 1_440, 36_720),
+    "llm-budget": (56, 1_680, 43_920),
     "llm-sizes": (8, 240, 7_200),
     "methods": (44, 1_320, 25_920),
     "optimum": (24, 720, 0),
     "oracle-budget": (64, 1_920, 0),
     "oracle-budget-large": (39, 1_170, 0),
-    "prompts": (48, 1_440, 43_200),
+    "prompts": (28, 840, 25_200),
     "pruning-heldout": (100, 3_000, 90_000),
     "pruning-sweep": (100, 3_000, 90_000),
     "quality": (630, 37_800, 0),
@@ -56,7 +60,8 @@ NAMES: dict[str, set[str]] = {
     "compressors": {"gzip", "rlbwt", "repair"},
     "cost": {"compression", "none", "LATS K=1"},
     "llm-budget": {
-        "Comp-MCTS", "Comp-MCTS, no pruning", "Comp-MCTS, embedding pruning", *LATS, "recombine",
+        "Comp-MCTS", "Comp-MCTS, no pruning", "Comp-MCTS, embedding pruning", *LATS,
+        "LATS standard, K=1, with memory", "LATS standard, K=5, with memory", "recombine",
         "recombine, 6 calls", "random",
     },
     "llm-sizes": {"comp-mcts", "recombine"},
@@ -65,15 +70,11 @@ NAMES: dict[str, set[str]] = {
         for method, rows in product((*WITHOUT_LLM, "nearest", "recombine"), (150, 1000))
     },
     "prompts": {
+        "comp-mcts, to the letter",
         *(
-            f"{method} template={template} strict={strict}"
-            for method, template, strict in product(
-                ("comp-mcts", "recombine"), ("paper", "waysout"), ("false", "true")
-            )
-        ),
-        *(
-            f"{method} constrained template={template}"
-            for method, template in product(("comp-mcts", "recombine"), ("paper", "waysout"))
+            f"{arm} template={template}"
+            for arm in ("comp-mcts", "comp-mcts constrained", "recombine constrained")
+            for template in ("paper", "waysout")
         ),
     },
     "pruning-sweep": {
@@ -174,7 +175,7 @@ def test_plans_share_the_searches_they_have_in_common(data: str) -> None:
     assert chosen.id == sweep[f"compression {setting}"].id
     assert budget["Comp-MCTS, no pruning"].id == sweep["none"].id == rewards["BALANCED"].id
     same = (
-        of("prompts", data)["comp-mcts template=paper strict=false"],
+        of("prompts", data)["comp-mcts template=paper"],
         of("rules", data)["comp-mcts rules=paper"], of("llm-sizes", data)["comp-mcts"],
         yields["comp-mcts"],
     )  # fmt: skip
@@ -214,7 +215,7 @@ def test_the_papers_methods_get_the_papers_prompt_and_recombine_ours(name: str) 
 
 def test_budgets_are_the_papers() -> None:
     for arm in of("llm-budget", "adult").values():
-        assert arm.rows == (30 if arm.name.endswith("K=1") else 150)
+        assert arm.rows == (30 if "K=1" in arm.name else 150)
         assert arm.calls == {"recombine, 6 calls": 6, "random": 0}.get(arm.name, 30)
     for arm in of("compressors", "loan").values():
         assert (arm.calls, arm.k, arm.rows) == (20, 5, 100)
@@ -234,3 +235,63 @@ def test_every_line_of_the_paper_has_its_arm() -> None:
     ours = {(paper.NAMES[arm.data], arm.paper, str(arm.rows)) for arm in arms}
     theirs = {(r["dataset"], r["method"], r["n_oracle"]) for r in paper.read("oracle_budget")}
     assert theirs <= ours
+
+
+# Readings ----------------------------------------------------------------------------------------
+
+
+def test_every_plan_of_the_paper_runs_as_its_tables_and_as_its_text_read() -> None:
+    papers = {name for name in SIZES if plan(name).reading}
+    assert papers == {
+        "compressors", "cost", "llm-budget", "llm-sizes", "methods", "oracle-budget",
+        "oracle-budget-large", "prompts", "pruning-heldout", "pruning-sweep", "reward-weights",
+        "rules", "yields",
+    }  # fmt: skip
+    # The searches of `methods` were run before there was another reading.
+    assert {plan(name).reading for name in papers - {"methods"}} == {"tables"}
+    for name in papers:
+        under = [load_plan(f"{name}@{reading}") for reading in READINGS]
+        assert [one.reading for one in under] == list(READINGS)
+        assert [[arm.name for arm in one.arms] for one in under] == [
+            [arm.name for arm in plan(name).arms]
+        ] * len(under)
+
+
+@pytest.mark.parametrize(
+    ("reading", "history", "patience", "memory", "unchanged", "heloc"),
+    [("tables", "approved", 2, 0, True, "none"), ("text", "all", 0, 10, False, "fixed")],
+)
+def test_what_a_reading_sets(
+    reading: str, history: str, patience: int, memory: int, unchanged: bool, heloc: str
+) -> None:
+    arms = load_plan(f"llm-budget@{reading}").arms
+    for arm in arms:
+        settings = asdict(arm.made)
+        if arm.method == "comp-mcts":
+            assert (settings["history"], settings["patience"]) == (history, patience)
+            assert settings["memory"] == 10
+        if arm.method.startswith("lats"):
+            told = 10 if arm.name.endswith("with memory") else memory
+            assert settings["memory"] == told
+        trees = arm.method == "comp-mcts" or arm.method.startswith("lats")
+        assert arm.style.unchanged is (unchanged and trees)
+        assert arm.binning == (heloc if arm.data == "heloc" else "fixed")
+
+
+def test_the_defaults_of_the_methods_are_those_of_the_reproduction() -> None:
+    assert DEFAULT == "tables"
+    for method, settings in READINGS[DEFAULT].methods.items():
+        made = asdict(make_method(method))
+        assert {name: made[name] for name in settings} == dict(settings)
+
+
+def test_a_reading_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown reading 'tabels'.*'tables'"):
+        load_plan("pruning-sweep@tabels")
+    with pytest.raises(InputError, match="plan quality is no plan of the paper"):
+        load_plan("quality@text")
+    mine = tmp_path / "mine.toml"
+    mine.write_text('like = "llm-budget"\nreading = "text"\n')
+    ids = [arm.id for arm in load_plan(str(mine)).arms]
+    assert ids == [arm.id for arm in load_plan("llm-budget@text").arms]
+    assert [arm.id for arm in load_plan(f"{mine}@tables").arms] != ids

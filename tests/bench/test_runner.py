@@ -469,7 +469,8 @@ def test_what_an_arm_is_made_of_is_the_card_the_scales_and_the_encoder(
     problem, today = place.problem(arm.rules), made_of(arm, place)
 
     def with_problem(**changes: Any) -> str:
-        return made_of(arm, replace(place, _made={arm.rules: replace(problem, **changes)}))
+        key = ("problem", arm.rules, arm.binning)
+        return made_of(arm, replace(place, _made={key: replace(problem, **changes)}))
 
     def with_scales(factor: float) -> Distance:
         scales = {name: scale * factor for name, scale in problem.distance.scales.items()}

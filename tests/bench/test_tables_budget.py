@@ -18,6 +18,7 @@ FOUR = """
 title = "four queries"
 datasets = ["loan"]
 queries = 4
+reading = "tables"
 style = { template = "paper", constrain = false, strict = false }
 [[arms]]
 name = "Comp-MCTS"

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import lzma
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +47,21 @@ def test_what_was_recorded_is_answered_the_same(tmp_path: Path) -> None:
     assert ask(replay).text.startswith("reply 1")
     assert ask(replay).finish == "length"
     assert (replay.name, replay.form) == ("counting", "grammar")
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_a_recording_may_be_packed(
+    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "calls.jsonl"
+    ask(Recorder(Counting(), path))
+    packed = tmp_path / f"calls.jsonl{suffix}"
+    packed.write_bytes(pack(path.read_bytes()))
+    assert ask(Replay.load(packed)) == ask(Replay.load(path))
+    for broken in (packed.read_bytes()[:40], b"no such thing"):
+        packed.write_bytes(broken)
+        with pytest.raises(InputError, match=f"cannot read the recording .*calls.jsonl{suffix}"):
+            Replay.load(packed)
 
 
 @pytest.mark.parametrize(

@@ -227,11 +227,14 @@ class Report:
         for name, entry in TABLES.items():
             plan = known_plan(entry.plan)
             llms = self._shown(plan)
-            if llms:
+            made = {
+                llm: build(name, self.cells, llm=llm or None, places=self.places)
+                for llm in ([""] if llms and entry.every_llm else llms)
+            }
+            if any(made.values()):
                 yield f"### `{name}`: {escape_markdown(plan.title)}\n"
-            for llm in [""] if llms and entry.every_llm else llms:
-                made = build(name, self.cells, llm=llm or None, places=self.places)
-                yield from (_folded(table, llm) for table in made)
+            for llm, tables in made.items():
+                yield from (_folded(table, llm) for table in tables)
                 yield from (p.link(self.out, self.figures) for p in pictures
                             if self.figures and (p.table, p.llm) == (name, llm))  # fmt: skip
 

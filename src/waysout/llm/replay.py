@@ -8,9 +8,12 @@ line it may leave behind is skipped.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import lzma
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -21,13 +24,21 @@ from waysout.llm.base import Backend, Form, Reply, Request, Usage
 
 VERSION = 1
 _HEAD = b'{"waysout_call"'
+# A recording may be kept packed.
+_UNPACK: Mapping[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.decompress,
+    ".xz": lzma.decompress,
+}
 
 
 def _calls(path: Path) -> Iterator[dict[str, Any]]:
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read the recording {path}: {error.strerror}") from None
+        if path.suffix in _UNPACK:
+            data = _UNPACK[path.suffix](data)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read the recording {path}: {reason}") from None
     for number, line in enumerate(data.splitlines(), start=1):
         try:
             call = json.loads(line)

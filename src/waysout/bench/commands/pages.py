@@ -58,6 +58,11 @@ def table(
         plan=plan or None,
         places=results or (),
     )
+    if not made:
+        raise InputError(
+            f"too few searches of the plan {TABLES[name].plan} are finished for the table {name}; "
+            f"see docs/experiments.md, and: waysout bench status {TABLES[name].plan}"
+        )
     text = render(made, format)
     if out is not None:
         _write(out, text.encode(errors="replace"))
