@@ -63,6 +63,20 @@ def hostile() -> Question:
 CASES = {"root": synthetic, "deep": deep, "hostile": hostile}
 
 
+@pytest.mark.parametrize(
+    ("template", "output"), [("paper", "block"), ("waysout", "block"), ("waysout", "json")]
+)
+def test_one_suggestion_is_asked_for_as_one(template: Template, output: Output) -> None:
+    five = render(synthetic(), template, output)
+    one = render(replace(synthetic(), k=1), template, output)
+    several = ("CANDIDATE=2", "...", "candidates that", "exactly 5", "5 different", "DIVERSITY")
+    assert any(words in five for words in several)
+    assert not any(words in one for words in several)
+    assert "1 different" not in one
+    assert "1 candidates" not in one
+    assert "changes of this person" not in one
+
+
 @pytest.mark.parametrize("output", ["block", "json"])
 @pytest.mark.parametrize("template", ["waysout", "paper"])
 @pytest.mark.parametrize("case", CASES)
