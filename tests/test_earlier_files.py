@@ -18,6 +18,7 @@ import pytest
 
 import waysout as ways
 from conftest import CommandLine
+from waysout.bench.cell import Cells
 from waysout.datasets.load import Dataset
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
@@ -194,6 +195,8 @@ def test_an_earlier_batch_goes_on_and_is_audited(
 
 @pytest.mark.parametrize("file", sorted(BENCH_CELLS.glob("bench-*.jsonl.gz")), ids=lambda p: p.name)
 def test_earlier_cells_open(waysout: CommandLine, file: Path) -> None:
-    code, out, err = waysout("bench", "table", "llm-budget", "--results", file, "--format", "json")
-    assert code == 0, err
-    assert json.loads(out)
+    for llm in Cells.read([file]).llms:
+        asked = ("--results", file, "--llm", llm, "--plan", "llm-budget@text", "--format", "json")
+        code, out, err = waysout("bench", "table", "llm-budget", *asked)
+        assert code == 0, err
+        assert json.loads(out)

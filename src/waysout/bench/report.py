@@ -173,7 +173,8 @@ class Report:
                 plan = known_plan(name)
                 cells = self._of_plan(plan, llm)
                 wanted = sum(arm.queries for arm in plan.arms if arm.asks_llm is bool(llm))
-                if cells:
+                # Readings share what they agree on: a part of another one is no run of it.
+                if cells and (MARK not in name or len(cells) > ENOUGH * wanted):
                     count = f"{len(cells):,} of {wanted:,}"
                     row = (Markdown(f"`{name}`"), count, *_spent(cells))
                     rows.setdefault(_name(llm), []).append(row)
