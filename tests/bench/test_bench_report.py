@@ -131,19 +131,19 @@ def test_claims_are_judged_under_both_readings() -> None:
 
     cells = [
         cell
-        for name in ("pruning-sweep@tables", "pruning-sweep@text")
+        for name in ("pruning-sweep@settled", "pruning-sweep@first")
         for cell in cells_of(name, value, llm=SIMULATED, datasets=("loan",), queries=30)
     ]
     page = report_of(Cells(cells)).page()
     scope = part(page, "### Path prunes more than global at θ = 0.005 and 0.01")
     simulated = "simulated:1 (simulated: no language model)"
     assert f"- {simulated}: **not supported on Loan;" in scope
-    assert f"- {simulated}, as the text reads: **supported on Loan;" in scope
+    assert f"- {simulated}, as first read: **supported on Loan;" in scope
     row = next(line for line in page.splitlines() if line.startswith("| [Path prunes more"))
     assert "not supported on Loan" in row
-    assert "as the text reads: supported on Loan" in row
+    assert "as first read: supported on Loan" in row
     assert "| `pruning-sweep` | 750 of 3,000 |" in page
-    assert "| `pruning-sweep@text` |" not in page  # less than half of it
+    assert "| `pruning-sweep@first` |" not in page  # less than half of it
     tables = part(page, "## Tables")
     assert "#### How far each reading is from the paper's sweep" in tables
     assert "| Loan | compression | path | 0.02 | 30 / 30 | 82.0 |" in tables

@@ -11,7 +11,7 @@ import pytest
 
 from waysout.bench import paper
 from waysout.bench.arms import Arm, ExperimentPlan
-from waysout.bench.plan import load_plan, plan_names
+from waysout.bench.plan import load_plan, plan_names, plan_text
 from waysout.bench.readings import DEFAULT, READINGS
 from waysout.errors import InputError
 from waysout.llm.models import MODELS
@@ -240,7 +240,7 @@ def test_every_line_of_the_paper_has_its_arm() -> None:
 # Readings ----------------------------------------------------------------------------------------
 
 
-def test_every_plan_of_the_paper_runs_as_its_tables_and_as_its_text_read() -> None:
+def test_every_plan_of_the_paper_runs_as_settled_and_as_first_read() -> None:
     papers = {name for name in SIZES if plan(name).reading}
     assert papers == {
         "compressors", "cost", "llm-budget", "llm-sizes", "methods", "oracle-budget",
@@ -248,7 +248,7 @@ def test_every_plan_of_the_paper_runs_as_its_tables_and_as_its_text_read() -> No
         "rules", "yields",
     }  # fmt: skip
     # The searches of `methods` were run before there was another reading.
-    assert {plan(name).reading for name in papers - {"methods"}} == {"tables"}
+    assert {plan(name).reading for name in papers - {"methods"}} == {"settled"}
     for name in papers:
         under = [load_plan(f"{name}@{reading}") for reading in READINGS]
         assert [one.reading for one in under] == list(READINGS)
@@ -259,7 +259,7 @@ def test_every_plan_of_the_paper_runs_as_its_tables_and_as_its_text_read() -> No
 
 @pytest.mark.parametrize(
     ("reading", "history", "patience", "memory", "unchanged", "heloc"),
-    [("tables", "approved", 2, 0, True, "none"), ("text", "all", 0, 10, False, "fixed")],
+    [("settled", "approved", 2, 0, True, "none"), ("first", "all", 0, 10, False, "fixed")],
 )
 def test_what_a_reading_sets(
     reading: str, history: str, patience: int, memory: int, unchanged: bool, heloc: str
@@ -279,19 +279,25 @@ def test_what_a_reading_sets(
 
 
 def test_the_defaults_of_the_methods_are_those_of_the_reproduction() -> None:
-    assert DEFAULT == "tables"
+    assert DEFAULT == "settled"
     for method, settings in READINGS[DEFAULT].methods.items():
         made = asdict(make_method(method))
         assert {name: made[name] for name in settings} == dict(settings)
 
 
 def test_a_reading_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"unknown reading 'tabels'.*'tables'"):
-        load_plan("pruning-sweep@tabels")
+    with pytest.raises(InputError, match=r"unknown reading 'setled'.*'settled'"):
+        load_plan("pruning-sweep@setled")
     with pytest.raises(InputError, match="plan quality is no plan of the paper"):
-        load_plan("quality@text")
+        load_plan("quality@first")
     mine = tmp_path / "mine.toml"
-    mine.write_text('like = "llm-budget"\nreading = "text"\n')
+    mine.write_text('like = "llm-budget"\nreading = "first"\n')
     ids = [arm.id for arm in load_plan(str(mine)).arms]
-    assert ids == [arm.id for arm in load_plan("llm-budget@text").arms]
-    assert [arm.id for arm in load_plan(f"{mine}@tables").arms] != ids
+    assert ids == [arm.id for arm in load_plan("llm-budget@first").arms]
+    assert [arm.id for arm in load_plan(f"{mine}@settled").arms] != ids
+
+
+def test_the_text_of_a_plan_has_the_reading_that_is_asked_for() -> None:
+    assert 'reading = "settled"' in plan_text("pruning-sweep")
+    assert 'reading = "first"' in plan_text("pruning-sweep@first")
+    assert "reading" not in plan_text("quality")

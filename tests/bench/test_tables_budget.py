@@ -18,7 +18,7 @@ FOUR = """
 title = "four queries"
 datasets = ["loan"]
 queries = 4
-reading = "tables"
+reading = "settled"
 style = { template = "paper", constrain = false, strict = false }
 [[arms]]
 name = "Comp-MCTS"

@@ -216,6 +216,8 @@ CLAIMS: tuple[Claim, ...] = (
             Expected("prune_pct", "more", _PATH.format(0.005), _GLOBAL.format(0.005)),
             Expected("prune_pct", "more", _PATH.format(0.01), _GLOBAL.format(0.01)),
         ),
+        remark="A history of approved nodes, which the settled reading has, was argued for with "
+        "this order in sight: only the verdict as first read is independent of it.",
     ),
     Claim(
         "cost",

@@ -11,12 +11,13 @@
     grid = { scope = ["path", "global"], threshold = [0.001, 0.01] }
 
 An arm with a grid expands to one arm per combination. Arms inherit unset keys from the plan. A plan
-with ``like`` inherits from the plan it names, and may add ``[[more_arms]]``. ``reading = "tables"``
-is for plans of the paper (`waysout.bench.readings`); ``NAME@text`` loads one under another.
+with ``like`` inherits from the plan it names, and may add ``[[more_arms]]``. ``reading`` is for the
+plans of the paper (`waysout.bench.readings`); ``NAME@first`` loads one under another reading.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -69,8 +70,12 @@ def plan_names() -> list[str]:
 
 
 def plan_text(name_or_path: str) -> str:
-    """Return the TOML text of a plan."""
-    return _find(split(name_or_path)[0]).text
+    """Return the TOML text of a plan, with the reading that its name asks for."""
+    place, reading = split(name_or_path)
+    text = _find(place).text
+    return (
+        re.sub(r'^reading = ".*"$', f'reading = "{reading}"', text, flags=re.M) if reading else text
+    )
 
 
 def load_plan(name_or_path: str) -> ExperimentPlan:

@@ -100,9 +100,9 @@ class Report:
                 [(_link(found[0][0].claim.title), *map(_in_short, found)) for found in claims],
             ),
             readings=_grid(
-                ("what is open", "setting", "as the text reads", "as the tables do: the default",
+                ("what is open", "setting", "our first reading", "as settled: the default",
                  "what decides"),
-                [(e.what, Markdown(e.setting), Markdown(e.text), Markdown(e.tables),
+                [(e.what, Markdown(e.setting), Markdown(e.first), Markdown(e.settled),
                   Markdown(e.evidence)) for e in ELEMENTS],
             ),
             claims="\n\n".join(_claim([*chain(*found)]) for found in claims),
@@ -345,13 +345,13 @@ def _in_short(found: Sequence[ClaimVerdict]) -> str:
     """Return an LLM's verdict, and that under the other readings where it is another one."""
     first, *rest = found
     words = first.words if first.answers else ""
-    more = [f"as the {v.reading} reads: {v.words}" for v in rest if v.answers and v.words != words]
+    more = [f"as {v.reading} read: {v.words}" for v in rest if v.answers and v.words != words]
     return "; ".join([*([words] if words else []), *more]) or first.words
 
 
 def _under(verdict: ClaimVerdict) -> str:
     """Return an LLM's name, and the reading unless it is the default."""
-    other = f", as the {verdict.reading} reads" if verdict.reading != DEFAULT else ""
+    other = f", as {verdict.reading} read" if verdict.reading != DEFAULT else ""
     return f"{llm_words(verdict.llm)}{other}"
 
 

@@ -209,7 +209,7 @@ class View:
         which = "rows that the plan lists" if listed else "stored queries"
         which += " and others" if with_others and not listed else ""
         if self.plan.reading:
-            yield f"The paper as read by its {self.plan.reading} (see readings)"
+            yield f"Reading of the paper: {self.plan.reading}"
         yield f"Queries: the first {self.plan.queries} {which} of each data set"
         counts = Counter(f"waysout {cell.version} commit {short(cell.commit)}" for cell in used)
         codes = [f"{code} ({n} searches)" for code, n in counts.most_common(MOST_NAMED)]

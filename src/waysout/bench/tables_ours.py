@@ -78,7 +78,11 @@ def had(cell: Cell, spent: int, limit: int) -> float:
 
 def prompts(view: View) -> list[ResultTable]:
     """Return the means of each prompt variant, with each LLM and way to sample."""
-    return [_means(view, "prompts", "Prompts and how replies are read", by_llm=True)]
+    free = (
+        "An LLM that its backend cannot hold to the format (transformers) answers the constrained "
+        "arms like the others: what differs between the two is chance."
+    )
+    return [_means(view, "prompts", "Prompts and how replies are read", (free,), by_llm=True)]
 
 
 def rules(view: View) -> list[ResultTable]:
@@ -91,7 +95,9 @@ def llm_sizes(view: View) -> list[ResultTable]:
     return [_means(view, "llm-sizes", "LLMs of different sizes", by_llm=True)]
 
 
-def _means(view: View, name: str, title: str, *, by_llm: bool = False) -> ResultTable:
+def _means(
+    view: View, name: str, title: str, about: Sequence[str] = (), *, by_llm: bool = False
+) -> ResultTable:
     lines = []
     for data in view.plan.datasets:
         for arm in [arm for arm in view.plan.arms if arm.data == data]:
@@ -105,4 +111,4 @@ def _means(view: View, name: str, title: str, *, by_llm: bool = False) -> Result
                 lines.append(TableLine(labels, tuple(figures), arm.id))
     labels = ("data set", "arm", *(["LLM"] if by_llm else []))
     columns = ("n", *(measure.title for measure in _MEASURES), "empty")
-    return view.table(name, title, labels, columns, lines, (NON_EMPTY,))
+    return view.table(name, title, labels, columns, lines, (NON_EMPTY, *about))

@@ -14,6 +14,7 @@ from waysout.bench.stats import deviation
 from waysout.bench.table import NOT_RUN, Figure, ResultTable, TableLine
 from waysout.bench.tables_base import ArmSample, View, llm_words, title_of
 from waysout.bench.tables_pruning import Sweep, sweep_row
+from waysout.errors import InputError
 
 Pair = tuple[ArmSample, ...]
 """The same arm under each reading."""
@@ -26,11 +27,13 @@ _FROM_PAPER = (
 
 def readings(view: View) -> list[ResultTable]:
     """Return how far each reading is from the paper, and every cell of the sweep under both."""
+    if view.own is not None:
+        raise InputError("readings compares the sweep's own readings: leave --plan out")
     tables = []
     for llm in (view.llm,) if view.llm else view.llms:
         views = [_under(replace(view, llm=llm), name) for name in READINGS]
         if all(any(one.of(arm).complete for arm in one.plan.arms) for one in views):
-            tables += [_distances(views), _by_validity(views), _cells(views)]
+            tables += [_nearer(views), _distances(views), _by_validity(views), _cells(views)]
     return tables
 
 
@@ -77,6 +80,26 @@ def _cells(views: Sequence[View]) -> ResultTable:
     title = f"The sweep under both readings, cell by cell, {llm}"
     about = (_FROM_PAPER, "n: searches, by reading.")
     return _table(views, "readings-cells", title, _LABELS, columns, lines, about)
+
+
+def _nearer(views: Sequence[View]) -> ResultTable:
+    """Count by data set which reading is nearer to the paper's share of pruned candidates."""
+    lines = []
+    for data in views[0].plan.datasets:
+        counts = dict.fromkeys((*READINGS, "same"), 0)
+        for (family, *_), pair in _pairs(views, data):
+            if family != "none" and all(sample.complete for sample in pair):
+                off = [round(_off_by_points(sample), 2) for sample in pair]
+                nearest = [name for name, one in zip(READINGS, off, strict=True) if one == min(off)]
+                counts[nearest[0] if len(nearest) == 1 else "same"] += 1
+        role = "chosen on" if data in CHOSEN_ON else "reported"
+        if total := sum(counts.values()):
+            figures = (Figure(float(count), digits=0) for count in (total, *counts.values()))
+            lines.append(TableLine((title_of(data), role), tuple(figures)))
+    columns = ("settings", *(f"nearer: {name}" for name in READINGS), "the same")
+    title = f"Which reading prunes more nearly the paper's share, {llm_words(views[0].llm)}"
+    labels = ("data set", "used for")
+    return _table(views, "readings-nearer", title, labels, columns, lines, (_FROM_PAPER,))
 
 
 def _distances(views: Sequence[View]) -> ResultTable:

@@ -154,6 +154,7 @@ def show(
     from waysout.bench.cell import Cells
     from waysout.bench.results import results_dir
     from waysout.errors import InputError, unknown
+    from waysout.run.plan import as_now
 
     every = Cells.read(results or [str(results_dir())])
     ids = sorted({cell.arm for cell in every})
@@ -168,7 +169,9 @@ def show(
         print_json({"arm": first.arm, "spec": first.spec, "cells": list(map(asdict, cells))})
         return
     facts: dict[str, object] = {}
-    for name, value in first.spec.items():
+    # What an arm of an earlier release did where its method has a setting more today.
+    settings = as_now(first.spec.get("method", ""), first.spec.get("settings", {}))
+    for name, value in {**first.spec, "settings": settings}.items():
         inner = value if isinstance(value, dict) else {}
         facts |= {f"{name}: {key}": part for key, part in inner.items()} or {name: value}
     facts |= {"oracle": first.oracle, "version": first.version, "commit": first.commit or "unknown"}

@@ -60,8 +60,9 @@ def table(
     )
     if not made:
         raise InputError(
-            f"too few searches of the plan {TABLES[name].plan} are finished for the table {name}; "
-            f"see docs/experiments.md, and: waysout bench status {TABLES[name].plan}"
+            f"too few searches of the plan {TABLES[name].plan} are finished for the table {name} "
+            "(of fewer queries: --queries N); see docs/experiments.md, and: waysout bench status "
+            f"{TABLES[name].plan}"
         )
     text = render(made, format)
     if out is not None:
