@@ -195,8 +195,8 @@ def test_an_earlier_batch_goes_on_and_is_audited(
 
 @pytest.mark.parametrize("file", sorted(BENCH_CELLS.glob("bench-*.jsonl.gz")), ids=lambda p: p.name)
 def test_earlier_cells_open(waysout: CommandLine, file: Path) -> None:
-    for llm in Cells.read([file]).llms:
-        asked = ("--results", file, "--llm", llm, "--plan", "llm-budget@first", "--format", "json")
-        code, out, err = waysout("bench", "table", "llm-budget", *asked)
-        assert code == 0, err
-        assert json.loads(out)
+    llm = Cells.read([file]).llms[0]
+    asked = ("--results", file, "--llm", llm, "--plan", "llm-budget@first", "--format", "json")
+    code, out, err = waysout("bench", "table", "llm-budget", *asked)
+    assert code == 0, err
+    assert json.loads(out)

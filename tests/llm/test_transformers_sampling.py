@@ -276,6 +276,7 @@ def test_a_model_of_the_hub_is_drawn_from_as_its_file_says(folder: Path) -> None
     assert engine_of(folder, "hub").scheduler.sampling == Sampling()
 
 
+@pytest.mark.slow
 def test_a_model_is_drawn_from_as_it_says_or_by_the_temperature_alone(folder: Path) -> None:
     (folder / FILE).write_text(json.dumps({"top_k": 1, "eos_token_id": 5}))
     asked = Request((Message("user", "Tell a story."),), max_tokens=16, temperature=1.0)

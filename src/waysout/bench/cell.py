@@ -110,7 +110,9 @@ def _checked(table: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"its data is {shown(data)}, but its spec has another")
     if table["arm"] != (expected := digest(spec)[:ID_LENGTH]):
         raise ValueError(f"its arm is {shown(table['arm'])}, but its spec gives {expected}")
-    found = tuple((_count(calls), _count(rows)) for calls, rows in table["found"])
+    found = tuple((calls, rows) for calls, rows in table["found"])
+    for _, count in {(type(n), n) for pair in found for n in pair}:  # few of a million differ
+        _count(count)
     return table | {"query": _count(table["query"]), "found": found}
 
 
