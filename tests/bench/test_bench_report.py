@@ -230,6 +230,24 @@ def test_the_page_of_results_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 # The guide -------------------------------------------------------------------------------------
 
 
+def test_what_the_page_says_of_the_readings_is_what_its_tables_show() -> None:
+    """Loan and Adult do not confirm the default, and HELOC does, by compression."""
+    text = PAGE.read_text(encoding="utf-8")
+    for data in ("Loan", "Adult"):
+        counts = re.findall(
+            rf"^\| {data} \| reported \| 24 \| (\d+) \| (\d+) \|", text, re.MULTILINE
+        )
+        assert len(counts) == 2  # scripted and simulated
+        assert all(int(first) > int(settled) for settled, first in counts)
+    points = re.findall(
+        r"^\| HELOC \| chosen on \| compression \| \w+ \| 4 \| ([\d.]+) \| ([\d.]+) \|",
+        text,
+        re.MULTILINE,
+    )
+    assert len(points) == 6
+    assert all(4 * float(settled) < float(first) for settled, first in points)
+
+
 def test_the_guide_names_every_plan_and_table_there_is() -> None:
     for name in (*plan_names(), *TABLES):
         assert f"`{name}`" in GUIDE, name

@@ -52,8 +52,9 @@ class Transformers(Backend):
 
     ``slots`` are the replies written side by side, ``context`` the most tokens of a prompt and its
     reply together; 0 means as the memory allows. With ``sampling="own"`` tokens are drawn as the
-    model's ``generation_config.json`` says, with ``"plain"`` by the temperature alone; what is
-    given of ``top_k`` and the like counts in either case.
+    model's ``generation_config.json`` says, as transformers' ``generate`` does it (by temperature
+    alone a small model loses the format when it is hot); with ``"plain"`` by the temperature alone.
+    What is given of ``top_k`` and the like counts in either case.
     """
 
     form: Form = "none"
