@@ -73,7 +73,7 @@ def test_the_arms_of_llm_budget_run_on_an_openai_compatible_server(
     )
     code, out, err = waysout(*run)
     assert code == 0, err
-    assert "22 searches done" in out
+    assert "26 searches done" in out
     asked = server.requests
     assert {exchange.body["model"] for exchange in server.seen} == {"google/gemma-3-12b-it"}
     assert {exchange.body["temperature"] for exchange in server.seen} == {0.7, 1.2}

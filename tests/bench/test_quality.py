@@ -378,4 +378,4 @@ def test_a_search_is_judged_and_its_yardsticks_are_kept(
         assert one.value("processor_ms")
     # Both arms of the query use the same.
     kept = [path.name.rpartition("-")[0] for path in (trained_cache / "bench").rglob("*.json")]
-    assert sorted(kept) == ["five-100000", "least-20"]
+    assert sorted(kept) == ["least-20", "ways-100000"]
