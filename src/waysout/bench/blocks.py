@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 
 from waysout.bench.cell import Cells
+from waysout.bench.render import Markdown, markdown_grid
 from waysout.bench.table import ResultTable, TableLine
 from waysout.bench.tables import build
 from waysout.bench.tables_base import title_of
@@ -67,9 +68,8 @@ def pages(root: Path) -> dict[Path, str]:
 
 
 def _grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    head, *body = ("|" + "".join(f" {cell} |" if cell else " |" for cell in row)
-                   for row in (heads, *rows))  # fmt: skip
-    return [head, "|" + "---|" * len(heads), *body]
+    written = ([Markdown(cell) for cell in row] for row in rows)
+    return markdown_grid(heads, written, len(heads), 0).splitlines()
 
 
 def _texts(line: TableLine) -> list[str]:

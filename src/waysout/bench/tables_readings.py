@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -53,6 +53,17 @@ def _pairs(views: Sequence[View], data: str) -> Iterator[tuple[tuple[str, str, s
             yield (family, setting[0], f"{setting[1]:g}"), found
 
 
+def _compared(views: Sequence[View], data: str) -> Iterator[tuple[tuple[str, str, str], Pair]]:
+    """Yield the settings that prune and have all their searches under both readings."""
+    for labels, pair in _pairs(views, data):
+        if labels[0] != "none" and all(sample.complete for sample in pair):
+            yield labels, pair
+
+
+def _role(data: str) -> str:
+    return "chosen on" if data in CHOSEN_ON else "reported"
+
+
 def _cells(views: Sequence[View]) -> ResultTable:
     lines = []
     for data in views[0].plan.datasets:
@@ -76,8 +87,7 @@ def _cells(views: Sequence[View]) -> ResultTable:
     columns = ["n"]
     for measure in ("prune %", "rows", "changes"):
         columns += [f"{measure}: paper", *READINGS]
-    llm = llm_words(views[0].llm)
-    title = f"The sweep under both readings, cell by cell, {llm}"
+    title = "The sweep under both readings, cell by cell"
     about = (_FROM_PAPER, "n: searches, by reading.")
     return _table(views, "readings-cells", title, _LABELS, columns, lines, about)
 
@@ -87,17 +97,15 @@ def _nearer(views: Sequence[View]) -> ResultTable:
     lines = []
     for data in views[0].plan.datasets:
         counts = dict.fromkeys((*READINGS, "same"), 0)
-        for (family, *_), pair in _pairs(views, data):
-            if family != "none" and all(sample.complete for sample in pair):
-                off = [round(_off_by_points(sample), 2) for sample in pair]
-                nearest = [name for name, one in zip(READINGS, off, strict=True) if one == min(off)]
-                counts[nearest[0] if len(nearest) == 1 else "same"] += 1
-        role = "chosen on" if data in CHOSEN_ON else "reported"
+        for _, pair in _compared(views, data):
+            off = [round(_off_by_points(sample), 2) for sample in pair]
+            nearest = [name for name, one in zip(READINGS, off, strict=True) if one == min(off)]
+            counts[nearest[0] if len(nearest) == 1 else "same"] += 1
         if total := sum(counts.values()):
             figures = (Figure(float(count), digits=0) for count in (total, *counts.values()))
-            lines.append(TableLine((title_of(data), role), tuple(figures)))
+            lines.append(TableLine((title_of(data), _role(data)), tuple(figures)))
     columns = ("settings", *(f"nearer: {name}" for name in READINGS), "the same")
-    title = f"Which reading prunes more nearly the paper's share, {llm_words(views[0].llm)}"
+    title = "Which reading prunes more nearly the paper's share"
     labels = ("data set", "used for")
     return _table(views, "readings-nearer", title, labels, columns, lines, (_FROM_PAPER,))
 
@@ -107,24 +115,21 @@ def _distances(views: Sequence[View]) -> ResultTable:
     lines = []
     for data in views[0].plan.datasets:
         parts: dict[tuple[str, str], list[Pair]] = {}
-        for (family, scope, _), pair in _pairs(views, data):
-            if family != "none" and all(sample.complete for sample in pair):
-                parts.setdefault((family, scope), []).append(pair)
-        role = "chosen on" if data in CHOSEN_ON else "reported"
+        for (family, scope, _), pair in _compared(views, data):
+            parts.setdefault((family, scope), []).append(pair)
         for (family, scope), pairs in parts.items():
             figures = [Figure(float(len(pairs)), digits=0)]
             for distance in (_off_by_points, _off_by_factor):
                 for place in range(len(READINGS)):
                     off = [distance(pair[place]) for pair in pairs]
                     figures.append(Figure(fmean(off), digits=1))
-            lines.append(TableLine((title_of(data), role, family, scope), tuple(figures)))
+            lines.append(TableLine((title_of(data), _role(data), family, scope), tuple(figures)))
     columns = (
         "thresholds",
         *(f"{what}: {name}" for what in ("prune %", "rows") for name in READINGS),
     )
     labels = ("data set", "used for", "pruning", "scope")
-    llm = llm_words(views[0].llm)
-    title = f"How far each reading is from the paper's sweep, {llm}"
+    title = "How far each reading is from the paper's sweep"
     about = (
         _FROM_PAPER,
         "prune %: mean distance in points over the thresholds; rows: mean factor between the means "
@@ -157,27 +162,18 @@ def _by_validity(views: Sequence[View]) -> ResultTable:
             ]
             if queries and len(rows) == len(strong):
                 means = (Figure(fmean(values), digits=1) for values in rows)
-                figures = (
-                    Figure(float(len(queries)), digits=0),
-                    *means,
-                    Figure(None),
-                    Figure(None),
-                )
+                count = Figure(float(len(queries)), digits=0)
+                figures = (count, *means, Figure(None), Figure(None))
                 lines.append(TableLine((title_of(data), f"{low} to {high}"), figures))
         row = paper.selected_row("pruning_heldout", data, "No pruning")
         theirs = paper.find("pruning_sweep24", dataset=title_of(data), method="Compression",
                             scope="Global", threshold="0.02")  # fmt: skip
         told = _with_spread(_number(theirs, "oracle_evals"), _number(theirs, "oracle_evals_sd"), 1)
         valid = Figure(_number(row, "validity_pct"), digits=0)
-        empty = (Figure(None),) * len(strong)
-        lines.append(
-            TableLine(
-                (title_of(data), "the paper"), (Figure(30.0, digits=0), *empty, Figure(told), valid)
-            )
-        )
+        figures = (Figure(30.0, digits=0), *[Figure(None)] * len(strong), Figure(told), valid)
+        lines.append(TableLine((title_of(data), "the paper"), figures))
     columns = ("queries", *(f"rows: {name}" for name in READINGS), "rows: paper", "its validity %")
-    llm = llm_words(views[0].llm)
-    title = f"Rows at global θ = 0.02 by validity, {llm}"
+    title = "Rows at global θ = 0.02 by validity"
     about = (
         _FROM_PAPER,
         "Validity %: of the rows that the same query's search without pruning asks, those that are "
@@ -194,8 +190,9 @@ def _off_by_points(sample: ArmSample) -> float:
 
 
 def _off_by_factor(sample: ArmSample) -> float:
-    theirs, ours = _number(sweep_row(sample.arm), "oracle_evals"), sample.mean("rows")
-    return math.exp(abs(math.log(max(ours or 0.0, 1.0) / (theirs or 1.0))))
+    theirs = _number(sweep_row(sample.arm), "oracle_evals") or 1.0
+    ours = max(sample.mean("rows") or 0.0, 1.0)
+    return max(ours / theirs, theirs / ours)
 
 
 def _table(
@@ -210,7 +207,8 @@ def _table(
     """Return a table whose header counts the searches of both readings."""
     arms = tuple({arm.id: arm for view in views for arm in view.plan.arms}.values())
     both = replace(views[0], plan=replace(views[0].plan, arms=arms, reading=" and ".join(READINGS)))
-    return both.table(name, title, labels, columns, lines, about)
+    llm = llm_words(both.llm)
+    return both.table(name, f"{title}, {llm}", labels, columns, lines, about)
 
 
 def _number(row: paper.PaperRow, column: str) -> float | None:
@@ -219,7 +217,6 @@ def _number(row: paper.PaperRow, column: str) -> float | None:
 
 
 def _with_spread(mean: float | None, spread: float | None, digits: int) -> str | None:
-    if mean is None:
-        return None
-    text: Callable[[float], str] = lambda value: f"{round(value, digits) + 0.0:.{digits}f}"  # noqa: E731
-    return text(mean) if spread is None else f"{text(mean)} ± {text(spread)}"
+    if mean is None or spread is None:
+        return None if mean is None else Figure(None, digits=digits).write(mean)
+    return " ± ".join(Figure(None, digits=digits).write(value) for value in (mean, spread))

@@ -20,9 +20,8 @@ from importlib import resources
 from itertools import zip_longest
 from typing import Any
 
-from waysout.errors import InputError, shown
 from waysout.llm.base import Backend, Editable, Reply, Request
-from waysout.llm.simulated import block, made_up, rounded
+from waysout.llm.simulated import block, made_up, read_seed, rounded
 
 _SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)  # of the way to the good end
 _LEAD = 4.0  # how much likelier a feature is whose better side is known
@@ -185,6 +184,4 @@ def _number(text: str) -> float | None:
 
 def connect(seed: str) -> Scripted:
     """Make the backend of ``scripted:SEED``."""
-    if not (seed.isascii() and seed.isdigit() and len(seed) < 10):
-        raise InputError(f"scripted:SEED takes a whole number of 0 or more, not {shown(seed)}")
-    return Scripted(int(seed))
+    return Scripted(read_seed("scripted", seed))

@@ -185,6 +185,11 @@ def _fit(item: Editable, number: float) -> float:
 
 def connect(seed: str) -> Simulated:
     """Make the backend of ``simulated:SEED``."""
+    return Simulated(read_seed("simulated", seed))
+
+
+def read_seed(scheme: str, seed: str) -> int:
+    """Return the seed of a stand-in's connection string."""
     if not (seed.isascii() and seed.isdigit() and len(seed) < 10):
-        raise InputError(f"simulated:SEED takes a whole number of 0 or more, not {shown(seed)}")
-    return Simulated(int(seed))
+        raise InputError(f"{scheme}:SEED takes a whole number of 0 or more, not {shown(seed)}")
+    return int(seed)

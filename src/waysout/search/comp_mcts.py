@@ -29,8 +29,8 @@ class CompMCTS(TreeMethod):
     its soft gate (a goal that names a probability moves the gate there).
 
     ``history`` says whose keys the global scope remembers. The paper says "across all branches",
-    but a spread of 115 ± 50 and 44 ± 54 rows (HELOC and Credit, θ = 0.02) needs a history that is
-    empty until something is approved, so ``"approved"`` it is; ``"all"`` is the text's reading.
+    which is ``"all"``, but its 115 ± 50 rows on HELOC (θ = 0.02) need a history that is empty until
+    something is approved, so ``"approved"`` it is.
     ``patience`` is how many replies of a leaf may be pruned whole before it is given up (0: any
     number); when no other leaf is left, the root is expanded once more. The paper is silent; 2
     gives its 15 ± 1 rows at one change each on HELOC (path, θ = 0.02), where 0 gives 4 to 6.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -51,6 +51,11 @@ class Pruner(Protocol):
         ...
 
 
+def remembered(nodes: Iterable[Node], members: Members) -> list[Node]:
+    """Return those of some nodes that the global scope remembers."""
+    return [node for node in nodes if node.approved or members == "all"]
+
+
 def in_scope(
     tree: Tree, node: int, scope: Scope, window: int = WINDOW, members: Members = "approved"
 ) -> list[Node]:
@@ -60,6 +65,6 @@ def in_scope(
     approved nodes, or all but the root, in the order of creation.
     """
     if scope == "global":
-        return [n for n in tree.nodes[1:] if n.approved or members == "all"]
+        return remembered(tree.nodes[1:], members)
     way = tree.path(node)
     return way if scope == "path" else way[-window:]

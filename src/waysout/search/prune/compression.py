@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waysout.search.compress import History, compressor
-from waysout.search.prune.base import WINDOW, EditCandidate, Members, Scope, Verdict, in_scope
+from waysout.search.prune.base import (
+    WINDOW,
+    EditCandidate,
+    Members,
+    Scope,
+    Verdict,
+    in_scope,
+    remembered,
+)
 from waysout.search.tree import Tree
 
 
@@ -32,17 +40,19 @@ class CompressionPruner:
         self.window = window
         self.members: Members = members
         self._global = History(self.compressor)
+        self._seen = 1  # nodes of the tree, the root first, which is never remembered
 
     def judge(
         self, tree: Tree, node: int, candidates: Sequence[EditCandidate], valid: Sequence[bool] = ()
     ) -> list[Verdict]:
         """Return a verdict for each candidate, with its gain."""
-        nodes = in_scope(tree, node, self.scope, self.window, self.members)
         if self.scope == "global":
             history = self._global
-            for n in nodes[len(history) :]:
+            for n in remembered(tree.nodes[self._seen :], self.members):
                 history.append(n.key)
+            self._seen = len(tree.nodes)
         else:
+            nodes = in_scope(tree, node, self.scope, self.window)
             history = History(self.compressor, [n.key for n in nodes])
         gains = [history.gain(candidate.key) for candidate in candidates]
         return [Verdict(gain >= self.threshold, gain) for gain in gains]
