@@ -190,6 +190,21 @@ def test_tokens_are_drawn_as_by_generate(sampling: Sampling) -> None:
         assert (sample(rows[:9], torch.zeros(9), evenly[:9], sampling) == scores.argmax()).all()
 
 
+@pytest.mark.parametrize(("width", "k"), [(40, 20), (2_500, 20), (5_120, 7), (5_120, 1)])
+def test_the_likeliest_of_a_long_row_are_those_of_topk(width: int, k: int) -> None:
+    need_packages()
+    import torch
+
+    from waysout.llm.local.scheduler import top
+
+    scores = torch.randn(30, width, generator=torch.Generator().manual_seed(width + k))
+    scores[:5, : width // 2] += 9  # neighbours, all in a few runs
+    values, at = top(scores, k)
+    wanted = scores.topk(k)
+    assert torch.equal(values, wanted.values)
+    assert torch.equal(at, wanted.indices)
+
+
 @pytest.mark.parametrize("penalty", [1.3, 0.7])
 def test_seen_tokens_are_penalised_as_by_generate(penalty: float) -> None:
     need_packages()

@@ -391,7 +391,7 @@ def sample(
     # The most likely come first, so that top-p can cut them by their sum; the temperature does not
     # change their order. Of tokens as likely as the k-th, `generate` would keep all.
     if sampling.top_k:
-        logits, tokens = logits.topk(min(sampling.top_k, logits.shape[-1]))
+        logits, tokens = top(logits, min(sampling.top_k, logits.shape[-1]))
     elif sampling.top_p < 1:
         logits, tokens = logits.sort(descending=True)
     shares = (logits / temperatures.clamp(min=1e-3)[:, None]).softmax(-1)
@@ -412,6 +412,23 @@ def sample(
     if tokens is not None:
         drawn = tokens.gather(-1, drawn[:, None])[:, 0]
     return torch.where(temperatures > 0, drawn, best)
+
+
+def top(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k largest of each row, and where they are.
+
+    `topk` is slow in rows as long as a vocabulary; they lie in the k runs with the largest maxima.
+    """
+    if logits.shape[-1] % _RUN:
+        logits = F.pad(logits, (0, -logits.shape[-1] % _RUN), value=-torch.inf)
+    runs = logits.view(len(logits), -1, _RUN)
+    if runs.shape[1] <= k:
+        values, at = logits.topk(k)
+        return values, at
+    kept = runs.amax(-1).topk(k).indices
+    few = runs.gather(1, kept[..., None].expand(-1, -1, _RUN)).flatten(1)
+    values, at = few.topk(k)
+    return values, kept.gather(1, at // _RUN) * _RUN + at % _RUN
 
 
 def _reached(weights: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
