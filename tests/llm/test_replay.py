@@ -49,6 +49,17 @@ def test_what_was_recorded_is_answered_the_same(tmp_path: Path) -> None:
     assert (replay.name, replay.form) == ("counting", "grammar")
 
 
+def test_several_recordings_of_a_model_are_one(tmp_path: Path) -> None:
+    other = replace(REQUEST, draw=1)
+    ask(Recorder(Counting(), tmp_path / "a.jsonl"))
+    ask(Recorder(Counting(), tmp_path / "b.jsonl"), other)
+    replay = Replay.load(tmp_path / "*.jsonl")
+    assert ask(replay) == ask(Replay.load(tmp_path / "a.jsonl"))
+    assert ask(replay, other) == ask(Replay.load(tmp_path / "b.jsonl"), other)
+    with pytest.raises(InputError, match=r"\*.gz holds no recorded call"):
+        Replay.load(tmp_path / "*.gz")
+
+
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
 def test_a_recording_may_be_packed(
     tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]

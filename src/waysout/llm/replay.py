@@ -76,8 +76,14 @@ class Replay(Backend):
 
     @classmethod
     def load(cls, path: str | Path) -> Replay:
-        """Read a recording of one model."""
-        calls = list(_calls(Path(path)))
+        """Read a recording of one model, or several whose names fit a pattern (``replies-*.gz``).
+
+        What a plan asks may be spread over the recordings of the plans that it shares arms with.
+        """
+        file = Path(path)
+        several = "*" in file.name and not file.exists()
+        files = sorted(file.parent.glob(file.name)) if several else [file]
+        calls = [call for each in files for call in _calls(each)]
         if not calls:
             raise InputError(f"{path} holds no recorded call")
         models = {call["model"] for call in calls}
