@@ -46,6 +46,19 @@ def test_a_cell_comes_back_exactly(
     assert list(Cells.read([path])) == [cell]
 
 
+def test_a_hundred_thousand_options_take_a_line_for_each_batch() -> None:
+    batches = [(0, 100 * (n + 1)) for n in range(1000)]
+    cell = replace(CELL, found=tuple(spent for spent in batches for _ in range(60)))
+    text = cell.to_json()
+    assert len(text) < 20_000
+    assert Cell.from_json(text) == cell
+
+
+def test_a_thousand_options_are_listed_as_they_always_were() -> None:
+    cell = replace(CELL, found=((0, 100),) * 1000)
+    assert json.loads(cell.to_json())["found"] == [[0, 100]] * 1000
+
+
 def test_a_figure_is_looked_for_in_what_was_found_then_in_what_was_spent() -> None:
     assert CELL.value("unique_valid") == 3.0
     assert CELL.value("novelty") is None
@@ -123,6 +136,9 @@ def test_cells_of_two_oracles_are_not_compared(tmp_path: Path) -> None:
         ({"spent": {"calls": None}}, "calls must be a number"),
         ({"metrics": {"proximity": 1e300}}, "proximity must be a number"),
         ({"found": [[1]]}, "not enough values"),
+        ({"found": [[1, 2, -1]]}, "not a whole number"),
+        ({"found": [[1, 2, 3, 4]]}, "too many values"),
+        ({"found": [[1, 2, 10**9]]}, "more than 10,000,000 options"),
         ({"spec": []}, "spec must be a table"),
         ({"more": 1}, "unexpected keyword"),
         ({"waysout_cell": 2}, "does not have version 1"),

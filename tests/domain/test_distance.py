@@ -155,6 +155,18 @@ def test_rows_kept_ready_are_measured_alike(data: st.DataObject) -> None:
     assert len(kept) == len(many)
     expected = distance.between(one, schema.encode(many))
     np.testing.assert_array_equal(kept.distances(one), expected)
+    at_once = Neighbours.of(distance, schema.encode(many))
+    np.testing.assert_array_equal(at_once.distances(one), expected)
+
+
+@given(st.data())
+def test_how_far_a_row_is_does_not_depend_on_the_rows_beside_it(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    one, many = data.draw(rows(schema)), data.draw(st.lists(rows(schema), max_size=20))
+    distance = Distance.fit(schema, many)
+    encoded = schema.encode([one, *many])
+    alone = [float(distance.between(encoded[0], row[None])[0]) for row in encoded[1:]]
+    assert distance.each(one, many) == alone == [distance(one, other) for other in many]
 
 
 def test_opaque_features_count_nothing_and_make_no_share_smaller() -> None:

@@ -118,6 +118,25 @@ def test_the_key_ignores_order_and_spelling(data: st.DataObject) -> None:
     assert json.loads(key(row)).keys() == set(schema.names)
 
 
+@given(st.data())
+def test_the_key_is_what_json_writes(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    row, name = data.draw(rows(schema)), schema.names[0]
+    key = Key(schema, {name: (0.0, 10.0)} if schema[name].is_numeric else {})
+    parts: dict[str, object] = {}
+    for feature, value in zip(schema, row, strict=True):
+        part: object = value
+        if isinstance(value, str):
+            part = " ".join(value.casefold().split())
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            part = int(value) if value == int(value) else value
+            if feature.name in key.bins:
+                part = (value > 0) + (value > 10)
+        parts[feature.name] = part
+    wanted = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert key(row) == wanted == key(row)
+
+
 def test_the_key_does_not_depend_on_the_process() -> None:
     code = (
         "from waysout.domain.key import Key; from waysout.domain.schema import *;"

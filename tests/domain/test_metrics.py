@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import rows, schemas
 from waysout.bench.irreducible import irreducible
 from waysout.domain import metrics
-from waysout.domain.distance import Distance, Matrix
+from waysout.domain.distance import Distance, Matrix, Neighbours
 from waysout.domain.key import Key
 from waysout.domain.metrics import run_metrics, set_metrics
 from waysout.domain.oracle import Answers, Goal
@@ -79,13 +79,14 @@ def test_plausibility_with_fewer_than_five_rows_uses_them_all() -> None:
 def test_a_huge_training_table_is_thinned_out_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MOST_REFERENCES", 3)
     asked: list[list[float]] = []
+    measured = Neighbours.of
 
-    def between(self: Distance, row: Matrix, rows: Matrix) -> Matrix:
+    def of(distance: Distance, rows: Matrix) -> Neighbours:
         asked.append(rows[:, 0].tolist())
-        return np.zeros(len(rows))
+        return measured(distance, rows)
 
     approved = PLAIN.encode([(float(v), "rent") for v in range(101)])
-    monkeypatch.setattr(Distance, "between", between)
+    monkeypatch.setattr(Neighbours, "of", of)
     set_metrics(PROBLEM, QUERY, [QUERY], approved)
     assert asked[-1] == [0.0, 50.0, 100.0]
 

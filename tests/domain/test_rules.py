@@ -532,6 +532,17 @@ def single_rules(draw: st.DrawFn) -> Rule:
     )
 
 
+def test_equal_rows_of_other_types_and_other_queries_are_judged_anew() -> None:
+    schema = Schema((Feature("a", "boolean"), Feature("n", "integer")))
+    rules = RuleSet(schema, (Direction(features=["n"], direction="up"),))
+    right, wrong = (True, 3), (1, 3)
+    assert right == wrong
+    for _ in range(2):
+        assert rules.violations((False, 2), right) == ()
+        assert [v.features for v in rules.violations((False, 2), wrong)] == [("a",)]
+        assert [v.features for v in rules.violations((False, 4), right)] == [("n",)]
+
+
 @given(st.data())
 def test_a_lever_admits_exactly_what_no_rule_refuses(data: st.DataObject) -> None:
     rule = data.draw(single_rules())

@@ -15,7 +15,7 @@ from waysout.domain.problem import Problem
 from waysout.domain.result import Standing, Way
 from waysout.domain.rules import Linear, Never, Rule
 from waysout.domain.schema import Row, Value
-from waysout.domain.ways import LESS, Asked, Checks, find_ways, walked_back
+from waysout.domain.ways import LESS, Asked, Checks, all_are, find_ways, walked_back
 
 CARD = Card.parse(
     """
@@ -439,6 +439,21 @@ def test_ways_are_few_and_needed(approves: Approves, rows: list[Row]) -> None:
     assert list(found) == sorted(found, key=lambda way: (way.standing, way.cost))
     pockets = [way.standing is Standing.POCKET for way in found]
     assert all(pockets) or not any(pockets)
+
+
+@given(models(), st.lists(drawn_rows, min_size=1, max_size=25))
+def test_what_is_needed_is_the_same_whether_the_rules_were_put_to_all_parts_or_to_few(
+    approves: Approves, rows: list[Row]
+) -> None:
+    of = problem(approves)
+    known = asked(of, rows)
+
+    def valid(row: Row) -> bool | None:
+        return known[row].valid if row in known else None
+
+    for row in known:
+        few, every = Checks(of, QUERY), Checks(of, QUERY)
+        assert few.irreducible(row, valid) == all_are(every.shorter(row), valid, False)
 
 
 @given(models(), st.lists(drawn_rows, min_size=1, max_size=12))

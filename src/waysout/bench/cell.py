@@ -8,6 +8,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ RESULTS_FILE = "results.sqlite"
 _MARK = "waysout_cell"
 _GZIP = b"\x1f\x8b"
 _CHUNK = 2**20
+# Of more options than this, those found for the same spending are written once, with their number:
+# a search of 100,000 rows would else take more than half a megabyte.
+_MOST_LISTED = 1000
+_MOST_OPTIONS = 10_000_000
 
 Number = float | int
 Key = tuple[str, str, int]
@@ -69,6 +74,8 @@ class Cell:
     def to_json(self) -> str:
         """Write the cell as a line of an export."""
         table = {_MARK: VERSION} | {f.name: getattr(self, f.name) for f in fields(self)}
+        if len(self.found) > _MOST_LISTED:
+            table["found"] = [(*spent, len(list(run))) for spent, run in groupby(self.found)]
         if not self.columns:
             del table["columns"]  # most cells have none
         return json.dumps(table, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -110,10 +117,15 @@ def _checked(table: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"its data is {shown(data)}, but its spec has another")
     if table["arm"] != (expected := digest(spec)[:ID_LENGTH]):
         raise ValueError(f"its arm is {shown(table['arm'])}, but its spec gives {expected}")
-    found = tuple((calls, rows) for calls, rows in table["found"])
-    for _, count in {(type(n), n) for pair in found for n in pair}:  # few of a million differ
+    for _, count in {(type(n), n) for entry in table["found"] for n in entry}:  # few differ
         _count(count)
-    return table | {"query": _count(table["query"]), "found": found}
+    found: list[tuple[int, int]] = []
+    for calls, rows, *times in table["found"]:
+        (count,) = times or [1]
+        if len(found) + count > _MOST_OPTIONS:  # a short line may claim any number
+            raise ValueError(f"it has more than {_MOST_OPTIONS:,} options")
+        found += [(calls, rows)] * count
+    return table | {"query": _count(table["query"]), "found": tuple(found)}
 
 
 def _is_number(value: object) -> bool:

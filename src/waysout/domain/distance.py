@@ -134,14 +134,36 @@ class Distance:
             with np.errstate(over="ignore", invalid="ignore"):
                 squares = np.einsum("ij,ij->i", gaps, gaps) / gaps.shape[1]
         if others.shape[1]:
-            differ = (others != there) & ~(np.isnan(others) & np.isnan(there))
-            shares = np.mean(differ, axis=1)
+            shares = self._shares(there, others)
         return squares, shares
+
+    def _shares(self, there: Matrix, others: Matrix) -> Matrix:
+        differ = (others != there) & ~(np.isnan(others) & np.isnan(there))
+        shares: Matrix = np.mean(differ, axis=1)
+        return shares
 
     def __call__(self, one: Row, other: Row) -> float:
         """Return the distance of two rows."""
-        encoded = self.schema.encode([one, other])
-        return float(self.between(encoded[0], encoded[1:])[0])
+        return self.each(one, [other])[0]
+
+    def each(self, row: Row, rows: Sequence[Row]) -> list[float]:
+        """Return the distance of one row to each of many as if it were the only one.
+
+        `between` adds up many rows in another order than one, and the last digit shows it: what is
+        said of a row must not depend on the rows that were measured with it.
+        """
+        encoded = self.schema.encode([row, *rows])
+        (here, there), (numbers, others) = self._split(encoded[0]), self._split(encoded[1:])
+        squares, shares = np.zeros(len(rows)), np.zeros(len(rows))
+        if numbers.shape[1]:
+            gaps = np.ascontiguousarray(self._gaps(here, numbers))
+            with np.errstate(over="ignore", invalid="ignore"):
+                sums = [np.einsum("ij,ij->i", one, one)[0] for one in gaps[:, None, :]]
+                squares = np.array(sums).reshape(len(rows)) / gaps.shape[1]
+        if others.shape[1]:
+            shares = self._shares(there, others)
+        found: list[float] = self.joined(squares, shares).tolist()
+        return found
 
 
 class Neighbours:
@@ -154,6 +176,13 @@ class Neighbours:
 
     def __len__(self) -> int:
         return self._count
+
+    @classmethod
+    def of(cls, distance: Distance, rows: Matrix) -> Neighbours:
+        """Return many encoded rows, ready to be measured against: they are scaled once."""
+        found = cls(distance)
+        (found._numbers, found._others), found._count = distance._split(rows), len(rows)
+        return found
 
     def add(self, row: Matrix) -> None:
         """Add a row."""

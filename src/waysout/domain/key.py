@@ -12,6 +12,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -40,21 +41,45 @@ class Key:
 
     def __call__(self, row: Row) -> str:
         """Return the key of a row."""
-        parts: dict[str, Value] = {}
-        for feature, value in zip(self.schema, row, strict=True):
-            if feature.is_opaque:
-                continue
-            part = value
-            if isinstance(value, str):
-                part = " ".join(value.casefold().split())
-            elif value is not None and not isinstance(value, bool):
-                whole = int(value) if float(value).is_integer() else value
-                edges = self.bins.get(feature.name)
-                part = whole if edges is None else bisect_left(edges, value)
-            parts[feature.name] = part
-        # Unicode stays as it is: ASCII escapes would change the key's length, and with it the
-        # grain of what compressing it gains.
-        return json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        parts: list[str] = []
+        for name, place, edges in self._written:
+            value = row[place]
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                if edges is not None:
+                    part = str(bisect_left(edges, value))
+                else:
+                    part = str(int(value)) if float(value).is_integer() else repr(float(value))
+            else:
+                part = self._texts.get(value) or self._text(value)
+            parts.append(name + part)
+        return "{" + ",".join(parts) + "}"
+
+    @cached_property
+    def _written(self) -> list[tuple[str, int, Sequence[float] | None]]:
+        """The features in the key's order: the name as JSON, its place in rows, its edges."""
+        # Not by json.dumps: a search writes a key for each of a hundred thousand rows.
+        ordered = sorted(enumerate(self.schema), key=lambda placed: placed[1].name)
+        return [
+            (f"{_json(feature.name)}:", place, self.bins.get(feature.name))
+            for place, feature in ordered
+            if not feature.is_opaque
+        ]
+
+    @cached_property
+    def _texts(self) -> dict[Value, str]:
+        return {}
+
+    def _text(self, value: Value) -> str:
+        """Return what is no number as JSON; the schema has few such values, which are kept."""
+        found = _json(" ".join(value.casefold().split()) if isinstance(value, str) else value)
+        self._texts[value] = found
+        return found
+
+
+def _json(value: Value) -> str:
+    # Unicode stays as it is: ASCII escapes would change the key's length, and with it the grain of
+    # what compressing it gains.
+    return json.dumps(value, ensure_ascii=False)
 
 
 def rounded(value: float, digits: int) -> float:

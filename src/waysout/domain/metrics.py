@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.domain.distance import Matrix, proximity
+from waysout.domain.distance import Matrix, Neighbours, proximity
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
 
@@ -37,14 +37,15 @@ def set_metrics(
     nearness = distance.between(problem.schema.encode([query])[0], matrix)
     measured = _spread(matrix, MOST_MEASURED)
     novelty, plausibility = [0.0] if len(rows) == 1 else [], []
+    options = Neighbours.of(distance, matrix)
     for i in measured if len(rows) > 1 else ():
-        others = distance.between(matrix[i], matrix)
+        others = options.distances(matrix[i])
         others[i] = np.inf
         novelty.append(float(others.min()))
     if approved is not None and len(approved):
-        approved = approved[_spread(approved, MOST_REFERENCES)]
+        known = Neighbours.of(distance, approved[_spread(approved, MOST_REFERENCES)])
         for row in matrix[measured]:
-            near = distance.between(row, approved)
+            near = known.distances(row)
             if len(near) > NEIGHBOURS:
                 near = np.partition(near, NEIGHBOURS)[:NEIGHBOURS]
             plausibility.append(float(near.mean()))

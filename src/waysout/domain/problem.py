@@ -132,20 +132,28 @@ class Problem:
         return self.distance.costs(encoded[0], encoded[1:])
 
     def option(
-        self, query: Row, row: Row, probability: float, reasons: Sequence[str] = ()
+        self,
+        query: Row,
+        row: Row,
+        probability: float,
+        reasons: Sequence[str] = (),
+        *,
+        key: str | None = None,
+        distance: float | None = None,
     ) -> Option:
         """Return a row as a person sees it: what changes, how far, how likely.
 
         Its values are those of the user's table, so that what comes out can go in again; see
-        `waysout.domain.spelling` for the way back.
+        `waysout.domain.spelling` for the way back. ``key`` and ``distance`` (by `Distance.each`)
+        may be passed where they are known.
         """
         return Option(
             row=self.schema.raw(row),
             changes=self.told_changes(query, row),
             probability=float(probability),
-            proximity=proximity(self.distance(query, row)),
+            proximity=proximity(self.distance(query, row) if distance is None else distance),
             sparsity=self.rules.count_changes(query, row),
-            key=self.key(row),
+            key=self.key(row) if key is None else key,
             reasons=tuple(reasons),
         )
 

@@ -13,7 +13,7 @@ directions and values for the same levers are its variants.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -96,11 +96,14 @@ class Checks:
         return self._known[key]
 
     def _shorter(self, row: Row) -> list[Row]:
+        return self._allowed(self._parts(row))
+
+    def _parts(self, row: Row) -> Iterator[Row]:
         levers = list(self.moves(row))
         fewest = 1 if len(levers) <= MOST_SUBSETS else len(levers) - 1
         sizes = range(len(levers) - 1, fewest - 1, -1)
         kept = (part for size in sizes for part in combinations(levers, size))
-        return self._allowed(self.problem.rules.only(self.query, row, part) for part in kept)
+        return (self.problem.rules.only(self.query, row, part) for part in kept)
 
     def _farther(self, row: Row) -> list[Row]:
         pushed = (self.pushed(row, share) for share in FARTHER)
@@ -163,15 +166,27 @@ class Checks:
         return {name: move.span for name, move in self.moves(row).items() if move.span is not None}
 
     def _allowed(self, rows: Iterable[Row]) -> list[Row]:
-        broken = self.problem.violations
-        wanted = dict.fromkeys(row for row in rows if row != self.query)
-        return [row for row in wanted if not broken(self.query, row)]
+        return list(filter(self._is_allowed, dict.fromkeys(rows)))
+
+    def _is_allowed(self, row: Row) -> bool:
+        return row != self.query and not self.problem.violations(self.query, row)
 
     # What the answers say ----------------------------------------------------------------------
 
     def irreducible(self, row: Row, valid: Callable[[Row], bool | None]) -> bool | None:
         """Return whether every lever of an option is needed; ``valid`` tells what was asked."""
-        return all_are(self.shorter(row), valid, False)
+        if ("shorter", row) in self._known:
+            return all_are(self.shorter(row), valid, False)
+        # Of a hundred thousand options, few have a part that was asked: the rules are put only to
+        # the parts that decide.
+        unknown = []
+        for part in self._parts(row):
+            answer = valid(part)
+            if answer is None:
+                unknown.append(part)
+            elif answer and self._is_allowed(part):
+                return False
+        return None if any(map(self._is_allowed, unknown)) else True
 
     def holds(self, row: Row, valid: Callable[[Row], bool | None]) -> bool | None:
         """Return whether an option stays one farther on."""

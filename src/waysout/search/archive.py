@@ -52,9 +52,11 @@ class Archive:
         self.answered: dict[Row, Asked] = {}
         """Every row with its answer, whatever its key: ways are made of these."""
         self._found: dict[str, Found] = {}
+        # The same as a list: of a hundred thousand, only the last few are asked for at each step.
+        self._in_order: list[tuple[str, Found]] = []
         self._misses: dict[str, Found] = {}
         self._options: list[Option] = []  # each is made once, though `options` is called often
-        self._unique = Neighbours(problem.distance)
+        self._unique, self._scaled = Neighbours(problem.distance), 0
 
     def is_valid(self, row: Row, approved: bool) -> bool:
         """Whether a row is a way out: approved, changed, and within the rules."""
@@ -97,8 +99,7 @@ class Archive:
         if key in self._found:
             return False
         self._found[key] = found
-        if key != self.query_key:
-            self._unique.add(self.problem.schema.encode([row])[0])
+        self._in_order.append((key, found))
         return True
 
     def _likeliest(self) -> list[tuple[str, Found]]:
@@ -107,7 +108,12 @@ class Archive:
 
     def novelty(self, row: Row) -> float:
         """Return how different a row is from the unique valid ones found so far."""
-        return novelty(self._unique.distances(self.problem.schema.encode([row])[0]))
+        encode = self.problem.schema.encode
+        for key, found in self._in_order[self._scaled :]:  # few methods ask, so not when found
+            if key != self.query_key:
+                self._unique.add(encode([found.row])[0])
+        self._scaled = len(self._in_order)
+        return novelty(self._unique.distances(encode([row])[0]))
 
     @property
     def unique_rows(self) -> list[Row]:
@@ -128,11 +134,20 @@ class Archive:
 
     def found(self, start: int = 0) -> list[Found]:
         """Return the rows behind the options, in the order they were found."""
-        return list(self._found.values())[start:]
+        return [found for _, found in self._in_order[start:]]
 
     def options(self, start: int = 0) -> list[Option]:
         """Return the options in the order they were found, from number ``start`` on."""
-        self._options += [self._option(found) for found in self.found(len(self._options))]
+        new = self._in_order[len(self._options) :]
+        if new:
+            problem, query, rows = self.problem, self.query, [found.row for _, found in new]
+            for (key, found), distance in zip(new, problem.distance.each(query, rows), strict=True):
+                self._options.append(
+                    problem.option(
+                        query, found.row, found.probability, found.reasons,
+                        key=key, distance=distance,
+                    )
+                )  # fmt: skip
         return self._options[start:]
 
     def ways(self) -> tuple[Way, ...]:

@@ -46,6 +46,7 @@ RULE_KINDS: dict[str, type[Rule]] = {
 }  # fmt: skip
 DOMAIN = "domain"
 _QUERIES_REMEMBERED = 256
+_ROWS_REMEMBERED = 4096
 
 
 def _be(names: Sequence[str]) -> str:
@@ -132,6 +133,23 @@ class RuleSet:
         that leaves a feature's own domain (40.5 in an integer, an unknown level, too many decimals,
         all of which methods and LLMs do propose) is not put to the rules, which could not judge it.
         """
+        # A row is judged where it is made, before it is asked and once it is answered: three times
+        # for each row of a search. By identity, as below; what is kept here stays alive.
+        seen = self._judged.get(id(candidate))
+        if seen is not None and seen[0] is candidate and seen[1] is query:
+            return seen[2]
+        found = self._violations(query, candidate)
+        if len(self._judged) >= _ROWS_REMEMBERED:
+            self._judged.clear()
+        self._judged[id(candidate)] = candidate, query, found
+        return found
+
+    @cached_property
+    def _judged(self) -> dict[int, tuple[Row, Row, tuple[Violation, ...]]]:
+        """The rows judged last, with the query and what they break."""
+        return {}
+
+    def _violations(self, query: Row, candidate: Row) -> tuple[Violation, ...]:
         last = self._last_domains[-1] if self._last_domains else None
         # By identity: 1 and True are equal, and two rows that differ so are not the same.
         if last is None or last[0] is not query:
@@ -162,13 +180,15 @@ class RuleSet:
 
         Of several edits in one one-hot group the last one stands.
         """
-        for name, value in edits.items():
+        if not self.groups:  # most tables have none, and rows are made by the hundred thousand
+            row = self.schema.replace(row, edits)
+        for name, value in edits.items() if self.groups else ():
             cleared: set[str] = set()
             if value:
                 cleared.update(n for group in self.groups if name in group for n in group)
             off = {n: False if self.schema[n].kind == "boolean" else 0 for n in cleared}
             row = self.schema.replace(row, {**off, name: value})
-        moved = {self.schema[name].name for name in edits}
+        moved = {self.schema[name].name for name in edits} if self.links else set()
         for source, target, table in self.links:
             value = row[self.schema.index(source)]
             if source in moved and value is not None:
@@ -190,6 +210,8 @@ class RuleSet:
         What follows another change is none; a one-hot group is one, named by its first feature.
         """
         changed = set(self.schema.changed(query, candidate))
+        if not self.links and not self.groups:
+            return frozenset(changed)
         levers = {name for name in changed if not self._sources.get(name, set()) & changed}
         for group in self.groups:
             if levers.intersection(group):
@@ -198,6 +220,8 @@ class RuleSet:
 
     def leader(self, feature: str) -> str:
         """Return the name of the lever that a feature belongs to: its own, or its group's."""
+        if not self.groups:
+            return feature
         return next((group[0] for group in self.groups if feature in group), feature)
 
     def features_of(self, lever: str) -> tuple[str, ...]:
@@ -222,6 +246,9 @@ class RuleSet:
 
     def only(self, query: Row, row: Row, kept: Collection[str]) -> Row:
         """Return a row with some of the levers it moved, and what follows them, and no others."""
+        if not self.links and not self.groups:
+            named = zip(self.schema.names, query, row, strict=True)
+            return tuple(b if a != b and name in kept else a for name, a, b in named)
         # A follower has no lever of its own here: applying those that stay sets what follows them.
         names = (n for n in self.schema.changed(query, row) if self.leader(n) in kept)
         return self.apply(query, {name: row[self.schema.index(name)] for name in names})

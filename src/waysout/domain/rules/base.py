@@ -121,9 +121,20 @@ class Lever:
 
     def admits(self, value: Value) -> bool:
         """Whether the feature may be *changed* to this value."""
+        if type(value) is self._plain_type and value != self.now and self.low <= value <= self.high:
+            return True
         if not self.feature.fits(value) or (self.values is not None and value not in self.values):
             return False
         return self._allows(value)
+
+    @cached_property
+    def _plain_type(self) -> type[int] | type[float] | None:
+        """The type of values that need only lie within the limits: most of what searches ask."""
+        feature = self.feature
+        free = self.values is None and self.step is None and not self.never and not self.blocked
+        if not free or feature.decimals is not None or max(-self.low, self.high) > LARGEST:
+            return None
+        return {"integer": int, "number": float}.get(feature.kind)
 
     def _allows(self, value: Value) -> bool:
         if self.blocked or value is None or value == self.now or value in self.never:
