@@ -49,14 +49,14 @@ class Report:
     def page(self) -> str:
         """Return the page, in Markdown."""
         verdicts = Verdicts(self.cells, self.llms)
-        contradictions = paper.disagreements()
+        contradictions, (first,) = paper.disagreements(), others(DEFAULT)
         text = (resources.files("waysout.bench") / "report.txt").read_text("utf-8")
         return Template(text).substitute(
             command=self.command,
             lesson=Lesson(self._view(known_plan("llm-budget"), self._llm("llm-budget"))).text(),
             no_llm_command=self._table_command("no-llm", ""),
             main=_names(verdicts.main[DEFAULT]),
-            first=_names(verdicts.main[others(DEFAULT)[0]]),
+            first=_names(verdicts.main[first]),
             claims=claim_table(verdicts),
             claims_command=self._table_command("claims", ""),
             most=f"{MOST:,}",

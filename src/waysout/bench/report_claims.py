@@ -25,7 +25,7 @@ MOST = 1000
 MARKS: dict[Answer, str] = {"yes": "✓", "no": "✗", "undecided": "?"}
 _CALLED = {
     "unique_valid": "options", "rows": "rows", "prune_pct": "pruned %", "validity_pct": "valid %",
-    "sparsity": "changes", "llm_seconds": "LLM seconds − all",
+    "sparsity": "changes", "llm_seconds": "LLM seconds",
 }  # fmt: skip
 _MUST = {"twice": "more than twice", "about": "about equal"}
 """What a difference must be, where the name of the rule does not say it."""
@@ -93,7 +93,9 @@ def _line(verdicts: Verdicts, claim: Claim) -> tuple[str, ...]:
     told = [f"**{escape_markdown(verdict.words)}**" if verdict else "**not run with a real LLM**"]
     if verdict is None:
         told += _stand_ins(verdicts, claim)
-    elif verdict.llm not in (verdicts.main[DEFAULT], ""):
+    elif not verdict.llm:
+        told.append("no LLM is asked")
+    elif verdict.llm != verdicts.main[DEFAULT]:
         told.append(f"with {escape_markdown(short_llm(verdict.llm))}")
     for reading in others(DEFAULT):
         other = verdicts.of(claim, reading) if verdict is None or verdict.llm else None
@@ -113,9 +115,13 @@ def _line(verdicts: Verdicts, claim: Claim) -> tuple[str, ...]:
 def _must(claim: Claim) -> str:
     """Say what each difference must be for the claim to hold."""
     judged = [e for e in claim.expected if e.is_judged]
-    found = dict.fromkeys((_called(e) if len({e.metric for e in judged}) > 1 else "", e.how)
-                          for e in judged)  # fmt: skip
-    return ", ".join(f"{what} {_MUST.get(how, how)}".strip() for what, how in found)
+    plain = {e.metric for e in judged} == {"unique_valid"}
+    found = []
+    for e in judged:
+        against = f" against {_CALLED.get(e.other, e.other)}" if e.other else ""
+        what = "" if plain else f"{_called(e)}{against} "
+        found.append(f"{what}{_MUST.get(e.how, e.how)}")
+    return ", ".join(dict.fromkeys(found))
 
 
 def _called(expected: Expected) -> str:
@@ -140,33 +146,26 @@ def _effects(claim: Claim, data: str, outcomes: Sequence[ClaimOutcome]) -> str:
 
 
 def _labels(expected: Sequence[Expected]) -> dict[Expected, str]:
-    """Return what tells the comparisons of a claim apart: their metrics, or words of their arms.
-
-    One that is alone, or counts unique valid options as most do, needs no name.
-    """
-    metrics = {e.metric for e in expected}
-    if len(metrics) > 1 or metrics != {"unique_valid"}:
-        names = {e: _called(e) for e in expected}
-    else:
-        names = dict.fromkeys(expected, "")
-    if len(metrics) == 1 and len({e.arm for e in expected}) > 1:
-        words = {e: e.arm.replace(",", "").replace("threshold=", "θ = ").split() for e in expected}
-        shared = set.intersection(*map(set, words.values()))
-        for e, own in words.items():
-            told = " ".join(word for word in own if word not in shared or word == "=")
-            names[e] = f"{told}: {names[e]}".rstrip(": ")
-    return names
+    """Return what tells the comparisons of a claim apart: their metrics, or words of their arms."""
+    if len({e.metric for e in expected}) > 1:
+        return {e: _called(e) for e in expected}
+    words = {e: e.arm.replace(",", "").replace("threshold=", "θ=").split() for e in expected}
+    shared = set.intersection(*map(set, words.values()))
+    return {e: " ".join(w for w in own if w not in shared) for e, own in words.items()}
 
 
 def _effect(outcome: ClaimOutcome, label: str) -> str:
     found, digits = outcome.found, _DIGITS.get(outcome.expected.metric)
-    text = f"{escape_markdown(label)} {MARKS[outcome.answer]} {interval(found, digits)}".strip()
+    label = f" {escape_markdown(label)}" if label else ""
+    text = f"{MARKS[outcome.answer]}{label} {interval(found, digits)}"
     if outcome.answer == "undecided":
         needed = outcome.queries_to_decide
         if needed is None:
             text += " (no effect)"
         else:
-            text += f" (n > {MOST:,})" if needed > MOST else f" (n ≈ {needed:,})"
+            text += (
+                f" (n\u00a0>\u00a0{MOST:,})" if needed > MOST else f" (n\u00a0≈\u00a0{needed:,})"
+            )
     return text
 
 

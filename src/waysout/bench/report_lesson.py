@@ -87,8 +87,8 @@ class Lesson:
         return (
             f"**At these budgets, a search that asks no LLM finds more options than {which} of "
             f"the paper, all of which ask one.** It is `recombine` with no call and 150 oracle "
-            f"rows: the same {queries} queries of each table, the same rules, counted by the same "
-            f"key. Its rivals are {len(arms)} variants of Comp-MCTS and LATS with 30 calls of "
+            f"rows: the same {queries} queries of each data set, the same rules, counted by the "
+            f"same key. Its rivals are {len(arms)} variants of Comp-MCTS and LATS with 30 calls of "
             f"{escape_markdown(_called(self.view.llm))} and 150 rows (with K = 1: 30 rows). In "
             f"{ahead} of {len(found)} comparisons the 95 % interval of its lead lies above 0. "
             "Mean unique valid options per query:"
@@ -141,7 +141,7 @@ class Lesson:
             less = [title_of(d) for d, one in found.items() if (one.high or 0.0) < 0]
             told = [f"it gains on {', '.join(more)}"] * bool(more)
             told += [f"it loses on {', '.join(less)}"] * bool(less)
-            rest = "elsewhere" if more or less else "on every table"
+            rest = "elsewhere" if more or less else "on every data set"
             told += [f"{rest} the interval contains 0"] * (len(more) + len(less) < len(found))
             yield (
                 "Does the LLM add to the search that leads? With its 30 calls, recombine finds "
