@@ -207,7 +207,7 @@ def test_the_verdict_is_that_of_the_real_llm_with_most_searches() -> None:
     assert "which is openai:larger-7b-it unless" in part(page, "## The claims")
     folded = part(page, "## The claims").partition("Other LLMs")[2]
     assert line(folded, "claim")[1:] == ["openai:some-model", "simulated:1"]
-    assert line(folded, "VALIDITY raises the yield")[1].startswith("settled ")
+    assert line(folded, "VALIDITY raises the yield")[1] in ("✗???", "????", "?✗??")
 
 
 def test_undecided_comparisons_name_the_number_of_queries_that_would_decide() -> None:

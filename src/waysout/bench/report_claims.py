@@ -64,7 +64,8 @@ class Verdicts:
 
     def ranked(self, plan: str, reading: str = "") -> list[str]:
         """Return the LLMs with searches of a plan, those with most first."""
-        arms = known_plan(f"{plan}{MARK}{reading}" if reading else plan).arms
+        has_readings = reading and known_plan(plan).reading
+        arms = known_plan(f"{plan}{MARK}{reading}" if has_readings else plan).arms
         ran = {llm: sum(len(self.cells.of(arm, llm)) for arm in arms if arm.asks_llm)
                for llm in self.llms}  # fmt: skip
         return sorted((llm for llm in self.llms if ran[llm]), key=lambda llm: -ran[llm])
@@ -97,9 +98,9 @@ def _line(verdicts: Verdicts, claim: Claim) -> tuple[str, ...]:
         told.append("no LLM is asked")
     elif verdict.llm != verdicts.main[DEFAULT]:
         told.append(f"with {escape_markdown(short_llm(verdict.llm))}")
-    for reading in others(DEFAULT):
-        other = verdicts.of(claim, reading) if verdict is None or verdict.llm else None
-        if other and (verdict is None or other.answers != verdict.answers):
+    for reading in others(known_plan(claim.plan).reading):
+        other, said = verdicts.of(claim, reading), verdict.answers if verdict else {}
+        if other and any(said.get(data) != answer for data, answer in other.answers.items()):
             told.append(f"*as {reading} read:* {escape_markdown(other.words)}")
     told += [f"(But {escape_markdown(claim.caveat)}.)"] if claim.caveat else []
     outcomes = [o for o in verdict.outcomes if o.is_judged] if verdict else []
@@ -197,22 +198,25 @@ def other_verdicts(verdicts: Verdicts) -> str:
 
 
 def _said(verdicts: Verdicts, claim: Claim, llm: str) -> str:
-    """Return an LLM's answers under each reading, unless it is the verdict in the table above."""
+    """Return an LLM's answers by reading, settled / first, unless they are in the table above.
+
+    The first is left out where it says the same or was not run.
+    """
     if not any(arm.asks_llm for arm in known_plan(claim.plan).arms):
         return ""
-    parts = []
+    found = []
     for reading in READINGS:
-        verdict = verdicts.judge(claim, llm, reading)
-        counts = verdicts.of(claim, reading)
-        if verdict.answers and not (counts and counts.llm == llm):
-            parts.append(f"{reading} {' '.join(_marks(verdict))}")
-    return "; ".join(parts)
+        verdict, counts = verdicts.judge(claim, llm, reading), verdicts.of(claim, reading)
+        new = verdict.answers and not (counts and counts.llm == llm)
+        found.append(_marks(verdict) if new else "")
+    same = all(marks in ("", found[0]) for marks in found[1:])
+    return found[0] if same else " / ".join(marks or "–" for marks in found)
 
 
-def _marks(verdict: ClaimVerdict) -> Iterator[str]:
+def _marks(verdict: ClaimVerdict) -> str:
     answers = verdict.answers
-    for data in verdict.claim.judged_on:
-        yield MARKS[answers[data]] if data in answers else "–"
+    return "".join(MARKS[answers[data]] if data in answers else "–"
+                   for data in verdict.claim.judged_on)  # fmt: skip
 
 
 def brief(llm: str) -> str:
