@@ -391,6 +391,15 @@ def test_what_the_page_says_of_the_papers_text_is_in_its_tables(kept: str) -> No
         assert shown in told
 
 
+def test_what_is_said_of_the_readings_is_what_the_page_counts(kept: str) -> None:
+    """With every proposer, our first reading is nearer to the paper on Loan and Adult."""
+    counts = re.findall(r": Loan (\d+) : (\d+), Adult (\d+) : (\d+), Credit ", kept)
+    assert len(counts) >= 2
+    for loan_settled, loan_first, adult_settled, adult_first in counts:
+        assert int(loan_first) > int(loan_settled), "bench/readings.py says otherwise"
+        assert int(adult_first) > int(adult_settled), "bench/readings.py says otherwise"
+
+
 # The guide -------------------------------------------------------------------------------------
 
 

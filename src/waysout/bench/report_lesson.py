@@ -87,11 +87,12 @@ class Lesson:
         return (
             f"**At these budgets, a search that asks no LLM finds more options than {which} of "
             f"the paper, all of which ask one.** It is `recombine` with no call and 150 oracle "
-            f"rows: the same {queries} queries of each data set, the same rules, counted by the "
-            f"same key. Its rivals are {len(arms)} variants of Comp-MCTS and LATS with 30 calls of "
+            f"rows (evaluations of the model): the same {queries} queries of each data set, the "
+            f"same rules, counted by the same key. Its rivals are {len(arms)} variants of "
+            "Comp-MCTS and LATS with 30 calls of "
             f"{escape_markdown(_called(self.view.llm))} and 150 rows (with K = 1: 30 rows). In "
             f"{ahead} of {len(found)} comparisons the 95 % interval of its lead lies above 0. "
-            "Mean unique valid options per query:"
+            "Mean unique valid options (distinct validated counterfactuals) per query:"
         )
 
     def _lead_table(self) -> str:
