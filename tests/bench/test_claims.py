@@ -20,9 +20,10 @@ from waysout.bench.judge import (
     How,
     answer,
     known_plan,
+    queries_to_decide,
 )
 from waysout.bench.plan import load_plan
-from waysout.bench.stats import Paired, halves
+from waysout.bench.stats import Paired, halves, paired
 from waysout.datasets.queries import query_list
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
@@ -52,7 +53,7 @@ def test_a_rise_on_every_data_set_supports_the_claim() -> None:
     verdict = judged(
         "validity-raises-yield", {"BASELINE": 10, "VALIDITY": 14}, plan="reward-weights"
     )
-    assert verdict.word == verdict.words == "supported"
+    assert verdict.word == verdict.words == "holds"
     outcome = verdict.outcomes[0]
     assert (outcome.a, outcome.b, outcome.data) == ("BASELINE", "VALIDITY", "loan")
     assert outcome.found.delta == pytest.approx(4, abs=1)
@@ -62,8 +63,8 @@ def test_a_rise_on_every_data_set_supports_the_claim() -> None:
 def test_a_fall_does_not_support_it_and_a_simulated_llm_is_called_so() -> None:
     levels = {"BASELINE": 14, "VALIDITY": 10}
     verdict = judged("validity-raises-yield", levels, plan="reward-weights", llm=SIMULATED)
-    assert verdict.word == "not supported"
-    assert verdict.words == "not supported (simulated)"
+    assert verdict.word == "does not hold"
+    assert verdict.words == "does not hold (simulated)"
 
 
 def test_mixed_names_the_data_sets_and_those_that_were_not_run() -> None:
@@ -76,12 +77,12 @@ def test_mixed_names_the_data_sets_and_those_that_were_not_run() -> None:
     verdict = BY_NAME["validity-raises-yield"].judge(all_of(value, "reward-weights"), LLM)
     assert verdict.word == "mixed"
     assert verdict.words == (
-        "mixed: supported on Loan, Credit, HELOC; not supported on Adult (6 of 30 queries)"
+        "mixed: holds on Loan, Credit, HELOC; does not hold on Adult (6 of 30 queries)"
     )
     some = Cells(cells_of("reward-weights", value, datasets=("loan", "adult"), queries=30))
     verdict = BY_NAME["validity-raises-yield"].judge(some, LLM)
     assert verdict.words == (
-        "mixed: supported on Loan; not supported on Adult; not run on Credit, HELOC"
+        "mixed: holds on Loan; does not hold on Adult; not run on Credit, HELOC"
     )
 
 
@@ -97,7 +98,7 @@ def test_all_comparisons_of_a_data_set_must_come_out(fewer: bool, less: bool) ->
     verdict = BY_NAME["quality-lowers-sparsity"].judge(all_of(value, "reward-weights"), LLM)
     said = {True: "yes", False: "no"}
     assert [outcome.answer for outcome in verdict.outcomes[:2]] == [said[fewer], said[less]]
-    assert verdict.word == "not supported"
+    assert verdict.word == "does not hold"
 
 
 def test_one_undecided_comparison_leaves_a_data_set_undecided() -> None:
@@ -120,7 +121,7 @@ def test_data_sets_that_were_not_run_are_said() -> None:
 
     cells = Cells(cells_of("reward-weights", value, datasets=("adult",)))
     verdict = BY_NAME["validity-raises-yield"].judge(cells, LLM)
-    assert verdict.words == "supported on Adult; not run on Loan, Credit, HELOC (6 of 30 queries)"
+    assert verdict.words == "holds on Adult; not run on Loan, Credit, HELOC (6 of 30 queries)"
 
 
 def test_comparisons_that_were_not_run_are_said() -> None:
@@ -133,15 +134,13 @@ def test_comparisons_that_were_not_run_are_said() -> None:
         return BY_NAME["five-candidates"].judge(Cells(left), LLM)
 
     verdict = judge("lats-diversity", ("loan",))
-    assert verdict.word == "supported"
-    assert verdict.words == (
-        "supported on Loan (2 of 3 comparisons); not run on Adult, Credit, HELOC"
-    )
+    assert verdict.word == "holds"
+    assert verdict.words == ("holds on Loan (2 of 3 comparisons); not run on Adult, Credit, HELOC")
     assert judge("lats").words == (
-        "supported on Loan (2 of 3 comparisons), Adult (2 of 3 comparisons), Credit (2 of 3 "
+        "holds on Loan (2 of 3 comparisons), Adult (2 of 3 comparisons), Credit (2 of 3 "
         "comparisons), HELOC (2 of 3 comparisons)"
     )
-    assert judge("none").words == "supported"
+    assert judge("none").words == "holds"
 
 
 def test_data_sets_may_have_different_numbers_of_queries_and_of_pairs() -> None:
@@ -163,7 +162,7 @@ def test_data_sets_may_have_different_numbers_of_queries_and_of_pairs() -> None:
     }
     assert counts == {"loan": (30, 30), "adult": (12, 12), "credit": (0, 0), "heloc": (4, 30)}
     assert verdict.words == (
-        "mixed: supported on Loan, Adult; undecided on HELOC; not run on Credit "
+        "mixed: holds on Loan, Adult; undecided on HELOC; not run on Credit "
         "(as few as 12 of 30 queries)"
     )
 
@@ -181,7 +180,7 @@ def test_an_arm_is_compared_with_the_best_of_several() -> None:
     levels = {"recombine": 50, "LATS high-temp, K=5": 40, "Comp-MCTS": 30}
     verdict = judged("recombine", levels, plan="llm-budget")
     assert {outcome.a for outcome in verdict.outcomes} == {"LATS high-temp, K=5"}
-    assert verdict.word == "supported"
+    assert verdict.word == "holds"
 
 
 def unfinished(last: int) -> ClaimVerdict:
@@ -206,12 +205,12 @@ def test_a_rival_that_is_not_through_is_one_on_the_queries_all_have_finished() -
     outcome = verdict.outcomes[0]
     assert (outcome.a, outcome.found.n, outcome.found.delta) == ("LATS diversity, K=5", 29, -30)
     assert verdict.words == (
-        "not supported on Loan; not run on Adult, Credit, HELOC (29 of 30 queries)"
+        "does not hold on Loan; not run on Adult, Credit, HELOC (29 of 30 queries)"
     )
     assert unfinished(4).words.startswith("undecided on Loan")
     assert unfinished(4).outcomes[0].found.n == 4
     assert unfinished(0).words == (
-        "supported on Loan; not run on Adult, Credit, HELOC (the best of 10 of 11 arms)"
+        "holds on Loan; not run on Adult, Credit, HELOC (the best of 10 of 11 arms)"
     )
 
 
@@ -268,7 +267,7 @@ def test_the_best_setting_is_chosen_only_where_all_were_run() -> None:
     # All are as good: ties go to the smaller threshold, then to path, as in the tables.
     assert outcome.b == "compression scope=path threshold=0.001"
     assert outcome.answer == "yes"
-    assert claim.judge(Cells(whole[:-30]), LLM).word == "supported"  # an embedding is missing
+    assert claim.judge(Cells(whole[:-30]), LLM).word == "holds"  # an embedding is missing
     some = [cell for cell in whole if cell.spec["settings"]["threshold"] != 0.02]
     assert claim.judge(Cells(some), LLM).word == "not run"
 
@@ -279,13 +278,13 @@ def test_time_is_judged_by_real_llms_that_were_asked_while_the_clock_ran() -> No
     def value(arm: Arm, place: int) -> Mapping[str, float]:
         return {"seconds": 10 + place, "llm_seconds": 9.9 + place}
 
-    assert claim.judge(all_of(value, "cost"), LLM).word == "supported"
+    assert claim.judge(all_of(value, "cost"), LLM).word == "holds"
     assert claim.judge(all_of(value, "cost", llm=SIMULATED), SIMULATED).word == "not run"
 
     def slow(arm: Arm, place: int) -> Mapping[str, float]:
         return {"seconds": 20 if arm.name == "compression" else 10, "llm_seconds": 9.9}
 
-    assert claim.judge(all_of(slow, "cost"), LLM).word == "not supported"
+    assert claim.judge(all_of(slow, "cost"), LLM).word == "does not hold"
 
     def from_file(arm: Arm, place: int) -> Mapping[str, float]:
         return {**value(arm, place), "from_file": 3}
@@ -318,7 +317,7 @@ def test_a_setting_chosen_on_one_half_is_judged_on_the_other() -> None:
     assert (yields.found.n, yields.found.delta) == (15, -16)
     assert (rows.answer, yields.answer) == ("yes", "no")
     assert (rows.theirs, yields.theirs) == ((150.0, 95.9), (23.8, 23.33))
-    assert verdict.words == "not supported on Loan; not run on Adult, Credit"
+    assert verdict.words == "does not hold on Loan; not run on Adult, Credit"
     every = BY_NAME["pruning-equal-yield-selected"].judge(Cells(swept()), LLM)
     assert every.outcomes[0].b == "compression scope=global threshold=0.001"
     assert every.answers == {"loan": "yes"}
@@ -349,7 +348,7 @@ def test_the_paper_claims_no_yield_on_heloc() -> None:
         return {"unique_valid": level + place % 2, "rows": 90 if pruned else 150}
 
     verdict = BY_NAME["pruning-equal-yield"].judge(all_of(value, "llm-budget", queries=30), LLM)
-    assert verdict.words == "supported"
+    assert verdict.words == "holds"
     shown = [o.expected.metric for o in verdict.outcomes if o.data == "heloc" and o.was_run]
     assert shown == ["rows", "unique_valid"]
     assert "heloc" not in verdict.answers
@@ -407,7 +406,7 @@ def test_what_is_shown_only_decides_nothing() -> None:
     def value(arm: Arm, place: int) -> Mapping[str, float]:
         return {"unique_valid": 9 if arm.name == "VALIDITY" else 5 + place % 2, "prune_pct": 0.0}
 
-    assert claim.judge(all_of(value, "reward-weights"), LLM).word == "supported"
+    assert claim.judge(all_of(value, "reward-weights"), LLM).word == "holds"
 
 
 def test_the_papers_means_stand_beside_ours() -> None:
@@ -432,3 +431,45 @@ def test_claims_have_plans_and_names_of_their_own() -> None:
     assert len(BY_NAME) == len(CLAIMS) == len({claim.title for claim in CLAIMS})
     for claim in CLAIMS:
         assert set(claim.datasets) <= set(load_plan(claim.plan).datasets)
+
+
+# How many queries would decide ------------------------------------------------------------------
+
+
+def test_the_number_of_queries_that_would_decide_worked_out_by_hand() -> None:
+    # Differences −1, 3, −1, 3, −1, 3: mean 1, sd √(6·2²/5) = 2.19, so more than (1.96·2.19/1)² =
+    # 18.4 queries take the interval past 0.
+    found = paired([10.0] * 6, [9.0, 13.0] * 3)
+    assert found.sd == pytest.approx(2.1909, abs=1e-4)
+    assert queries_to_decide("more", found) == queries_to_decide("less", found) == 19
+    # It lies 2 above −10 % of 10: (1.96·2.19/2)² = 4.6; but 6 were not enough, or it were decided.
+    assert queries_to_decide("no less", found) == 7
+    # 9 below twice 10, and 0.5 outside of 5 % of 10: (1.96·2.19/0.5)² = 73.8.
+    assert queries_to_decide("twice", found) == 7
+    assert queries_to_decide("about", found) == 74
+    # Past the margin: mean −2 of 10, no once 0 is excluded: (1.96·2.19/2)² = 4.6.
+    assert queries_to_decide("no less", paired([10.0] * 6, [6.0, 10.0] * 3)) == 7
+    assert queries_to_decide("no less", paired([100.0] * 6, [98.0, 102.0] * 3)) == 7
+
+
+def test_where_there_is_no_effect_no_number_of_queries_decides() -> None:
+    assert queries_to_decide("more", paired([5.0] * 6, [4.0, 6.0] * 3)) is None
+    assert queries_to_decide("more", paired([0.0] * 6, [0.0] * 6)) is None
+    assert queries_to_decide("more", paired([1.0], [2.0])) is None
+    assert queries_to_decide("shown", paired([5.0] * 6, [4.0, 9.0] * 3)) is None
+    assert queries_to_decide("more", paired([5.0] * 3, [6.0] * 3)) == 5  # the fewest that count
+
+
+def test_only_what_is_undecided_names_a_number() -> None:
+    raised = Expected("unique_valid", "more", "VALIDITY", "BASELINE")
+    claim = Claim("x", "X", "", "reward-weights", (raised,), ("loan",))
+
+    def needed(*more: float) -> int | None:
+        def value(arm: Arm, place: int) -> Mapping[str, float]:
+            extra = more[place % len(more)] if arm.name == "VALIDITY" else 0
+            return {"unique_valid": 10 + extra}
+
+        return claim.judge(all_of(value, "reward-weights"), LLM).outcomes[0].queries_to_decide
+
+    assert needed(-1, 3) == 19
+    assert needed(1, 3) is None

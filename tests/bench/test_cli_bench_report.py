@@ -96,34 +96,29 @@ def test_results_are_not_overwritten(waysout: CommandLine, export: Path) -> None
     assert "would overwrite" in err
 
 
-def test_the_page_and_its_pictures(waysout: CommandLine, export: Path, tmp_path: Path) -> None:
-    page, figures = tmp_path / "page.md", tmp_path / "pictures"
-    args = ("bench", "report", "--results", export, "--out", page, "--figures", figures)
-    code, out, err = waysout(*args)
-    assert (code, out) == (0, "")
-    files = sorted(file.name for file in figures.iterdir())
-    assert files == [
-        "paired-comp-mcts-no-pruning-comp-mcts-simulated-1.svg",
-        "paired-comp-mcts-recombine-simulated-1.svg",
-        "trade-off-simulated-1.svg",
-        "yields-simulated-1.svg",
-    ]
-    assert err.count("wrote ") == 5
-    text = page.read_text()
-    assert "pictures/trade-off-simulated-1.svg" in text
-    assert f"--results {export}" in text.splitlines()[0]
-
-
-def test_no_page_is_written_whose_pictures_cannot_be_drawn(
-    waysout: CommandLine, export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    page = tmp_path / "page.md"
+def test_the_page_and_its_tables(waysout: CommandLine, export: Path, tmp_path: Path) -> None:
+    page, tables = tmp_path / "page.md", tmp_path / "tables"
     args = ("bench", "report", "--results", export, "--out", page)
-    code, _, err = waysout(*args, "--figures", tmp_path / "pictures")
-    assert (code, "waysout[bench]" in err, page.exists()) == (5, True, False)
-    assert waysout(*args)[0] == 0
-    assert page.exists()
+    assert waysout(*args) == (0, "", f"wrote {page}\n")
+    code, out, err = waysout(*args, "--tables", tables)
+    assert (code, out) == (0, "")
+    files = sorted(file.name for file in tables.iterdir())
+    assert {"claims.md", "llm-budget.md", "no-llm.md", "yields.md"} <= set(files)
+    assert err.count("wrote ") == 1 + len(files)
+    text = page.read_text()
+    assert f"--results {export}" in text.partition("\n## ")[0]
+
+
+def test_a_pattern_stands_for_several_exports(
+    waysout: CommandLine, export: Path, of_two: Path
+) -> None:
+    for pattern, n in (("*.jsonl*", 2), ("cells*", 1)):
+        args = ("table", "reward-weights", "--results", export.parent / pattern, "--llm", LLM)
+        code, out, _ = waysout("bench", *args)
+        assert (code == 0) is (n == 2), out
+    code, _, err = waysout("bench", "table", "llm-budget", "--results", export.parent / "no*")
+    assert code == 3
+    assert "no file matches" in err
 
 
 def test_a_picture_of_nothing_says_what_to_run(

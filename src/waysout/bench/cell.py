@@ -155,8 +155,11 @@ class Cells:
 
     @classmethod
     def read(cls, places: Sequence[str | Path]) -> Cells:
-        """Read folders of results and exports, which must have used the same oracles."""
-        cells = cls(cell for place in places for cell in _read(Path(place)))
+        """Read folders of results and exports, which must have used the same oracles.
+
+        A name with ``*`` is a pattern and stands for all files that match it.
+        """
+        cells = cls(cell for place in places for path in _matching(place) for cell in _read(path))
         oracles: dict[str, str] = {}
         for cell in cells:
             if oracles.setdefault(cell.data, cell.oracle) != cell.oracle:
@@ -221,6 +224,16 @@ def one_llm(known: Sequence[str], wanted: str = "") -> str:
 def _begins(llm: str, beginning: str) -> bool:
     whole_words = re.compile(rf"{re.escape(beginning)}(?!\w)")
     return any(whole_words.match(name) for name in (llm, llm.partition(":")[2]))
+
+
+def _matching(place: str | Path) -> list[Path]:
+    path = Path(place)
+    if "*" not in path.name or path.exists():
+        return [path]
+    found = sorted(path.parent.glob(path.name))
+    if not found:
+        raise InputError(f"no file matches {place}")
+    return found
 
 
 def _read(place: Path) -> Iterator[Cell]:

@@ -19,13 +19,13 @@ from waysout.bench.cell import Cells
 from waysout.bench.plan import load_plan
 from waysout.bench.readings import DEFAULT as READING
 from waysout.bench.readings import MARK
-from waysout.bench.stats import Paired, best_setting, halves, paired
+from waysout.bench.stats import Paired, best_setting, halves, paired, pairs_needed
 from waysout.bench.tables_arms import llm_budget_row
 from waysout.bench.tables_base import ArmSample, View, title_of
 from waysout.bench.tables_pruning import sweep_row
 from waysout.llm.connect import stand_in
 
-Word = Literal["supported", "not supported", "undecided", "mixed", "not run"]
+Word = Literal["holds", "does not hold", "undecided", "mixed", "not run"]
 How = Literal["more", "less", "no less", "twice", "about", "shown"]
 Answer = Literal["yes", "no", "undecided"]
 DATASETS = tuple(paper.NAMES)
@@ -69,6 +69,31 @@ def answer(how: How, found: Paired) -> Answer:
     return "yes" if yes else "no" if no else "undecided"
 
 
+def queries_to_decide(how: How, found: Paired) -> int | None:
+    """Return how many queries would decide a comparison at the effect and the spread seen.
+
+    That is, how many it takes for the 95 % interval to exclude the end of the rule's range that
+    the effect is on one side of. None if no number would: the effect is at that very end, or
+    unknown.
+    """
+    if found.sd is None or not (found.mean_a or found.mean_b):
+        return None
+    delta, a = found.delta or 0.0, found.mean_a or 0.0
+    margin = MARGIN * abs(a)
+    distance = {
+        "more": abs(delta),
+        "less": abs(delta),
+        # Short of the margin more queries will say yes; beyond it they say no once 0 is excluded.
+        "no less": delta + margin if delta > -margin else -delta,
+        "twice": abs(delta - (WIDE - 1) * a),
+        "about": abs(NEAR * abs(a) - abs(delta)),
+    }.get(how, 0.0)
+    if not distance:
+        return None
+    # By the bootstrap's interval it was not enough so far, whatever the formula says.
+    return max(pairs_needed(found.sd, distance), found.n + 1, FEWEST)
+
+
 NEVER = (
     f"Fewer than {FEWEST} pairs, or two means of 0, leave every comparison undecided, whatever the "
     "interval is."
@@ -108,9 +133,10 @@ class Expected:
 class Claim:
     """What is claimed (``says``), the plan that judges it, and the comparisons that follow from it.
 
-    ``remark`` is what a reader should know. A claim about time is not judged with a stand-in for an
-    LLM, which takes none. One whose settings are ``chosen_on`` all queries, or on half of them to
-    be judged on the others, is judged only where every setting has the searches that choose.
+    ``remark`` is what a reader should know, ``caveat`` what must stand beside the verdict. A claim
+    about time is not judged with a stand-in for an LLM, which takes none. One whose settings are
+    ``chosen_on`` all queries, or on half of them to be judged on the others, is judged only where
+    every setting has the searches that choose.
     """
 
     name: str
@@ -120,6 +146,7 @@ class Claim:
     expected: tuple[Expected, ...]
     datasets: tuple[str, ...] = DATASETS
     remark: str = ""
+    caveat: str = ""
     about_time: bool = False
     chosen_on: Literal["", "all", "half"] = ""
 
@@ -177,10 +204,17 @@ class ClaimOutcome:
             return "undecided"
         return answer(self.expected.how, found)
 
+    @property
+    def queries_to_decide(self) -> int | None:
+        """How many queries would decide it, where it is undecided and some number would."""
+        if self.answer != "undecided":
+            return None
+        return queries_to_decide(self.expected.how, self.found)
+
 
 _VERDICTS: Mapping[Answer, Word] = {
-    "yes": "supported",
-    "no": "not supported",
+    "yes": "holds",
+    "no": "does not hold",
     "undecided": "undecided",
 }
 

@@ -39,10 +39,9 @@ YIELD, NEARNESS, ROWS = "unique valid options", "proximity (1: as things stand)"
 
 @dataclass(frozen=True)
 class Picture:
-    """One kind of picture: the plan whose arms it shows, a description, and a draw function."""
+    """One kind of picture: the plan whose arms it shows, and a draw function."""
 
     plan: str
-    what: str
     draw: Callable[[View, Sequence[str]], Figure]
 
 
@@ -298,8 +297,8 @@ def _paired(view: View, only: Sequence[str]) -> Figure:
 
 
 PICTURES: Mapping[str, Picture] = {
-    "trade-off": Picture("llm-budget", "yield against proximity and oracle rows", _trade_off),
-    "sweep": Picture("pruning-sweep", "yield and share pruned against the threshold", _sweep),
-    "yields": Picture("yields", "yield against LLM calls and oracle rows", _yields),
-    "paired": Picture("llm-budget", "two arms' difference for each query", _paired),
+    "trade-off": Picture("llm-budget", _trade_off),
+    "sweep": Picture("pruning-sweep", _sweep),
+    "yields": Picture("yields", _yields),
+    "paired": Picture("llm-budget", _paired),
 }

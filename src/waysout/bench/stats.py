@@ -7,9 +7,10 @@ both sides have a value.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from waysout.errors import MissingExtra
 
 RESAMPLES, SEED = 10_000, 42
+_NORMAL = 1.96
 # Equal differences of floats still vary by about this much.
 _ROUNDING = 1e-12
 # Order of preference among scopes that are equally good at the same threshold.
@@ -33,7 +35,8 @@ class Paired:
 
     ``n`` counts the queries for which both have a value. What is undefined is None: everything for
     n = 0, all but the means for n = 1. If all differences are equal they have no spread: t, p and
-    d_z are None (the paper prints n/a), and the interval is that one value.
+    d_z are None (the paper prints n/a), and the interval is that one value. ``sd`` is the standard
+    deviation of the differences (ddof 1).
     """
 
     n: int
@@ -45,6 +48,7 @@ class Paired:
     t: float | None = None
     p: float | None = None
     dz: float | None = None
+    sd: float | None = None
 
 
 def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired:
@@ -63,7 +67,7 @@ def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired:
     if len(both) == 1:
         return known
     if np.ptp(differences) <= _ROUNDING * max(1.0, float(np.abs(both).max())):
-        return Paired(known.n, known.mean_a, known.mean_b, delta, low=delta, high=delta)
+        return replace(known, low=delta, high=delta, sd=0.0)
     low, high = bootstrap_interval(differences)
     try:
         from scipy import stats
@@ -71,7 +75,19 @@ def paired(a: Sequence[float | None], b: Sequence[float | None]) -> Paired:
         raise MissingExtra("scipy", "bench") from None
     test = stats.ttest_rel(right, left)
     t, p = float(test.statistic), float(test.pvalue)
-    return Paired(known.n, known.mean_a, known.mean_b, delta, low, high, t, p, t / known.n**0.5)
+    sd = float(differences.std(ddof=1))
+    return replace(known, low=low, high=high, t=t, p=p, dz=t / known.n**0.5, sd=sd)
+
+
+def pairs_needed(sd: float, distance: float) -> int:
+    """Return how many pairs make a 95 % interval of the mean reach less far than a distance.
+
+    The interval is taken as the mean ± 1.96·sd/√n, so n is more than (1.96·sd/distance)².
+
+    >>> pairs_needed(sd=10, distance=5)  # (1.96 · 2)² = 15.4
+    16
+    """
+    return math.floor((_NORMAL * sd / distance) ** 2) + 1
 
 
 def bootstrap_interval(differences: NDArray[np.float64]) -> tuple[float, float]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from waysout.bench import (
     tables_arms,
+    tables_claims,
     tables_kinds,
+    tables_lead,
     tables_methods,
     tables_other,
     tables_ours,
@@ -35,6 +37,8 @@ class TableEntry:
 
 
 TABLES: Mapping[str, TableEntry] = {
+    "claims": TableEntry("llm-budget", tables_claims.claims, every_llm=True),
+    "no-llm": TableEntry("llm-budget", tables_lead.no_llm, every_llm=True),
     "llm-budget": TableEntry("llm-budget", tables_arms.llm_budget),
     "oracle-budget": TableEntry("oracle-budget", tables_arms.oracle_budget),
     "reward-weights": TableEntry("reward-weights", tables_arms.reward_weights),

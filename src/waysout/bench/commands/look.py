@@ -42,8 +42,8 @@ Places = Annotated[
     typer.Option(
         "--results",
         metavar="PLACE",
-        help="A folder of results, or an export of one; may be repeated. Default: the usual "
-        "folder.",
+        help="A folder of results, or an export of one; 'FOLDER/*.jsonl.gz' is all of them there; "
+        "may be repeated. Default: the usual folder.",
     ),
 ]
 

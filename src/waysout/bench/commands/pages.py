@@ -19,10 +19,10 @@ def table(
     name: Annotated[
         str,
         typer.Argument(
-            help="llm-budget, oracle-budget, reward-weights, reward-paired, pruning-sweep, "
-            "pruning-best, pruning-heldout, pruning-paired, compressors, cost; yields, prompts, "
-            "rules, llm-sizes, methods, targets, baselines, optimum, limits, going-on, shared, "
-            "quality."
+            help="claims, no-llm, llm-budget, oracle-budget, reward-weights, reward-paired, "
+            "pruning-sweep, pruning-best, pruning-heldout, pruning-paired, readings, compressors, "
+            "cost; yields, prompts, rules, llm-sizes, methods, targets, baselines, optimum, "
+            "limits, going-on, shared, quality."
         ),
     ],
     results: Places = None,
@@ -116,24 +116,21 @@ def plot(
 def report(
     out: Annotated[Path, typer.Option(help="The page, in Markdown.")],
     results: Places = None,
-    figures: Annotated[
-        Path | None, typer.Option(help="A folder for pictures; without one there are none.")
+    tables: Annotated[
+        Path | None, typer.Option(help="A folder for all tables too, one Markdown file each.")
     ] = None,
 ) -> None:
-    """Write a page of all results: what was run, every table, and a verdict on each claim.
+    """Write a page of results: what to learn from them, and a verdict on each claim.
 
     The same results always give the same page. Needs no LLM, data or oracle.
     """
     from waysout.bench.cell import Cells
     from waysout.bench.report import Report
     from waysout.bench.results import results_dir
-    from waysout.report.plot import check_can_draw
 
     places = results or [str(results_dir())]
     check_places({"--out": out}, {f"--results {place}": place for place in places})
-    if figures is not None:
-        check_can_draw()  # before a page is written that shows them
-    for file, data in Report(Cells.read(places), places, out, figures).files():
+    for file, data in Report(Cells.read(places), places, out, tables).files():
         _write(file, data)
 
 

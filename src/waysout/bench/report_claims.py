@@ -1,0 +1,243 @@
+"""The claims on the page of results: one line each, with the verdict, effects and intervals."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from waysout.bench import paper
+from waysout.bench.cell import Cells
+from waysout.bench.claims import CLAIMS
+from waysout.bench.judge import Answer, Claim, ClaimOutcome, ClaimVerdict, Expected, known_plan
+from waysout.bench.readings import DEFAULT, MARK, READINGS, others
+from waysout.bench.render import Markdown, markdown_grid
+from waysout.bench.stats import Paired
+from waysout.bench.table import Figure
+from waysout.bench.tables_base import llm_words, title_of
+from waysout.llm.connect import stand_in
+from waysout.report.tables import escape_markdown
+
+MOST = 1000
+"""An effect that needs more queries than this to be told from none is none to speak of."""
+MARKS: dict[Answer, str] = {"yes": "✓", "no": "✗", "undecided": "?"}
+_CALLED = {
+    "unique_valid": "options", "rows": "rows", "prune_pct": "pruned %", "validity_pct": "valid %",
+    "sparsity": "changes", "llm_seconds": "LLM seconds",
+}  # fmt: skip
+_MUST = {"twice": "more than twice", "about": "about equal"}
+"""What a difference must be, where the name of the rule does not say it."""
+_DIGITS = {"proximity": 3, "novelty": 3}
+_SMALL = 10
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The verdicts of all LLMs on all claims; ``llms`` are in the order they are shown."""
+
+    cells: Cells
+    llms: Sequence[str]
+
+    def of(self, claim: Claim, reading: str = DEFAULT) -> ClaimVerdict | None:
+        """Return the verdict that counts: that of the real LLM with most of the claim's plan.
+
+        LLMs that differ in how tokens are drawn are two. None if no real LLM has searches that
+        judge it; a claim about searches that ask none needs none.
+        """
+        asked = [llm for llm in self.ranked(claim.plan, reading) if not stand_in(llm)]
+        asks = any(arm.asks_llm for arm in known_plan(claim.plan).arms)
+        found = (self.judge(claim, llm, reading) for llm in (asked if asks else [""]))
+        return next((verdict for verdict in found if verdict.answers), None)
+
+    def judge(self, claim: Claim, llm: str, reading: str) -> ClaimVerdict:
+        """Return the verdict with one LLM, computed once."""
+        key = (claim.name, llm, reading)
+        if key not in self._judged:
+            self._judged[key] = claim.judge(self.cells, llm, reading)
+        return self._judged[key]
+
+    @cached_property
+    def _judged(self) -> dict[tuple[str, str, str], ClaimVerdict]:
+        return {}
+
+    def ranked(self, plan: str, reading: str = "") -> list[str]:
+        """Return the LLMs with searches of a plan, those with most first."""
+        has_readings = reading and known_plan(plan).reading
+        arms = known_plan(f"{plan}{MARK}{reading}" if has_readings else plan).arms
+        ran = {llm: sum(len(self.cells.of(arm, llm)) for arm in arms if arm.asks_llm)
+               for llm in self.llms}  # fmt: skip
+        return sorted((llm for llm in self.llms if ran[llm]), key=lambda llm: -ran[llm])
+
+    @cached_property
+    def main(self) -> dict[str, str]:
+        """The LLM that most verdicts are of, by reading."""
+        found = {}
+        for reading in READINGS:
+            used = Counter(v.llm for claim in CLAIMS if (v := self.of(claim, reading)) and v.llm)
+            found[reading] = used.most_common(1)[0][0] if used else ""
+        return found
+
+
+# One line each -----------------------------------------------------------------------------------
+
+
+def claim_table(verdicts: Verdicts) -> str:
+    """Return a line for each claim: its verdict, and the effect on each data set."""
+    heads = ("claim", "verdict", *map(title_of, paper.NAMES), "n")
+    return markdown_grid(heads, [_line(verdicts, claim) for claim in CLAIMS], len(heads), 0)
+
+
+def _line(verdicts: Verdicts, claim: Claim) -> tuple[str, ...]:
+    verdict = verdicts.of(claim)
+    told = [f"**{escape_markdown(verdict.words)}**" if verdict else "**not run with a real LLM**"]
+    if verdict is None:
+        told += _stand_ins(verdicts, claim)
+    elif not verdict.llm:
+        told.append("no LLM is asked")
+    elif verdict.llm != verdicts.main[DEFAULT]:
+        told.append(f"with {escape_markdown(short_llm(verdict.llm))}")
+    for reading in others(known_plan(claim.plan).reading):
+        other, said = verdicts.of(claim, reading), verdict.answers if verdict else {}
+        if other and any(said.get(data) != answer for data, answer in other.answers.items()):
+            told.append(f"*as {reading} read:* {escape_markdown(other.words)}")
+    told += [f"(But {escape_markdown(claim.caveat)}.)"] if claim.caveat else []
+    outcomes = [o for o in verdict.outcomes if o.is_judged] if verdict else []
+    counts = sorted({o.found.n for o in outcomes})
+    return (
+        Markdown(f"{escape_markdown(claim.title)}<br>*must be: {_must(claim)}*"),
+        Markdown("<br>".join(told)),
+        *(Markdown(_effects(claim, data, outcomes)) for data in paper.NAMES),
+        "–".join(str(n) for n in dict.fromkeys((counts[0], counts[-1]))) if counts else "",
+    )
+
+
+def _must(claim: Claim) -> str:
+    """Say what each difference must be for the claim to hold."""
+    judged = [e for e in claim.expected if e.is_judged]
+    plain = {e.metric for e in judged} == {"unique_valid"}
+    found = []
+    for e in judged:
+        against = f" against {_CALLED.get(e.other, e.other)}" if e.other else ""
+        what = "" if plain else f"{_called(e)}{against} "
+        found.append(f"{what}{_MUST.get(e.how, e.how)}")
+    return ", ".join(dict.fromkeys(found))
+
+
+def _called(expected: Expected) -> str:
+    return _CALLED.get(expected.metric, expected.metric.replace("_", " "))
+
+
+def _stand_ins(verdicts: Verdicts, claim: Claim) -> Iterator[str]:
+    """Yield what the stand-ins for an LLM say."""
+    for llm in verdicts.llms:
+        kind, verdict = stand_in(llm), verdicts.judge(claim, llm, DEFAULT)
+        if kind and verdict.answers:
+            words = verdict.words.replace(f" ({kind})", "").replace(f"({kind}, ", "(")
+            yield f"{kind}: {escape_markdown(words)}"
+
+
+def _effects(claim: Claim, data: str, outcomes: Sequence[ClaimOutcome]) -> str:
+    here = [outcome for outcome in outcomes if outcome.data == data]
+    if not here:
+        return "–" if outcomes and data not in claim.judged_on else ""
+    labels = _labels([e for e in claim.expected if e.is_judged])
+    return "<br>".join(_effect(outcome, labels[outcome.expected]) for outcome in here)
+
+
+def _labels(expected: Sequence[Expected]) -> dict[Expected, str]:
+    """Return what tells the comparisons of a claim apart: their metrics, or words of their arms."""
+    if len({e.metric for e in expected}) > 1:
+        return {e: _called(e) for e in expected}
+    words = {e: e.arm.replace(",", "").replace("threshold=", "θ=").split() for e in expected}
+    shared = set.intersection(*map(set, words.values()))
+    return {e: " ".join(w for w in own if w not in shared) for e, own in words.items()}
+
+
+def _effect(outcome: ClaimOutcome, label: str) -> str:
+    found, digits = outcome.found, _DIGITS.get(outcome.expected.metric)
+    label = f" {escape_markdown(label)}" if label else ""
+    text = f"{MARKS[outcome.answer]}{label} {interval(found, digits)}"
+    if outcome.answer == "undecided":
+        needed = outcome.queries_to_decide
+        if needed is None:
+            text += " (no effect)"
+        else:
+            text += (
+                f" (n\u00a0>\u00a0{MOST:,})" if needed > MOST else f" (n\u00a0≈\u00a0{needed:,})"
+            )
+    return text
+
+
+def interval(found: Paired, digits: int | None = None) -> str:
+    """Return a mean paired difference with its interval; small ones with a digit more.
+
+    >>> interval(Paired(30, delta=-0.5, low=-1.0, high=-0.03))
+    '−0.50 [−1.00,\\xa0−0.03]'
+    """
+    digits = digits or (2 if abs(found.delta or 0.0) < _SMALL else 1)
+
+    def number(value: float | None, *, signed: bool = False) -> str:
+        return Figure(None, digits=digits, signed=signed).write(value).replace("-", "−")
+
+    # A space that does not break keeps the ends together in narrow columns.
+    between = "" if found.low is None else f" [{number(found.low)},\u00a0{number(found.high)}]"
+    return f"{number(found.delta, signed=True)}{between}"
+
+
+# The others --------------------------------------------------------------------------------------
+
+
+def other_verdicts(verdicts: Verdicts) -> str:
+    """Return what the other LLMs and the stand-ins say, a mark for each data set."""
+    shown = [llm for llm in verdicts.llms if any(_said(verdicts, claim, llm) for claim in CLAIMS)]
+    heads = ("claim", *map(short_llm, shown))
+    rows = [(claim.title, *(_said(verdicts, claim, llm) for llm in shown)) for claim in CLAIMS]
+    return markdown_grid(heads, [row for row in rows if any(row[1:])], len(heads), 0)
+
+
+def _said(verdicts: Verdicts, claim: Claim, llm: str) -> str:
+    """Return an LLM's answers by reading, settled / first, unless they are in the table above.
+
+    The first is left out where it says the same or was not run.
+    """
+    if not any(arm.asks_llm for arm in known_plan(claim.plan).arms):
+        return ""
+    found = []
+    for reading in READINGS:
+        verdict, counts = verdicts.judge(claim, llm, reading), verdicts.of(claim, reading)
+        new = verdict.answers and not (counts and counts.llm == llm)
+        found.append(_marks(verdict) if new else "")
+    same = all(marks in ("", found[0]) for marks in found[1:])
+    return found[0] if same else " / ".join(marks or "–" for marks in found)
+
+
+def _marks(verdict: ClaimVerdict) -> str:
+    answers = verdict.answers
+    return "".join(MARKS[answers[data]] if data in answers else "–"
+                   for data in verdict.claim.judged_on)  # fmt: skip
+
+
+def brief(llm: str) -> str:
+    """Return a model's name as far as its size.
+
+    >>> brief("transformers:qwen2.5-coder-1.5b-instruct-q4_k_m.gguf@10?top_k=20")
+    'qwen2.5-coder-1.5b'
+    """
+    name = short_llm(llm).partition(" (")[0]
+    sized = re.match(r".*?-[\d.]+[bm](?![a-z0-9])", name, re.IGNORECASE)
+    return sized[0] if sized else name
+
+
+def short_llm(llm: str) -> str:
+    """Return an LLM's name without its folder and its server.
+
+    >>> short_llm("openai:google/gemma-3-12b-it@http://localhost:8000/v1"), short_llm("simulated:1")
+    ('gemma-3-12b-it', 'simulated:1')
+    >>> short_llm("transformers:qwen.gguf@10?top_k=20")
+    'qwen.gguf (top-k 20)'
+    """
+    if llm.startswith("transformers:"):
+        return llm_words(llm).partition(":")[2].rpartition("/")[2]
+    return llm.partition("@")[0].rpartition("/")[2]

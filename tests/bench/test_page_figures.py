@@ -1,0 +1,233 @@
+"""Ten figures of the page of results, drawn at random and made again from the searches on file.
+
+Nothing of the page's code is used here: searches are read as lines of JSON, arms are told by what
+their searches were made of, and intervals come from a bootstrap of our own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, quantiles, stdev
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = (ROOT / "docs" / "results.md").read_text("utf-8").replace("\u00a0", " ").replace("−", "-")
+TABLES = ("loan", "adult", "credit", "heloc")
+PAPER = {"loan": ("window", 0.001), "adult": ("window", 0.01), "credit": ("window", 0.005),
+         "heloc": ("path", 0.01)}  # fmt: skip
+EMBEDDED = {"loan": ("path", 0.01), "adult": ("path", 0.03), "credit": ("window", 0.01),
+            "heloc": ("path", 0.01)}  # fmt: skip
+
+Search = dict[str, Any]
+ByQuery = dict[int, Search]
+
+
+@pytest.fixture(scope="module")
+def searches() -> list[Search]:
+    """Every search that the page is made of, the last of each."""
+    found: dict[tuple[str, str, int], Search] = {}
+    for path in sorted((ROOT / "benchmarks" / "results").glob("bench-*.jsonl.gz")):
+        for text in gzip.decompress(path.read_bytes()).splitlines():
+            one = json.loads(text)
+            key = (one["arm"], one["llm"], one["query"])
+            if key not in found or found[key]["at"] <= one["at"]:
+                found[key] = one
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class World:
+    """The searches, and which of them an arm of the page is, as the paper is settled to be read."""
+
+    searches: list[Search]
+    llm: str
+
+    def arm(self, data: str, method: str, llm: str | None = None, **wanted: Any) -> ByQuery:
+        """Return an arm's searches by query; ``wanted`` are settings, or fields of the search."""
+        return {one["query"]: one for one in self.searches
+                if one["data"] == data and one["llm"] == (self.llm if llm is None else llm)
+                and self._is(one["spec"], method, wanted)}  # fmt: skip
+
+    @staticmethod
+    def _is(spec: dict[str, Any], method: str, wanted: dict[str, Any]) -> bool:
+        tree = method == "comp-mcts" or method.startswith("lats")
+        style = {"template": "paper" if tree else "waysout", "constrain": not tree, "strict": False}
+        usual = {"k": 5, "calls": 30, "rows": 150, "rules": "paper"}
+        fields = {**usual, **{key: wanted[key] for key in usual if key in wanted}}
+        settings = {key: value for key, value in wanted.items() if key not in usual}
+        unbinned = spec["data"] == "heloc"
+        return (
+            spec["method"] == method
+            and "kind" not in spec
+            and not spec.get("alone")
+            and all(spec[key] == value for key, value in fields.items())
+            and (spec.get("binning") == "none") is unbinned
+            and all(spec["settings"].get(key) == value for key, value in settings.items())
+            and all(spec["style"][key] == v for key, v in style.items() if fields["calls"])
+            and (not tree or spec["style"].get("unchanged") is True)
+        )
+
+    def without(self, data: str) -> ByQuery:
+        """Recombine with no call."""
+        return self.arm(data, "recombine", "", calls=0)
+
+    def comp(self, data: str, pruning: str = "gzip", llm: str | None = None) -> ByQuery:
+        """Comp-MCTS with the pruning that the paper selected, or none."""
+        chosen = {"gzip": PAPER, "embedding": EMBEDDED}.get(pruning)
+        more: dict[str, Any] = {"pruning": pruning, "reward": "balanced"}
+        if chosen:
+            more |= {"scope": chosen[data][0], "threshold": chosen[data][1]}
+        if pruning == "gzip":
+            more |= {"history": "approved", "patience": 2}
+        return self.arm(data, "comp-mcts", llm, **more)
+
+    def lats(self, data: str, kind: str, k: int = 5, llm: str | None = None) -> ByQuery:
+        """LATS without memory."""
+        return self.arm(data, f"lats{kind}", llm, memory=0, k=k, rows=30 * k)
+
+
+def value(one: Search, name: str) -> float:
+    return float({**one["spent"], **one["metrics"]}[name])
+
+
+def differences(a: ByQuery, b: ByQuery, name: str = "unique_valid") -> list[float]:
+    assert len(a) == len(b) == 30
+    return [value(b[query], name) - value(a[query], name) for query in a]
+
+
+def mean(arm: ByQuery, name: str = "unique_valid") -> float:
+    assert len(arm) == 30
+    return fmean(value(one, name) for one in arm.values())
+
+
+# The figures -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure on the page, and how to make it again; ``off`` is how far apart they may be."""
+
+    where: str
+    shown: str
+    again: Callable[[], float]
+    off: float = 0.0
+
+    def check(self) -> None:
+        """Fail if the page shows anything else."""
+        digits = len(self.shown.partition(".")[2])
+        wrong = abs(float(self.shown) - self.again())
+        assert wrong <= 0.51 * 10**-digits + self.off, (self.where, self.shown, self.again())
+
+
+def cells(title: str) -> list[str]:
+    """Return the cells of a line of the page after the first, which begins with a title."""
+    text = next(text for text in PAGE.splitlines() if text.startswith(f"| {title}"))
+    return [cell.strip() for cell in text.strip("|").split("|")][1:]
+
+
+def interval(where: str, text: str, values: list[float]) -> Iterator[Drawn]:
+    """Yield the three figures of a mean difference with its interval."""
+    found = re.search(r"([+-]?[\d.]+) \[([+-]?[\d.]+), ([+-]?[\d.]+)\]", text)
+    assert found, text
+    yield Drawn(where, found[1], lambda: fmean(values))
+    # Two bootstraps differ by chance: by some hundredths of the width of the interval.
+    off = 0.1 * (float(found[3]) - float(found[2]))
+    yield Drawn(f"{where}, low", found[2], lambda: resampled(values)[0], off)
+    yield Drawn(f"{where}, high", found[3], lambda: resampled(values)[1], off)
+
+
+def resampled(values: list[float]) -> tuple[float, float]:
+    draw = random.Random(1)
+    means = [fmean(draw.choices(values, k=len(values))) for _ in range(2000)]
+    cuts = quantiles(means, n=40)
+    return cuts[0], cuts[-1]
+
+
+def figures(world: World) -> Iterator[Drawn]:
+    """Yield the figures that can be drawn."""
+    llms = {"random edits (simulated)": "simulated:1", "sensible edits (scripted)": "scripted:1",
+            "qwen2.5-coder-1.5b": world.llm}  # fmt: skip
+    for place, data in enumerate(TABLES):
+        yield from lead(world, place, data)
+        for called, llm in llms.items():
+            yield from worth(f"Comp-MCTS, {called}", place, world.comp(data, "none", llm))
+            yield from worth(f"LATS, K = 5, {called}", place, world.lats(data, "", llm=llm))
+        yield needed(world, place, data)
+        yield from pruning(world, place, data)
+        yield from embedding(world, place, data)
+        parts = cells("Five candidates a call")[1 + place].split("<br>")
+        for text, kind in zip(parts, ("", "-high-temp", "-diversity"), strict=True):
+            one, five = world.lats(data, kind, 1), world.lats(data, kind)
+            yield from interval(f"{data}: five{kind}", text, differences(one, five))
+
+
+def lead(world: World, place: int, data: str) -> Iterator[Drawn]:
+    ours = world.without(data)
+    best = re.fullmatch(
+        r"([\d.]+) \(LATS ([a-z-]+), K=5\)", cells("the paper's methods: the best")[place]
+    )
+    gain = re.search(r"recombine finds this many more than with none: (.*?)\. So ", PAGE)
+    assert best
+    assert gain
+    kind = {"standard": "", "high-temp": "-high-temp", "diversity": "-diversity"}[best[2]]
+    rival = world.lats(data, kind)
+    yield Drawn(f"{data}: no LLM", cells("**no LLM: recombine, 150")[place], lambda: mean(ours))
+    yield Drawn(f"{data}: best", best[1], lambda: mean(rival))
+    yield from interval(f"{data}: lead", cells("lead over it")[place], differences(rival, ours))
+    edits = world.arm(data, "random", "", calls=0)
+    yield Drawn(f"{data}: random", cells("no LLM: edits at random")[place], lambda: mean(edits))
+    more = differences(ours, world.arm(data, "recombine"))
+    yield from interval(f"{data}: gain", gain[1].split("; ")[place], more)
+
+
+def worth(title: str, place: int, arm: ByQuery) -> Iterator[Drawn]:
+    found = re.fullmatch(r"(\d+) % × (\d+) % → ([\d.]+)", cells(title)[place])
+    assert found
+    valid, asked = mean(arm, "valid"), mean(arm, "evaluated")
+    yield Drawn(f"{place}: {title}: valid", found[1], lambda: 100 * valid / asked)
+    yield Drawn(f"{place}: {title}: new", found[2], lambda: 100 * mean(arm) / valid)
+    yield Drawn(f"{place}: {title}: unique", found[3], lambda: mean(arm))
+
+
+def needed(world: World, place: int, data: str) -> Drawn:
+    """At the share of new ones of the scripted proposals, to find as many as without an LLM."""
+    shown = cells("sensible edits (scripted)")[place].removesuffix(" %")
+    arm, ours = world.comp(data, "none", "scripted:1"), world.without(data)
+    share = mean(arm) / mean(arm, "valid")
+    return Drawn(f"{data}: needed", shown, lambda: 100 * mean(ours) / (150 * share))
+
+
+def pruning(world: World, place: int, data: str) -> Iterator[Drawn]:
+    text = cells("Pruning by compression saves oracle rows")[1 + place]
+    for part, name in zip(text.split("<br>"), ("rows", "unique_valid"), strict=False):
+        if part != "–":  # nothing is claimed of HELOC
+            found = differences(world.comp(data, "none"), world.comp(data), name)
+            yield from interval(f"{data}: pruning, {name}", part, found)
+
+
+def embedding(world: World, place: int, data: str) -> Iterator[Drawn]:
+    text = cells("Pruning by embedding yields less")[1 + place]
+    less = differences(world.comp(data), world.comp(data, "embedding"))
+    yield from interval(f"{data}: embedding", text, less)
+    if found := re.search(r"n ≈ (\d+)", text):  # the next whole number
+        yield Drawn(f"{data}: embedding, n", found[1],
+                    lambda: (1.96 * stdev(less) / fmean(less)) ** 2 + 0.5, 0.01)  # fmt: skip
+
+
+def test_ten_figures_of_the_page_are_what_the_searches_on_file_give(
+    searches: list[Search],
+) -> None:
+    llm = re.search(r"^LLM='(.*)'$", PAGE, re.MULTILINE)
+    assert llm
+    every = list(figures(World(searches, llm[1])))
+    assert len(every) > 150
+    for drawn in random.sample(every, 10):
+        drawn.check()
