@@ -1,6 +1,6 @@
 """A run of plans with a large LLM, rehearsed: over HTTP, at its size, without the LLM.
 
-    python benchmarks/rehearse.py paper --queries 1 --ms 2000
+    python benchmarks/rehearse.py paper --queries 1 --ms 400
 
 A stand-in server answers under the name of the model, after a fixed time, with replies that
 another LLM wrote in answer to the same prompts (``benchmarks/results``); no figure of a search made
@@ -199,10 +199,10 @@ class Line(Connection):
         self.transport.write(_answer(b"application/json", json.dumps(told).encode()))
 
 
-async def serve(script: StandIn) -> None:
+async def serve(script: StandIn, port: int) -> None:
     """Serve until the end of the process; the port is said on the first line of the output."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Line(script), "127.0.0.1", 0, backlog=1024)
+    server = await loop.create_server(lambda: Line(script), "127.0.0.1", port, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
@@ -246,17 +246,18 @@ def bench(words: Sequence[str], port: int, kill_after: int = 0) -> tuple[int, fl
 def rehearse(args: argparse.Namespace, folder: Path) -> None:
     """Run the plans, killed once, and print what it took."""
     from waysout.bench.results import Results
+    from waysout.bench.status import llm_name
 
     only = [word for one in args.only for word in ("--only", one)]
     with stand_in(args.ms, args.faults) as port:
-        llm = f"openai:{MODEL}@http://127.0.0.1:{port}/v1"
-        words = ["bench", "run", *args.plan, "--llm", f"{llm}?{args.options}",
+        llm = f"openai:{MODEL}@http://127.0.0.1:{port}/v1?{args.options}"
+        words = ["bench", "run", *args.plan, "--llm", llm,
                  "--queries", str(args.queries), *only, "--results", str(folder)]  # fmt: skip
         if args.kill_after:
             bench(words, port, args.kill_after)
             time.sleep(args.ms / 1000 + 1)  # what was in flight is answered, to nobody
             with Results.read(folder) as results:
-                on_file, done = results.replies()[llm], len(results.done())
+                on_file, done = results.replies()[llm_name(llm)], len(results.done())
             told = seen(port)
             print(f"killed: {told['answered']:,} requests answered, {on_file:,} replies and "
                   f"{done:,} searches on file")  # fmt: skip
@@ -285,15 +286,18 @@ def main() -> None:
     parser.add_argument("plan", nargs="*", help="plans, as for `waysout bench run`")
     parser.add_argument("--queries", type=int, default=1)
     parser.add_argument("--only", action="append", default=[], help="as for `waysout bench run`")
-    parser.add_argument("--options", default="parallel=256", help="of the connection string")
-    parser.add_argument("--ms", type=float, default=2000.0, help="until a reply is complete")
+    parser.add_argument(
+        "--options", default="parallel=256&patience=900", help="of the connection string"
+    )
+    parser.add_argument("--ms", type=float, default=400.0, help="until a reply is complete")
     parser.add_argument("--faults", type=float, default=0.02, help="the share of failed requests")
-    parser.add_argument("--kill-after", type=int, default=500, help="replies; 0: never")
+    parser.add_argument("--kill-after", type=int, default=1000, help="replies; 0: never")
     parser.add_argument("--serve", action="store_true", help="be the server alone")
+    parser.add_argument("--port", type=int, default=0, help="of the server alone")
     args = parser.parse_args()
     if args.serve:
         script = StandIn([], args.ms / 1000, faults=args.faults, kept=kept_replies(REPLIES))
-        asyncio.run(serve(script))
+        asyncio.run(serve(script, args.port))
         return
     with tempfile.TemporaryDirectory() as folder:
         rehearse(args, Path(folder))
