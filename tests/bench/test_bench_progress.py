@@ -29,6 +29,21 @@ def test_time_left_goes_by_what_searches_take_not_by_how_many_they_are(tmp_path:
     assert pace.seconds_left == 0.0
 
 
+def test_searches_that_will_end_together_count_before_they_end(tmp_path: Path) -> None:
+    (tree,) = plan(tmp_path, TREE).arms  # of 4 calls
+    queue = Queue(None, tasks=[Task(tree, "m", (1, 2))])
+    clock = iter([0.0, 6.0, 9.0])
+    pace = PlanProgress(queue, lambda: next(clock))
+    for _ in range(6):  # three replies to each
+        pace.reply()
+    assert (pace.total, pace.done, pace.seconds_left) == (10, 6, 4.0)
+    pace.reply()
+    pace.add(queue.tasks[0], 4)  # its replies are not counted twice
+    assert (pace.searched, pace.done) == (1, 5 + 3)
+    pace.add(queue.tasks[0], 4)
+    assert (pace.done, pace.seconds_left) == (10, 0.0)
+
+
 def test_a_stop_of_all_ends_those_that_are_there_and_those_that_come() -> None:
     stop, early, gone, late = StopAll(), Stop(), Stop(), Stop()
     stop.add(early)

@@ -54,13 +54,13 @@ def test_a_plan_is_run_looked_at_and_exported(waysout: CommandLine, small: Path)
 
     code, out, _ = waysout("bench", "status")
     assert "small, with simulated:1" in out
-    assert "small: 4 of 4 searches are done, for 0 paid LLM calls" in out
+    assert "small: 4 of 4 searches are done\n" in out
     code, out, _ = waysout("bench", "status", small, "--json")
     arms = {arm["arm"]: arm for arm in json.loads(out)}
     assert {name: (a["done"], a["wanted"]) for name, a in arms.items()} == {
         "tree": (2, 3), "random": (2, 3),
     }  # fmt: skip
-    assert (arms["tree"]["calls"], arms["tree"]["paid"], arms["random"]["llm"]) == (8, 0, "")
+    assert (arms["tree"]["calls"], arms["tree"]["from_file"], arms["random"]["llm"]) == (8, 0, "")
 
     tree = arms["tree"]["id"]
     code, out, _ = waysout("bench", "show", tree[:5])
@@ -245,6 +245,19 @@ def test_an_arm_is_named_by_how_its_id_begins(
     assert (code, "unknown arm 'xyz'" in err) == (3, True)
     code, out, _ = waysout("bench", "show", other, "--results", "r")
     assert (code, f"Arm {other}" in out, "0.300" in out) == (0, True, True)
+
+
+def test_status_is_of_the_llm_that_was_used(waysout: CommandLine, small: Path) -> None:
+    """What the plan would ask by default was not wanted, and is not left to do."""
+    plan, llm = load_plan(str(small)), "openai:m@http://127.0.0.1:1/v1"
+    tree = next(arm for arm in plan.arms if arm.name == "tree")
+    with Results.open("r") as results:
+        results.add_failure(Failure(tree.id, llm, tree.query_rows[0], tree.data, "why"))
+    code, out, err = waysout("bench", "status", small, "--results", "r", "--json")
+    assert code == 0, err
+    assert [arm["llm"] for arm in json.loads(out)] == [llm, ""]
+    told = json.loads(waysout("bench", "status", small, "--llm", "simulated:1", "--json")[1])
+    assert [arm["llm"] for arm in told] == ["simulated:1", ""]
 
 
 def test_status_of_a_plan_nobody_ran_is_all_to_be_done(waysout: CommandLine, small: Path) -> None:

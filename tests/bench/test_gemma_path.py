@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -80,6 +81,17 @@ def test_the_arms_of_llm_budget_run_on_an_openai_compatible_server(
 
     code, _, err = waysout(*run)  # all of it is on file
     assert (code, server.requests) == (0, asked), err
+
+    # What the probe took tells what the rest will: here there is none.
+    estimate = ("bench", "estimate", "gemma.toml", *only, "--results", "kept", "--json")
+    code, out, err = waysout(*estimate, "--llm", f"{name}?parallel=8")
+    (left,) = json.loads(out)["plans"]
+    assert (code, left["searches"], left["on_file"], left["unknown"]) == (0, 0, 24, 0), err
+    # With another LLM it is all still to do, and its tokens are those of this one.
+    code, out, err = waysout(*estimate, "--llm", "openai:other@http://127.0.0.1:1/v1")
+    (left,) = json.loads(out)["plans"]
+    assert (code, left["searches"], left["alike"]) == (0, 24, 0), err
+    assert left["tokens_in"] == pytest.approx(11 * left["calls"])  # as the server counts them
 
     table = ("bench", "table", "llm-budget", "--plan", "gemma.toml", "--results", "kept")
     code, out, err = waysout(*table, "--llm", name, "--format", "csv")

@@ -17,6 +17,8 @@ from itertools import groupby
 from pathlib import Path
 
 from waysout.bench.cell import Cells
+from waysout.bench.estimate import Measured, estimate_table, most_measured, work_of
+from waysout.bench.plan import load_plan, plans_meant
 from waysout.bench.render import Markdown, markdown_grid
 from waysout.bench.table import ResultTable, TableLine
 from waysout.bench.tables import build
@@ -38,27 +40,31 @@ class Block:
     table: str
     results: str
     lines: Callable[[Tables], list[str]]
+    build: Callable[[str, Cells], Iterable[ResultTable]] = build
+    words: str = "waysout bench table {} --results {}"
 
     @property
     def source(self) -> tuple[str, str]:
         """The table to build, and the file with its searches."""
         return self.table, f"benchmarks/results/{self.results}.jsonl.gz"
 
+    def tables(self, root: Path) -> Tables:
+        """Build the tables."""
+        name, results = self.source
+        return {table.name: table for table in self.build(name, Cells.read([root / results]))}
+
 
 def pages(root: Path) -> dict[Path, str]:
     """Return the text of every page that has blocks, made anew from the searches on file."""
-    made = {
-        source: {table.name: table for table in build(source[0], Cells.read([root / source[1]]))}
-        for source in dict.fromkeys(block.source for block in BLOCKS.values())
-    }
+    by_source = {block.source: block for block in BLOCKS.values()}
+    made = {source: block.tables(root) for source, block in by_source.items()}
 
     def text(match: re.Match[str]) -> str:
         name = match[1]
         if name not in BLOCKS:
             raise InputError(unknown("block", name, BLOCKS))
         block = BLOCKS[name]
-        table, results = block.source
-        begin = f"<!-- block: {name} · waysout bench table {table} --results {results} -->"
+        begin = f"<!-- block: {name} · {block.words.format(*block.source)} -->"
         # Not every Markdown ends a comment with its own line, so there are blank ones.
         lines = [begin, "", *block.lines(made[block.source]), "", "<!-- end of block -->"]
         return "\n".join(lines)
@@ -240,7 +246,29 @@ def _targets(tables: Tables) -> list[str]:
     return _grid(["", "target", *titles], rows)
 
 
+# What plans take --------------------------------------------------------------------------------
+
+
+def _estimate(group: str, cells: Cells) -> list[ResultTable]:
+    plans = [load_plan(name) for name in plans_meant(group)]
+    measured = Measured.of(cells, most_measured(plans, cells), plans)
+    return [estimate_table(work_of(plans, measured, measured.llm), measured)]
+
+
+def _with_notes(tables: Tables) -> list[str]:
+    """Make a block of whole tables, with their notes beneath."""
+    lines = list[str]()
+    for table in tables.values():
+        rows = [[*line.labels, *_texts(line)] for line in table.lines]
+        lines += [*_grid([*table.label_columns, *table.columns], rows), "", *table.notes]
+    return lines
+
+
 BLOCKS: Mapping[str, Block] = {
+    "paper-takes": Block(
+        "docs/experiments.md", "paper", "bench-qwen2.5-coder-1.5b", _with_notes, _estimate,
+        "waysout bench estimate {} --measured {}",
+    ),
     "quality-in-short": Block("README.md", "quality", "quality", _quality_in_short),
     "quality": Block("docs/wayfinder.md", "quality", "quality", _quality),
     "quality-targets": Block("docs/wayfinder.md", "quality", "quality", _targets),

@@ -13,6 +13,7 @@
 An arm with a grid expands to one arm per combination. Arms inherit unset keys from the plan. A plan
 with ``like`` inherits from the plan it names, and may add ``[[more_arms]]``. ``reading`` is for the
 plans of the paper (`waysout.bench.readings`); ``NAME@first`` loads one under another reading.
+``paper`` stands for several plans (`GROUPS`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any, get_args
 
 from waysout.bench.arms import FIND, Arm, ExperimentPlan, listed_queries
 from waysout.bench.kinds import KINDS
-from waysout.bench.readings import Reading, reading_of, split
+from waysout.bench.readings import MARK, Reading, reading_of, split
 from waysout.datasets import registry
 from waysout.datasets.queries import QuerySet
 from waysout.errors import InputError, shown, unknown
@@ -39,7 +40,16 @@ from waysout.prompts.propose import Style
 from waysout.prompts.render import Template
 from waysout.run.plan import MOST_K, check_whole
 
-__all__ = ["Arm", "ExperimentPlan", "load_plan", "plan_names", "plan_text"]
+__all__ = [
+    "GROUPS", "Arm", "ExperimentPlan", "load_plan", "plan_names", "plan_text", "plans_meant",
+]  # fmt: skip
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "paper": (
+        "llm-budget", "reward-weights", "pruning-sweep", "pruning-heldout", "compressors", "cost",
+    ),
+}  # fmt: skip
+"""Names for several plans. ``paper`` are those of the paper that ask an LLM."""
 
 _SHARED = ("k", "calls", "rows", "seed", "rules", "queries", "polish")
 _PLAN_KEYS = (
@@ -67,6 +77,18 @@ def plan_names() -> list[str]:
     if not folder.is_dir():
         return []
     return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name[-5:] == ".toml")
+
+
+def plans_meant(name: str) -> tuple[str, ...]:
+    """Return the names of the plans that a name stands for.
+
+    >>> plans_meant("yields"), plans_meant("paper@first")[:2]
+    (('yields',), ('llm-budget@first', 'reward-weights@first'))
+    """
+    group, reading = split(name)
+    if group not in GROUPS:
+        return (name,)
+    return tuple(f"{plan}{MARK}{reading}" if reading else plan for plan in GROUPS[group])
 
 
 def plan_text(name_or_path: str) -> str:
@@ -107,7 +129,8 @@ def _find(name_or_path: str, folder: Path | None = None) -> _Source:
         return _Source(name_or_path, f"plan {name_or_path}", place.read_text("utf-8"))
     path = Path(name_or_path).expanduser()
     if path.suffix != ".toml":
-        raise InputError(f"{unknown('plan', name_or_path, plan_names())}; or pass a .toml file")
+        known = [*plan_names(), *GROUPS]
+        raise InputError(f"{unknown('plan', name_or_path, known)}; or pass a .toml file")
     path = path if folder is None else folder / path
     try:
         return _Source(path.stem, str(path), path.read_text("utf-8"), path.parent)

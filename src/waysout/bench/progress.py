@@ -21,6 +21,9 @@ class Watch:
     def begins(self, queue: Queue) -> None:
         """A queue begins."""
 
+    def replied(self) -> None:
+        """A search that is under way got a reply of its LLM."""
+
     def searched(self, task: Task, outcome: Outcome) -> None:
         """A search has ended."""
 
@@ -29,24 +32,39 @@ class Watch:
 
 
 class PlanProgress:
-    """How much of a queue is done, and an estimate of the time left."""
+    """How much of a queue is done, and an estimate of the time left.
+
+    Hundreds of searches may be under way at once and end together, so the replies that they have
+    got so far count as well.
+    """
 
     def __init__(self, queue: Queue, clock: Callable[[], float] = time.monotonic) -> None:
         self.total = sum(task.weight for task in queue.tasks)
         self.searches = queue.searches
-        self.done = 0
         self.searched = 0
+        self._ended = 0
+        self._under_way = 0
         self._clock = clock
         self._began = clock()
 
-    def add(self, task: Task) -> None:
-        """Count a finished search."""
-        self.done += task.weight_of_one
+    @property
+    def done(self) -> int:
+        """How much is done, of ``total``."""
+        return min(self._ended + self._under_way, self.total)
+
+    def reply(self) -> None:
+        """Count a reply to a search that is under way."""
+        self._under_way += 1
+
+    def add(self, task: Task, calls: int = 0) -> None:
+        """Count a finished search, with its calls instead of the replies to it."""
+        self._ended += task.weight_of_one
+        self._under_way = max(0, self._under_way - calls)
         self.searched += 1
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated time left; None before the first search has ended."""
+        """Estimated time left; None before anything is done."""
         if not self.done:
             return None
         return (self._clock() - self._began) * (self.total - self.done) / self.done

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -43,10 +43,18 @@ class SharedReplies(Backend):
 
     Searches with the same request share one reply. An arm that is measured alone shares none with
     others, since latencies under load say nothing about its own cost. A pending reply is stored
-    even if its search is stopped meanwhile. The backend stays open.
+    even if its search is stopped meanwhile. The backend stays open. ``replied`` is called when a
+    search gets a reply.
     """
 
-    def __init__(self, backend: Backend, results: Results, *, in_flight: int = 0) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        results: Results,
+        *,
+        in_flight: int = 0,
+        replied: Callable[[], None] = lambda: None,
+    ) -> None:
         self.backend = backend
         self.name, self.form = backend.name, backend.form
         self.paid = 0
@@ -57,6 +65,7 @@ class SharedReplies(Backend):
         """The error of a reply that could not be stored: then no more requests are sent."""
         self._results = results
         self._in_flight = in_flight
+        self._replied = replied
         self._width = 0
         self._free = asyncio.Semaphore(0)
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -93,6 +102,7 @@ class SharedReplies(Backend):
         if tally:
             tally.llm_seconds += reply.latency
             tally.from_file += on_file
+        self._replied()
         return reply
 
     async def _ask(self, key: str, request: Request) -> Reply:

@@ -176,7 +176,8 @@ class _Run:
                 backend = llm.reached
                 if isinstance(backend, str):
                     backend = await stack.enter_async_context(connect(backend))
-                replies = SharedReplies(backend, self.results, in_flight=queue.in_flight or 0)
+                width, replied = queue.in_flight or 0, self.watch.replied
+                replies = SharedReplies(backend, self.results, in_flight=width, replied=replied)
                 running = LlmQueueRun(
                     queue, replies, self.commit, self.keep, self.stop, self.folder
                 )

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from waysout.bench.arms import ExperimentPlan
-from waysout.bench.cell import Cells
+from waysout.bench.cell import Cell, Cells
 from waysout.bench.results import Failure
 from waysout.bench.tasks import NO_LLM, Llm
 from waysout.errors import WaysoutError
-from waysout.llm.connect import stand_in
 
 
 @dataclass(frozen=True)
 class ArmStatus:
     """How many of an arm's searches with an LLM are done.
 
-    ``calls`` are those of its finished searches, ``paid`` those answered by a real LLM rather than
-    from stored replies. ``failures`` counts the failed searches by their reasons.
+    ``calls`` are those of its finished searches, ``from_file`` those of them that replies on file
+    answered: another arm's, or its own before a stop. ``failures`` counts the failed searches by
+    their reasons.
     """
 
     plan: str
@@ -30,16 +30,16 @@ class ArmStatus:
     done: int
     wanted: int
     calls: int
-    paid: int
+    from_file: int
     failures: Mapping[str, int]
 
 
 def status_of(
     plan: ExperimentPlan, cells: Cells, failures: Sequence[Failure], llms: Sequence[str] = ()
 ) -> list[ArmStatus]:
-    """Return the status of each arm, with each LLM that the plan names or that was used."""
-    named = [llm_name(llm) for llm in llms or plan.llms]
-    names = dict.fromkeys(named if llms else [*named, *plan_llms(plan, cells)])
+    """Return the status of each arm with these LLMs; else those used, else those of the plan."""
+    named = dict.fromkeys(llm_name(llm) for llm in llms or plan.llms)
+    names = named if llms else dict.fromkeys(plan_llms(plan, [*cells, *failures])) or named
     found = []
     for arm in plan.arms:
         wanted = arm.query_rows
@@ -59,7 +59,7 @@ def status_of(
                     done=len(done),
                     wanted=len(wanted),
                     calls=calls,
-                    paid=0 if stand_in(llm) else calls - from_file,
+                    from_file=from_file,
                     failures=dict(Counter(failure.reason for failure in failed)),
                 )
             )
@@ -74,7 +74,7 @@ def llm_name(given: str) -> str:
         return given
 
 
-def plan_llms(plan: ExperimentPlan, cells: Cells) -> tuple[str, ...]:
+def plan_llms(plan: ExperimentPlan, searches: Iterable[Cell | Failure]) -> tuple[str, ...]:
     """Return the LLMs that a plan's arms were run with."""
     ids = {arm.id for arm in plan.arms if arm.asks_llm}
-    return tuple(sorted({cell.llm for cell in cells if cell.arm in ids}))
+    return tuple(sorted({search.llm for search in searches if search.arm in ids}))

@@ -23,8 +23,8 @@ LlmNames = Annotated[
 ]
 OfLlms = Annotated[
     list[str] | None,
-    typer.Option("--llm", help="Only with this LLM; may be repeated. Default: the plan's, and all "
-                 "that were used."),
+    typer.Option("--llm", help="Only with this LLM; may be repeated. Default: all that were used, "
+                 "else the plan's."),
 ]  # fmt: skip
 Only = Annotated[
     list[str] | None,
@@ -54,11 +54,12 @@ def load_plans(
     only: Sequence[str] | None = None,
     llms: Sequence[str] | None = None,
 ) -> list[ExperimentPlan]:
-    """Return plans by name or file, cut down by the options."""
+    """Return plans by name or file, each once, cut down by the options."""
     from waysout.bench.arms import cut_all
-    from waysout.bench.plan import load_plan
+    from waysout.bench.plan import load_plan, plans_meant
 
-    plans = [load_plan(name) for name in names]
+    each = dict.fromkeys(plan for name in names for plan in plans_meant(name))
+    plans = [load_plan(name) for name in each]
     return cut_all(plans, queries=queries, only=only or (), llms=llms or ())
 
 
@@ -119,23 +120,23 @@ def status(
     if json:
         print_json([asdict(arm) for _, arms in found for arm in arms])
         return
-    columns = ["data set", "arm", "done", "failed", "LLM calls", "paid", "id"]
+    columns = ["data set", "arm", "done", "failed", "LLM calls", "from file", "id"]
     for name, arms in found:
         for llm_used in dict.fromkeys(arm.llm for arm in arms):
             rows = [
                 (a.data, a.arm, f"{a.done}/{a.wanted}", sum(a.failures.values()) or "",
-                 f"{a.calls:,}", f"{a.paid:,}", a.id) for a in arms if a.llm == llm_used
+                 f"{a.calls:,}", f"{a.from_file:,}", a.id) for a in arms if a.llm == llm_used
             ]  # fmt: skip
             with_llm = f"with {llm_used}" if llm_used else "without an LLM"
             print_table(f"{name}, {with_llm}", columns, rows)
-        done, all_, paid = (sum(getattr(a, n) for a in arms) for n in ("done", "wanted", "paid"))
-        tell(f"{name}: {done:,} of {all_:,} searches are done, for {paid:,} paid LLM calls")
+        done, all_ = (sum(getattr(arm, n) for arm in arms) for n in ("done", "wanted"))
+        tell(f"{name}: {done:,} of {all_:,} searches are done")
         failed = ((f"{arm.data}/{arm.arm}{f' with {arm.llm}' if arm.llm else ''}", why, count)
                   for arm in arms for why, count in arm.failures.items())  # fmt: skip
         for line in failure_lines(failed):
             tell(line)
     for name, count in replies.items():
-        tell(f"{count:,} replies of {name} are stored and will be reused")
+        tell(f"{count:,} replies of {name} were paid for; they are stored and will be reused")
 
 
 # Heads are short enough for a terminal of 80 columns.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from waysout.bench.commands import look, pages
+from waysout.bench.commands.estimate import estimate
 from waysout.bench.commands.hard import hard
 from waysout.bench.commands.look import (
     Folder,
@@ -61,11 +62,13 @@ def plans(
 ) -> None:
     """List the plans that come with Waysout: one for each table, run by name.
 
+    `paper` stands for those of the paper that ask an LLM.
+
     To write your own: waysout bench plans llm-budget > mine.toml
     """
-    from waysout.bench.plan import load_plan, plan_names, plan_text
+    from waysout.bench.plan import GROUPS, load_plan, plan_names, plan_text
 
-    if name is not None:
+    if name is not None and name not in GROUPS:
         text, listed = plan_text(name), _listed(load_plan(name))
         if json:
             print_json({**listed, "toml": text})
@@ -75,7 +78,7 @@ def plans(
             f"{listed['searches']:,} searches and at most {listed['llm_calls']:,} LLM calls, with "
             f"one LLM; arms: {'; '.join(listed['arms'])}")  # fmt: skip
         return
-    found = [_listed(load_plan(name)) for name in plan_names()]
+    found = [_listed(load_plan(one)) for one in (GROUPS[name] if name else plan_names())]
     if json:
         print_json(found)
         return
@@ -83,7 +86,8 @@ def plans(
              f"{p['llm_calls']:,}") for p in found]  # fmt: skip
     print_table("Plans", ["plan", "what it compares", "data sets", "searches", "LLM calls"], rows)
     tell("Searches and LLM calls (at most) are for one LLM. Run one: waysout bench run PLAN; "
-         "see what is in it: waysout bench plans PLAN")  # fmt: skip
+         "see what is in it: waysout bench plans PLAN; all of the paper's that ask an LLM: waysout "
+         "bench run paper")  # fmt: skip
 
 
 def _listed(plan: ExperimentPlan) -> dict[str, Any]:
@@ -105,7 +109,7 @@ def _listed(plan: ExperimentPlan) -> dict[str, Any]:
 @app.command()
 def run(
     plan: Annotated[
-        list[str], typer.Argument(help="A plan of `waysout bench plans`, or a TOML file.")
+        list[str], typer.Argument(help="A plan of `waysout bench plans`, `paper`, or a TOML file.")
     ],
     llm: LlmNames = None,
     queries: Queries = None,
@@ -140,6 +144,7 @@ def run(
         backlog = backlog_of(wanted, kept.done(), in_flight=in_flight)
         # Print what there is to do, and what it may cost, before anything is paid.
         names, left = ", ".join(one.name for one in wanted), _searches(backlog.searches)
+        stored = kept.replies()
         say(f"{names}: {left} to do, {backlog.on_file:,} on file")
         for queue in backlog.queues:
             for name in dict.fromkeys(task.llm for task in queue.tasks):
@@ -147,6 +152,8 @@ def run(
                 what = f"with {name}, a {stand_in(name)} LLM" if name else "without an LLM"
                 if name and queue.llm is not None:
                     what = f"with {name}: at most {counted(queue.most_calls, 'LLM call')}"
+                    if not queue.alone and (known := stored.get(name)):
+                        what += f", less what {known:,} replies on file answer"
                 alone = ", one at a time" if queue.alone else ""
                 say(f"  {_searches(count)} {what}{alone}")
         with watched(json) as (watch, signals), redirect_stdout(sys.stderr):
@@ -253,13 +260,24 @@ def watched(json: bool) -> Iterator[tuple[Watch, PlanSignals]]:
                 self.pace, self.failed, self.printed = PlanProgress(queue), 0, time.monotonic()
                 bars.reset(bar, total=self.pace.total, description=_count(self.pace, 0))
 
+            def replied(self) -> None:
+                self.pace.reply()
+                self.show()
+
             def searched(self, task: Task, outcome: Outcome) -> None:
+                if isinstance(outcome, Failure):
+                    self.pace.add(task)
+                    self.failed += 1
+                else:
+                    self.pace.add(task, int(outcome.spent.get("calls", 0)))
+                self.show()
+
+            def show(self) -> None:
                 pace, now = self.pace, time.monotonic()
-                pace.add(task)
-                self.failed += isinstance(outcome, Failure)
                 words = _count(pace, self.failed)
                 bars.update(bar, completed=pace.done, description=words)
-                is_time = now - self.printed >= LINE_SECONDS or pace.searched == pace.searches
+                ended = pace.searched == pace.searches
+                is_time = now - self.printed >= LINE_SECONDS or ended
                 if bars.disable and is_time:
                     self.printed, left = now, pace.seconds_left
                     say(f"{words}{f', {duration(left)} left' if left else ''}")
@@ -281,6 +299,7 @@ def _count(pace: PlanProgress, failed: int) -> str:
 
 app.command(name="status")(look.status)
 app.command(name="show")(look.show)
+app.command(name="estimate")(estimate)
 app.command(name="export")(look.export)
 app.command(name="table")(pages.table)
 app.command(name="plot")(pages.plot)
