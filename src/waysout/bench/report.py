@@ -352,7 +352,7 @@ def _in_short(found: Sequence[ClaimVerdict]) -> str:
 def _under(verdict: ClaimVerdict) -> str:
     """Return an LLM's name, and the reading unless it is the default."""
     other = f", as {verdict.reading} read" if verdict.reading != DEFAULT else ""
-    return f"{llm_words(verdict.llm)}{other}"
+    return f"{_name(verdict.llm)}{other}"
 
 
 def _claim(found: Sequence[ClaimVerdict]) -> str:
@@ -362,7 +362,8 @@ def _claim(found: Sequence[ClaimVerdict]) -> str:
     parts += [f"The paper: {escape_markdown(claim.says)}", ""] if claim.says else []
     parts += [escape_markdown(claim.remark), ""] if claim.remark else []
     told = [v for v in found if v.answers or v.reading == DEFAULT]
-    parts += [f"- {escape_markdown(_under(v))}: **{v.words}**" for v in told]
+    # One line for all LLMs where none is asked.
+    parts += dict.fromkeys(f"- {escape_markdown(_under(v))}: **{v.words}**" for v in told)
     rows = {_under(v): [_outcome_row(outcome) for outcome in v.outcomes if outcome.was_run]
             for v in told}  # fmt: skip
     if any(rows.values()):

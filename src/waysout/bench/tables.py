@@ -37,6 +37,7 @@ class TableEntry:
 TABLES: Mapping[str, TableEntry] = {
     "llm-budget": TableEntry("llm-budget", tables_arms.llm_budget),
     "oracle-budget": TableEntry("oracle-budget", tables_arms.oracle_budget),
+    "oracle-budget-published": TableEntry("oracle-budget-published", tables_arms.oracle_published),
     "reward-weights": TableEntry("reward-weights", tables_arms.reward_weights),
     "reward-paired": TableEntry("reward-weights", tables_arms.reward_paired),
     "pruning-sweep": TableEntry("pruning-sweep", tables_pruning.pruning_sweep),
