@@ -43,7 +43,8 @@ def test_every_pattern_of_a_claim_names_arms_of_its_plan(claim: Claim) -> None:
     def value(arm: Arm, place: int) -> Mapping[str, float]:
         return {"unique_valid": 5 + place}
 
-    verdict = claim.judge(Cells(cells_of(claim.plan, value, queries=30)), LLM)
+    plans = [plan for plan in (claim.plan, claim.beside) if plan]
+    verdict = claim.judge(all_of(value, *plans, queries=30), LLM)
     assert {outcome.data for outcome in verdict.outcomes} == set(claim.datasets)
     queries = 15 if claim.chosen_on == "half" else 30
     assert all(outcome.found.n == queries for outcome in verdict.outcomes)
@@ -376,6 +377,9 @@ def test_the_paper_claims_no_yield_on_heloc() -> None:
         ("about", Paired(9, 100, 97, -3, -6, 1), "undecided"),
         ("about", Paired(9, 100, 94, -6, -9, -5.1), "no"),
         ("about", Paired(9, 100, 106, 6, 5.1, 9), "no"),
+        ("fails", Paired(9, 0.5, 0.1, -0.4, -0.5, -0.2), "yes"),
+        ("fails", Paired(9, 0.5, 0.4, -0.1, -0.3, 0.1), "undecided"),
+        ("fails", Paired(9, 0.5, 0.9, 0.4, 0.2, 0.5), "no"),
     ],
 )
 def test_rules(how: How, found: Paired, said: str) -> None:
@@ -407,6 +411,49 @@ def test_what_is_shown_only_decides_nothing() -> None:
         return {"unique_valid": 9 if arm.name == "VALIDITY" else 5 + place % 2, "prune_pct": 0.0}
 
     assert claim.judge(all_of(value, "reward-weights"), LLM).word == "holds"
+
+
+@pytest.mark.parametrize(
+    ("solved", "word"),
+    [(0, "holds"), (5, "holds"), (15, "undecided"), (30, "does not hold")],
+)
+def test_a_method_fails_that_finds_nothing_for_most_queries(solved: int, word: str) -> None:
+    def value(arm: Arm, place: int) -> Mapping[str, float]:
+        return {"unique_valid": 7 if place < solved else 0}
+
+    cells = all_of(value, "oracle-budget-published", queries=30)
+    verdict = BY_NAME["dice-cchvae-fail"].judge(cells, SIMULATED)
+    assert verdict.word == word
+    assert (verdict.llm, verdict.words) == ("", word)  # no LLM, so none that is simulated
+    first = verdict.outcomes[0]
+    assert (first.a, first.b) == ("half of the queries", "dice as published rows=150")
+    assert first.found.mean_b == pytest.approx(solved / 30)
+    assert first.theirs == (None, 0.0)
+    strong = BY_NAME["dice-cchvae-fail-strong"].judge(cells, SIMULATED)
+    assert strong.word == "not run"  # as published and strong are other searches
+
+
+def test_diffusion_is_compared_with_comp_mcts_of_another_plan() -> None:
+    def value(arm: Arm, place: int) -> Mapping[str, float]:
+        diffusion = arm.method == "tabular-diffusion"
+        found = {"unique_valid": (60 if diffusion else 20) + place % 2}
+        return {
+            **found,
+            "proximity": 0.3 if diffusion else 0.7,
+            "sparsity": 9 - 6 * (not diffusion),
+        }
+
+    for name, plan in (
+        ("diffusion-farther", "oracle-budget-published"),
+        ("diffusion-farther-strong", "oracle-budget"),
+    ):
+        cells = all_of(value, plan, "llm-budget", queries=30)
+        verdict = BY_NAME[name].judge(cells, LLM)
+        assert verdict.words == "holds"
+        assert verdict.llm == LLM
+        assert verdict.outcomes[0].theirs == (24.07, 46.83)
+        without = BY_NAME[name].judge(all_of(value, plan, queries=30), LLM)
+        assert without.words == "not run"
 
 
 def test_the_papers_means_stand_beside_ours() -> None:

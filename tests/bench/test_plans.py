@@ -41,6 +41,7 @@ SIZES = {
     "optimum": (24, 720, 0),
     "oracle-budget": (64, 1_920, 0),
     "oracle-budget-large": (39, 1_170, 0),
+    "oracle-budget-published": (73, 2_190, 0),
     "prompts": (28, 840, 25_200),
     "pruning-heldout": (100, 3_000, 90_000),
     "pruning-sweep": (100, 3_000, 90_000),
@@ -235,6 +236,9 @@ def test_every_line_of_the_paper_has_its_arm() -> None:
     ours = {(paper.NAMES[arm.data], arm.paper, str(arm.rows)) for arm in arms}
     theirs = {(r["dataset"], r["method"], r["n_oracle"]) for r in paper.read("oracle_budget")}
     assert theirs <= ours
+    published = plan("oracle-budget-published").arms
+    assert all(arm.settings["published"] for arm in published)
+    assert theirs == {(paper.NAMES[arm.data], arm.paper, str(arm.rows)) for arm in published}
 
 
 # Readings ----------------------------------------------------------------------------------------
@@ -244,8 +248,8 @@ def test_every_plan_of_the_paper_runs_as_settled_and_as_first_read() -> None:
     papers = {name for name in SIZES if plan(name).reading}
     assert papers == {
         "compressors", "cost", "llm-budget", "llm-sizes", "methods", "oracle-budget",
-        "oracle-budget-large", "prompts", "pruning-heldout", "pruning-sweep", "reward-weights",
-        "rules", "yields",
+        "oracle-budget-large", "oracle-budget-published", "prompts", "pruning-heldout",
+        "pruning-sweep", "reward-weights", "rules", "yields",
     }  # fmt: skip
     # The searches of `methods` were run before there was another reading.
     assert {plan(name).reading for name in papers - {"methods"}} == {"settled"}

@@ -245,6 +245,25 @@ def test_oracle_budget_by_method_and_rows() -> None:
     assert "LLM: none is asked" in table.about
 
 
+def test_as_published_the_papers_figures_and_our_stronger_ones_side_by_side() -> None:
+    plan = load_plan("oracle-budget-published").cut(only=["loan/dice*"])
+    cells = [*cells_of(plan, lambda arm, place: figures_of(arm.rows // 2500)),
+             *of_plan("oracle-budget", "dice rows=150")]  # fmt: skip
+    (table,) = build("oracle-budget-published", Cells(cells))
+
+    def told(column: str, rows: str) -> tuple[object, object]:
+        found = figure(table, column, "Loan", "dice", rows)
+        return found.ours, found.paper
+
+    assert told("unique valid", "150") == (0.0, 0.0)
+    assert told("unique valid, strong", "150") == (2.0, None)
+    assert told("unique valid", "10,000") == (4.0, 3.10)
+    assert told("proximity", "10,000") == (0.7, 0.701)
+    assert told("n, strong", "10,000") == ("not run", None)
+    assert told("empty", "150") == (30.0, None)
+    assert len(line(table, "Loan", "dice", "150").runs.split()) == 2
+
+
 def test_larger_budgets_are_listed_where_they_were_run() -> None:
     cells = of_plan("oracle-budget", "dice rows=150")
     (table,) = build("oracle-budget", Cells(cells))

@@ -8,7 +8,7 @@ says no. What was not run is listed, never judged. The claims are in `claims.CLA
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Literal
@@ -20,13 +20,13 @@ from waysout.bench.plan import load_plan
 from waysout.bench.readings import DEFAULT as READING
 from waysout.bench.readings import MARK
 from waysout.bench.stats import Paired, best_setting, halves, paired, pairs_needed
-from waysout.bench.tables_arms import llm_budget_row
+from waysout.bench.tables_arms import llm_budget_row, oracle_row
 from waysout.bench.tables_base import ArmSample, View, title_of
 from waysout.bench.tables_pruning import sweep_row
 from waysout.llm.connect import stand_in
 
 Word = Literal["holds", "does not hold", "undecided", "mixed", "not run"]
-How = Literal["more", "less", "no less", "twice", "about", "shown"]
+How = Literal["more", "less", "no less", "twice", "about", "fails", "shown"]
 Answer = Literal["yes", "no", "undecided"]
 DATASETS = tuple(paper.NAMES)
 WIDE = 2.0
@@ -47,6 +47,8 @@ RULES: Mapping[How, str] = {
     "undecided",
     "about": f"yes if the interval lies within {NEAR * 100:g} % of A on either side of 0, no if it "
     "lies outside, else undecided",
+    "fails": "B is the share of queries with an option, A one half: yes if the interval lies below "
+    "0, no if above, else undecided",
     "shown": "for information, not judged",
 }
 """What B − A (95 % interval of the mean paired difference) means for each expectation."""
@@ -64,6 +66,7 @@ def answer(how: How, found: Paired) -> Answer:
         "no less": (low > -MARGIN * abs(a), high < 0),
         "twice": (low > (WIDE - 1) * a, high < (WIDE - 1) * a),
         "about": (-near <= low and high <= near, low > near or high < -near),
+        "fails": (high < 0, low > 0),
         "shown": (False, False),
     }[how]
     return "yes" if yes else "no" if no else "undecided"
@@ -87,6 +90,7 @@ def queries_to_decide(how: How, found: Paired) -> int | None:
         "no less": delta + margin if delta > -margin else -delta,
         "twice": abs(delta - (WIDE - 1) * a),
         "about": abs(NEAR * abs(a) - abs(delta)),
+        "fails": abs(delta),
     }.get(how, 0.0)
     if not distance:
         return None
@@ -133,6 +137,8 @@ class Expected:
 class Claim:
     """What is claimed (``says``), the plan that judges it, and the comparisons that follow from it.
 
+    ``beside`` is another plan, whose arms are compared with those of the first. A claim about arms
+    that ask no LLM has the same verdict whatever the LLM, and its verdict names none.
     ``remark`` is what a reader should know, ``caveat`` what must stand beside the verdict. A claim
     about time is not judged with a stand-in for an LLM, which takes none. One whose settings are
     ``chosen_on`` all queries, or on half of them to be judged on the others, is judged only where
@@ -149,6 +155,7 @@ class Claim:
     caveat: str = ""
     about_time: bool = False
     chosen_on: Literal["", "all", "half"] = ""
+    beside: str = ""
 
     def judge(self, cells: Cells, llm: str, reading: str = READING) -> ClaimVerdict:
         """Return the verdict of the searches with an LLM, under a reading of the paper."""
@@ -156,7 +163,12 @@ class Claim:
             return ClaimVerdict(self, llm, (), reading)
         if self.about_time:  # replies from a file take no time
             cells = Cells(cell for cell in cells if not cell.value("from_file"))
-        view = View(known_plan(f"{self.plan}{MARK}{reading}"), cells, llm, (llm,))
+        plan = known_plan(f"{self.plan}{MARK}{reading}")
+        if self.beside:
+            other = known_plan(f"{self.beside}{MARK}{reading}")
+            plan = replace(plan, arms=(*plan.arms, *other.arms))
+        llm = llm if any(arm.asks_llm for arm in plan.arms) else ""
+        view = View(plan, cells, llm, (llm,))
         outcomes = (_compare(view, data, e, self.chosen_on) for data in self.datasets
                     for e in self.expected if e.is_about(data))  # fmt: skip
         return ClaimVerdict(self, llm, tuple(outcomes), reading)
@@ -327,6 +339,9 @@ def _compare(view: View, data: str, expected: Expected, chosen_on: str) -> Claim
         values.append([best.cells[best.wanted[i]].value(metric) for i in both])
         theirs.append(_of_paper(view.plan.name, best.arm, metric))
         arms.append((ran, len(samples)))
+    if expected.how == "fails":
+        names[0], theirs[0] = _HALF, None
+        values = [[0.5] * len(both), [float(bool(value)) for value in values[1]]]
     return ClaimOutcome(
         data, expected, names[0], names[1], paired(*values), (theirs[0], theirs[1]),
         len(both), len(judging), min(arms, key=_share_of),
@@ -350,6 +365,7 @@ def _best(matching: Sequence[ArmSample], places: Sequence[int]) -> ArmSample | N
     return run[means.index(max(means))] if run else None
 
 
+_HALF = "half of the queries"
 _PAPER_COLUMNS = {"rows": "oracle_evals"}
 
 
@@ -368,5 +384,8 @@ _PAPER_ROWS: Mapping[str, Callable[[Arm], paper.PaperRow]] = {
     ),
     "pruning-sweep": sweep_row,
     "pruning-heldout": lambda arm: paper.selected_row("pruning_heldout", arm.data, arm.paper),
+    # Beside arms of `llm-budget`, too.
+    "oracle-budget": lambda arm: oracle_row(arm) or llm_budget_row(arm),
+    "oracle-budget-published": lambda arm: oracle_row(arm) or llm_budget_row(arm),
     "compressors": lambda arm: paper.find("compressors", compressor=arm.paper),
 }

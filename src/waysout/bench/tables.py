@@ -41,6 +41,7 @@ TABLES: Mapping[str, TableEntry] = {
     "no-llm": TableEntry("llm-budget", tables_lead.no_llm, every_llm=True),
     "llm-budget": TableEntry("llm-budget", tables_arms.llm_budget),
     "oracle-budget": TableEntry("oracle-budget", tables_arms.oracle_budget),
+    "oracle-budget-published": TableEntry("oracle-budget-published", tables_arms.oracle_published),
     "reward-weights": TableEntry("reward-weights", tables_arms.reward_weights),
     "reward-paired": TableEntry("reward-weights", tables_arms.reward_paired),
     "pruning-sweep": TableEntry("pruning-sweep", tables_pruning.pruning_sweep),

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from waysout.bench import paper
-from waysout.bench.arms import Arm
 from waysout.bench.cell import Cell
 from waysout.bench.stats import non_empty_mean, paired
 from waysout.bench.table import Figure, ResultTable, TableLine
+from waysout.bench.tables_arms import oracle_row
 from waysout.bench.tables_base import (
     NOVELTY,
     PROXIMITY,
@@ -53,16 +53,11 @@ _QUALITY = (
 
 def baselines(view: View) -> list[ResultTable]:
     """Return what methods without an LLM find for the same oracle rows."""
-
-    def find(arm: Arm) -> paper.PaperRow:
-        where = {"dataset": title_of(arm.data), "n_oracle": str(arm.rows)}
-        return paper.find("oracle_budget", method=arm.paper, **where)
-
     lines = []
     for data in view.plan.datasets:
         for sample in sorted(view.samples(data), key=lambda sample: sample.arm.rows):
             arm, cells = sample.arm, list(sample.cells.values())
-            row = view.row(arm, find)
+            row = view.row(arm, oracle_row)
             spent = [cell.found[0][1] if cell.found else math.inf for cell in cells]
             first = statistics.median(spent) if spent else math.inf
             unique, theirs = sample.mean("unique_valid"), paper.number(row, "unique_valid")

@@ -24,7 +24,9 @@ from waysout.store import Store
 
 MOST_K = 50
 _NO_AND_YES = (("0", "1"), ("n", "y"), ("f", "t"), ("no", "yes"), ("false", "true"))
-_LATER = (("ask", "throughout"), ("tips", 0.0), ("history", "all"), ("patience", 0))
+_LATER = (
+    ("ask", "throughout"), ("tips", 0.0), ("history", "all"), ("patience", 0), ("published", False),
+)  # fmt: skip
 # What a run of an earlier release did where its method has a setting more today.
 _EARLIER: Mapping[str, Mapping[str, Any]] = {
     "wayfinder": {"tips": 0.0},

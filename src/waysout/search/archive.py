@@ -76,6 +76,19 @@ class Archive:
         self.valid += valid
         return self.recall(row, key, probability, valid, reasons)
 
+    def pass_by(self, row: Row, key: str, probability: float, valid: bool) -> None:
+        """Count an evaluated row that is no option even if it is valid: nothing returns it.
+
+        What is refused is kept as ever. A valid row may still be returned later: see `recall`.
+        """
+        if not valid:
+            self.take(row, key, probability, valid)
+            return
+        self.evaluated += 1
+        self.valid += 1
+        self.asked.add(key)
+        self._note_best(probability)
+
     def recall(
         self, row: Row, key: str, probability: float, valid: bool, reasons: Sequence[str] = ()
     ) -> bool:
@@ -87,8 +100,7 @@ class Archive:
         found, worth = Found(row, probability, tuple(reasons)), self.problem.goal.worth
         if not valid and self._starts_broken and self.problem.violations(self.query, row):
             return False
-        if self.best_probability is None or worth(probability) > worth(self.best_probability):
-            self.best_probability = probability
+        self._note_best(probability)
         if not valid:
             known = self._misses.get(key)
             if known is None or worth(known.probability) < worth(probability):
@@ -101,6 +113,11 @@ class Archive:
         self._found[key] = found
         self._in_order.append((key, found))
         return True
+
+    def _note_best(self, probability: float) -> None:
+        worth = self.problem.goal.worth
+        if self.best_probability is None or worth(probability) > worth(self.best_probability):
+            self.best_probability = probability
 
     def _likeliest(self) -> list[tuple[str, Found]]:
         worth, misses = self.problem.goal.worth, self._misses.items()

@@ -37,6 +37,10 @@ class BatchSearch(Search):
     make no more (`_nothing_left`). Every valid row met is an option, not only those a published
     method would return: the count is then the same for all methods.
 
+    With ``published`` it is the other way round, to compare with published figures: only what the
+    subclass passes to `_return` is an option, every row that it makes is asked and paid for, be it
+    known already, and a batch that the rows left do not pay for whole ends the search.
+
     >>> from dataclasses import dataclass
     >>> import waysout
     >>> from waysout.search import BatchSearch
@@ -62,15 +66,17 @@ class BatchSearch(Search):
     [['savings']]
     """
 
-    def __init__(self, case: Case, size: int = BATCH) -> None:
+    def __init__(self, case: Case, size: int = BATCH, *, published: bool = False) -> None:
         super().__init__(case)
         self._size = size
+        self._published = published
         self._keys = set(self.archive.asked)
 
     @abstractmethod
     def _batch(self, most: int) -> list[Candidate]:
         """Return at most ``most`` candidates; an empty list ends the search.
 
+        A published search may return more: then they do not fit, and the search ends.
         Make them with `_candidate` or `_candidates`, which check the rules and drop repeats.
         """
 
@@ -89,6 +95,11 @@ class BatchSearch(Search):
         if not batch:
             self._end(OutcomeKind.EXHAUSTED, self._nothing_left())
             return None
+        if len(batch) > self.rows_left:
+            left, rows = int(self.rows_left), self.case.budget.oracle_rows
+            reason = f"{left} of {rows} oracle rows are left, and the next step takes {len(batch)}"
+            self._end(OutcomeKind.BUDGET_SPENT, reason)
+            return None
         return self._evaluate([candidate.row for candidate in batch], batch)
 
     def _candidates(self, rows: Iterable[Row], most: int) -> list[Candidate]:
@@ -99,11 +110,11 @@ class BatchSearch(Search):
         """Return a row as a candidate, or count why it cannot be asked."""
         self.archive.generated += 1
         key = self.case.problem.key(row)
-        if key in self._keys:
+        if key in self._keys and not self._published:
             fault = "repeated"
         elif broken := self.case.problem.violations(self.case.query, row):
             fault = f"breaks rule: {broken[0].rule}"
-        elif row == self.case.query:
+        elif row == self.case.query and not self._published:
             fault = "no change"
         else:
             self._keys.add(key)
@@ -116,7 +127,10 @@ class BatchSearch(Search):
     ) -> None:
         judged = self.archive.judge(rows, answers)
         for candidate, (chance, valid) in zip(batch, judged, strict=True):
-            self.archive.take(candidate.row, candidate.key, chance, valid, candidate.reasons)
+            if self._published:
+                self.archive.pass_by(candidate.row, candidate.key, chance, valid)
+            else:
+                self.archive.take(candidate.row, candidate.key, chance, valid, candidate.reasons)
         self._learn(batch, [chance for chance, _ in judged], [valid for _, valid in judged])
 
     def _learn(
@@ -128,3 +142,7 @@ class BatchSearch(Search):
         option: it meets the goal and keeps the rules. To compare chances, use
         ``problem.goal.worth(chance)``: a goal may ask for less.
         """
+
+    def _return(self, candidate: Candidate, chance: float) -> None:
+        """Make an option of a valid row that a published search returns."""
+        self.archive.recall(candidate.row, candidate.key, chance, True, candidate.reasons)

@@ -2,7 +2,7 @@
 
 After Sharma and others (2020). The population is carried from generation to generation, features
 that may not change keep the query's values after every operator, and rows asked before are bred
-again.
+again. As published, each generation is drawn afresh, and the nearest of all approved rows returned.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from waysout.domain.result import OutcomeKind
 from waysout.search.base import Case, Method, Search, least, within
 from waysout.search.batches import BatchSearch, Candidate
 from waysout.search.candidates import DECIMALS
@@ -24,6 +25,8 @@ _SMALLEST, _LARGEST = 10, 200
 _BRED, _DRAWN = 3, 5  # rounds of each to fill a generation
 _SPREAD = 2.0  # of rows drawn around the query, in scales
 _REDRAWN = 0.2  # share of the mutated values
+# The defaults of the public code.
+_GENERATIONS, _SELECTED, _MOST_PEOPLE = 3, 1000, 30_000
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class Certifai(Method):
     ``mutation``, or if it was not crossed: a number becomes the mean of two parents, anything else
     a parent's value; some are drawn anew. ``query_share`` of second parents are the query.
     ``nearby`` is the share drawn around the query; the others are drawn from all allowed values.
+
+    ``published`` is the public code: three generations of ``population`` rows, or of the square of
+    the number of features, each drawn afresh, mutated and crossed; of the approved ones it returns
+    the nearest by its own distance. As many generations are made as the rows pay for.
     """
 
     name: ClassVar[str] = "certifai"
@@ -45,9 +52,12 @@ class Certifai(Method):
     mutation: float = within(0, 1, 0.2)
     query_share: float = within(0, 1, 0.2)
     nearby: float = within(0, 1, 0.75)
+    published: bool = False
 
     def start(self, case: Case) -> Search:
         """Return a search whose draws follow from the seed and the query."""
+        if self.published:
+            return _Restarts(case.with_row_limit(), self)
         return _Evolution(case.with_row_limit(), self)
 
 
@@ -142,3 +152,84 @@ class _Evolution(BatchSearch):
         chosen = np.zeros((count, len(self._space.start)), dtype=np.bool_)
         chosen[:, columns] = places <= most
         return chosen
+
+
+class _Restarts(BatchSearch):
+    """CERTIFAI as published: generations that have nothing in common."""
+
+    def __init__(self, case: Case, method: Certifai) -> None:
+        features = sum(not feature.is_opaque for feature in case.problem.schema)
+        size = method.population or min(features * features, _MOST_PEOPLE)
+        super().__init__(case, size, published=True)
+        self.method = method
+        self._space = Space(case.problem, case.query)
+        self._rng = case.generator()
+        self._made = 0
+        self._best: tuple[float, Candidate, float] | None = None
+
+    def _batch(self, most: int) -> list[Candidate]:
+        if self._made == _GENERATIONS or not self._space.levers:
+            return []
+        self._made += 1
+        # Values are drawn from what the card and the rules allow, not from the range of the data.
+        people = self._space.drawn(self._size, self._rng)
+        people = people[np.argsort(self._distances(people), kind="stable")[:_SELECTED]]
+        people = self._crossed(self._mutated(people))
+        return self._candidates(self._space.rows(people), self._size)
+
+    def _distances(self, people: Matrix) -> Matrix:
+        """Return how far rows are by the public code's measure: numbers are not scaled there."""
+        schema = self.case.problem.schema
+        gaps = np.abs(people - self._space.start)
+        gaps[np.isnan(gaps)] = 1.0
+        numeric = np.array([feature.is_numeric for feature in schema])
+        levels = np.array([feature.has_levels for feature in schema])
+        both = max(1, numeric.sum() + levels.sum())
+        apart = numeric.sum() * gaps[:, numeric].sum(axis=1)
+        found: Matrix = (apart + levels.sum() * (gaps[:, levels] != 0).sum(axis=1)) / both
+        return found
+
+    def _mutated(self, people: Matrix) -> Matrix:
+        """Change some features of some rows: a number to the mean of two, else to another's."""
+        numeric, found = [f.is_numeric for f in self.case.problem.schema], people.copy()
+        for i in np.flatnonzero(self._rng.random(len(people)) < self.method.mutation):
+            for j in self._some_features():
+                one, other = people[self._rng.integers(len(people), size=2), j]
+                found[i, j] = (one + other) / 2 if numeric[j] else one
+        return found
+
+    def _crossed(self, people: Matrix) -> Matrix:
+        """Swap some features between the rows of random pairs."""
+        chosen = np.flatnonzero(self._rng.random(len(people)) < self.method.crossover)
+        chosen, found = self._rng.permutation(chosen), people.copy()
+        for one, other in zip(chosen[::2], chosen[1::2], strict=False):
+            columns = self._some_features()
+            found[one, columns], found[other, columns] = (
+                people[other, columns],
+                people[one, columns],
+            )
+        return found
+
+    def _some_features(self) -> list[int]:
+        columns = list(self._space.levers)
+        count = self._rng.integers(1, max(2, len(columns)))
+        return [columns[i] for i in self._rng.integers(len(columns), size=count)]
+
+    def _learn(
+        self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
+    ) -> None:
+        encoded = self.case.problem.schema.encode([candidate.row for candidate in batch])
+        apart = self._distances(encoded).tolist()
+        for candidate, chance, yes, distance in zip(batch, chances, valid, apart, strict=True):
+            if yes and (self._best is None or distance < self._best[0]):
+                self._best = distance, candidate, chance
+
+    def _end(self, kind: OutcomeKind, reason: str) -> None:
+        if self._best is not None:
+            self._return(*self._best[1:])
+        super()._end(kind, reason)
+
+    def _nothing_left(self) -> str:
+        if not self._space.levers:
+            return "no feature may change"
+        return f"all {_GENERATIONS} generations of the published search were made"

@@ -2,7 +2,8 @@
 
 After Laugel and others (2018), whose search ends at the nearest row it finds, without the changes
 that row does not need. Here rings are sized by the row budget and widen by a factor, every approved
-row is made sparse, many side by side, and further rings follow until all rows are spent.
+row is made sparse, many side by side, and further rings follow until all rows are spent. As
+published, it is their search with the defaults of their code.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _SMALLEST, _LARGEST = 5, 100
 _TRIES = 3  # draws in a ring that give nothing new before it is left
 _FARTHEST = 1e15
 _RINGS = 15  # at most; fewer than the layers, so that all values are within reach
+# The defaults of the public code. The paper names neither them nor others.
+_PUBLIC_LAYER, _PUBLIC_RADIUS, _PUBLIC_FACTOR = 2000, 0.1, 10.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class GrowingSpheres(Method):
     farthest value would not be reached in 15. After the first ring with an approved row they start
     there again, and go one ring farther each time. ``sparse`` undoes the changes that an approved
     row does not need, the smallest first.
+
+    ``published`` is the public code with its own radii: a ball of 0.1 that shrinks to a tenth while
+    it holds a yes and once more, then balls wider by a tenth of that, 2,000 rows or ``layer`` each,
+    until one holds a yes. Its one option is the nearest of these, without needless changes.
     """
 
     name: ClassVar[str] = "growing-spheres"
@@ -44,9 +51,12 @@ class GrowingSpheres(Method):
     first_radius: float = within(0.001, 1000, 0.5)
     growth: float = within(1.01, 100, 1.5)
     sparse: bool = True
+    published: bool = False
 
     def start(self, case: Case) -> Search:
         """Return a search whose draws follow from the seed and the query."""
+        if self.published:
+            return _PublishedSpheres(case.with_row_limit(), self)
         return _SpheresSearch(case.with_row_limit(), self)
 
 
@@ -154,6 +164,73 @@ class _SpheresSearch(BatchSearch):
     def _next_ring(self) -> None:
         self._rings.next(self._approved > 0)
         self._drawn = self._approved = 0
+
+
+class _PublishedSpheres(BatchSearch):
+    def __init__(self, case: Case, method: GrowingSpheres) -> None:
+        super().__init__(case, method.layer or _PUBLIC_LAYER, published=True)
+        self._space = Space(case.problem, case.query)
+        # The public code leaves scaling to its user: numbers are in the distance's own scales.
+        self._coordinates = Coordinates(self._space)
+        self._sparse = method.sparse
+        self._rng = case.generator()
+        self._radius, self._step = _PUBLIC_RADIUS, 0.0  # no step while the ball shrinks
+        self._hit: _Hit | None = None
+        self._chance = 0.0  # of the hit
+
+    def _batch(self, most: int) -> list[Candidate]:
+        if self._hit is not None:
+            return self._trial(self._hit)
+        if not self._space.levers:
+            return []
+        width = self._coordinates.width
+        # Radii are of the sum of squares there, of their mean here. The wrapper of the public code
+        # draws from whole balls; its class could draw from the ring that was added.
+        outer = (self._radius + self._step) / math.sqrt(width)
+        points = ring(self._size, width, 0.0, outer, self._rng)
+        return self._candidates(self._space.rows(self._coordinates.encoded(points)), self._size)
+
+    def _trial(self, hit: _Hit) -> list[Candidate]:
+        """Return the hit with one more change undone; the hit itself is returned after the last."""
+        problem, query = self.case.problem, self.case.query
+        while hit.levers:
+            hit.trial = problem.rules.put_back(query, hit.row, hit.levers[0])
+            if hit.trial != query and (found := self._candidate(hit.trial)) is not None:
+                return [found]
+            hit.settle(False)
+        self._return(Candidate(hit.row, problem.key(hit.row)), self._chance)
+        return []
+
+    def _learn(
+        self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
+    ) -> None:
+        if self._hit is not None:
+            self._hit.settle(valid[0])
+            self._chance = chances[0] if valid[0] else self._chance
+            return
+        sizes = {i: self._space.sizes(batch[i].row) for i, yes in enumerate(valid) if yes}
+        if self._step == 0:
+            # The public code divides once more when the ball holds no yes, before it grows.
+            self._radius /= _PUBLIC_FACTOR
+            self._step = 0.0 if sizes else self._radius / _PUBLIC_FACTOR
+        elif sizes:
+            nearest = min(sizes, key=lambda i: sum(size * size for size in sizes[i]))
+            row, moved = batch[nearest].row, sizes[nearest]
+            names, at = self.case.problem.rules.moved(self.case.query, row), self._place
+            levers = sorted(sorted(names), key=lambda name: moved[at(name)])
+            self._hit, self._chance = _Hit(row, levers if self._sparse else []), chances[nearest]
+        else:
+            self._radius += self._step
+
+    def _place(self, name: str) -> int:
+        return self.case.problem.schema.index(name)
+
+    def _nothing_left(self) -> str:
+        if not self._space.levers:
+            return "no feature may change"
+        if self._hit is None:
+            return "no row of the next ball keeps the rules"
+        return "the published search has returned its one counterfactual"
 
 
 class Rings:

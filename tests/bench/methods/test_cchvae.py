@@ -14,6 +14,7 @@ from waysout.domain.result import OutcomeKind
 from waysout.domain.rules import Immutable, MaxChanges, Rule
 from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import InputError
+from waysout.search.space import Space
 
 pytest.importorskip("torch", reason="cchvae learns with PyTorch")
 
@@ -53,6 +54,31 @@ def test_all_rows_are_spent_and_what_is_approved_is_found() -> None:
     assert isinstance(case.problem.oracle, Yes)
     assert max(case.problem.oracle.batches) <= 7
     assert search.thinks
+
+
+def test_as_published_each_ring_takes_a_thousand_rows_and_returns_its_nearest() -> None:
+    method = Cchvae(latent=2, steps=20, published=True)
+    few = method.start(make_case(known=PEOPLE, rows=999))
+    assert run(few) == []
+    assert few.ending is not None
+    assert few.ending.kind is OutcomeKind.BUDGET_SPENT
+    search = method.start(make_case(rules=(), known=PEOPLE, rows=2000))
+    asked, space = run(search), Space(search.case.problem, QUERY)
+    assert len(asked) == 2000
+    nearest = [
+        min((r for r in ring if r[0] != QUERY[0]), key=lambda r: sum(space.sizes(r)))
+        for ring in (asked[:1000], asked[1000:])
+    ]
+    assert search.archive.rows == list(dict.fromkeys(nearest))
+
+
+def test_as_published_five_are_enough() -> None:
+    search = Cchvae(latent=2, steps=20, published=True).start(
+        make_case(rules=(), known=PEOPLE, rows=8000)
+    )
+    assert len(run(search)) == 5000
+    assert search.ending is not None
+    assert search.ending.reason == "the published search returned 5 rows of 5 rings"
 
 
 def test_the_seed_decides() -> None:

@@ -214,6 +214,37 @@ def test_it_keeps_the_protocol(method: Dice) -> None:
     waysout.check_method(method)
 
 
+# As published -----------------------------------------------------------------------------------
+
+
+def test_it_keeps_the_protocol_as_published() -> None:
+    waysout.check_method(Dice(published=True, sample_size=5))
+
+
+def test_as_published_a_thousand_rows_are_too_few_for_its_thousand_samples() -> None:
+    search = Dice(published=True).start(make_case(known=PEOPLE, rows=1000))
+    assert run(search) == [QUERY]  # DiCE asks for the query first
+    reason = "999 of 1000 oracle rows are left, and the next step takes 1000"
+    assert ended(search) == (OutcomeKind.BUDGET_SPENT, reason)
+
+
+def test_as_published_only_what_dice_returns_counts_one_option_a_round() -> None:
+    search = Dice(published=True, sample_size=20).start(make_case(known=PEOPLE, rows=400))
+    asked = run(search)
+    approved = {r for r in asked if r[0] != QUERY[0]}
+    # A round is the query, two steps of 20, and a few rows for what it returns.
+    assert 1 <= len(search.archive) <= 400 // 41
+    assert set(search.archive.rows) < approved
+    assert len(asked) > len(set(asked))  # rows asked before are paid for again
+
+
+def test_as_published_rounds_return_as_many_as_asked_for() -> None:
+    method = Dice(published=True, sample_size=40, options=3)
+    search = method.start(make_case(known=PEOPLE, rows=170))
+    run(search)
+    assert 2 <= len(search.archive) <= 6
+
+
 def test_without_a_row_budget_it_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waysout.search.base.ROWS_WITHOUT_LIMIT", 30)
     assert len(run(Dice().start(make_case(rows=None)))) == 30

@@ -103,6 +103,25 @@ def test_it_keeps_the_protocol() -> None:
     check_method(QUICK)
 
 
+def test_it_keeps_the_protocol_as_published() -> None:
+    check_method(replace(QUICK, published=True))
+
+
+def test_as_published_each_drawing_costs_a_row_at_the_same_strength(drawn: Drawn) -> None:
+    schema = Schema((Feature("job", "category", levels=("cook", "clerk")),))
+    known = Table((("cook",), ("clerk",)) * 20, (False, True) * 20)
+    method = replace(ONE_STEP, published=True, strength=1.0)
+    search = method.start(make_case(("cook",), (), schema=schema, known=known, rows=30))
+    asked = run(search)
+    assert len(asked) == 30
+    assert set(asked) == {("cook",), ("clerk",)}
+    assert search.archive.rows == [("clerk",)]
+    assert set(drawn.strengths) == {method.strength}
+    refused = replace(search.case, problem=replace(search.case.problem, oracle=Says(False)))
+    assert len(run(method.start(refused))) == 30
+    assert set(drawn.strengths) == {method.strength}
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     fixed: Schema = SCHEMA

@@ -19,10 +19,10 @@ def table(
     name: Annotated[
         str,
         typer.Argument(
-            help="claims, no-llm, llm-budget, oracle-budget, reward-weights, reward-paired, "
-            "pruning-sweep, pruning-best, pruning-heldout, pruning-paired, readings, compressors, "
-            "cost; yields, prompts, rules, llm-sizes, methods, targets, baselines, optimum, "
-            "limits, going-on, shared, quality."
+            help="claims, no-llm, llm-budget, oracle-budget, oracle-budget-published, "
+            "reward-weights, reward-paired, pruning-sweep, pruning-best, pruning-heldout, "
+            "pruning-paired, readings, compressors, cost; yields, prompts, rules, llm-sizes, "
+            "methods, targets, baselines, optimum, limits, going-on, shared, quality."
         ),
     ],
     results: Places = None,

@@ -118,6 +118,8 @@ class Evaluator:
         self.error = ""
         self.by_row = False
         """Whether the rows it waits for are to be told apart by more than their keys."""
+        self.returned: list[Row] = []
+        """The rows that it returns, for a search that counts only these."""
         self._run = run
         self._turn = threading.Condition()
         self._running = False
@@ -206,10 +208,20 @@ class ForeignSearch(RowBatches):
     What is known gets the same score again at no cost; so does the query itself. A row that breaks
     a rule scores 0 without an oracle request: to the foreign code the rules are part of the model.
     It is abandoned after ``patience`` seconds without a request; what was found until then is kept.
+    With ``published`` all that it requests is asked, and what it has put on `Evaluator.returned`
+    counts.
     """
 
-    def __init__(self, case: Case, run: Run, *, who: str, patience: float = PATIENCE) -> None:
-        super().__init__(case, sys.maxsize)
+    def __init__(
+        self,
+        case: Case,
+        run: Run,
+        *,
+        who: str,
+        patience: float = PATIENCE,
+        published: bool = False,
+    ) -> None:
+        super().__init__(case, sys.maxsize, published=published)
         self._who = who
         self._patience = patience
         self._reason = ""
@@ -217,6 +229,7 @@ class ForeignSearch(RowBatches):
         self._foreign = Evaluator(run)
         self._of_query = self._score(case.probability, False)
         self._known: dict[str | Row, float] = {}
+        self._approved: dict[Row, tuple[Candidate, float]] = {}  # what may be returned
         for row, asked in self.archive.answered.items():
             self._keep(row, case.problem.key(row), asked.probability, asked.valid)
         self._awaited: list[tuple[Row, str | Row]] = []
@@ -253,6 +266,10 @@ class ForeignSearch(RowBatches):
             scores = [self._of_query if row == query else self._known.get(name, 0.0)
                       for row, name in self._awaited]  # fmt: skip
             rows = foreign.resume(np.array(scores, dtype=np.float64), until - time.monotonic())
+            for row in foreign.returned:
+                if row in self._approved:
+                    self._return(*self._approved[row])
+            foreign.returned.clear()
             if rows is None:
                 self._reason = foreign.reason or f"{self._who} was stopped"
                 if foreign.running:
@@ -263,9 +280,9 @@ class ForeignSearch(RowBatches):
                 elif foreign.error:
                     self._reason = f"{self._who} failed: {foreign.error}"
                 return []
-            self._by_row, key = foreign.by_row, self.case.problem.key
-            self._awaited = [(row, row if foreign.by_row else key(row)) for row in rows]
-            batch = self._candidates(rows, most)
+            self._by_row, key = foreign.by_row or self._published, self.case.problem.key
+            self._awaited = [(row, row if self._by_row else key(row)) for row in rows]
+            batch = self._candidates(rows, sys.maxsize if self._published else most)
             if batch:
                 foreign.asked += len(batch)
                 return batch
@@ -275,6 +292,8 @@ class ForeignSearch(RowBatches):
     ) -> None:
         for candidate, chance, is_valid in zip(batch, chances, valid, strict=True):
             self._keep(candidate.row, candidate.key, chance, is_valid)
+            if is_valid and self._published:
+                self._approved[candidate.row] = candidate, chance
 
     def _keep(self, row: Row, key: str, chance: float, valid: bool) -> None:
         self._known[row] = score = self._score(chance, valid)

@@ -16,8 +16,10 @@ class RowBatches(BatchSearch):
     the bins. What is an option, and what counts as another one, is still decided by the key.
     """
 
-    def __init__(self, case: Case, size: int = BATCH, *, by_row: bool = True) -> None:
-        super().__init__(case, size)
+    def __init__(
+        self, case: Case, size: int = BATCH, *, by_row: bool = True, published: bool = False
+    ) -> None:
+        super().__init__(case, size, published=published)
         self._by_row = by_row
         self._asked_rows = set(self.archive.answered)
 

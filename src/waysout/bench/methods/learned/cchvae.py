@@ -29,6 +29,9 @@ _SURVEY = 4  # a quarter of the rows goes to rings not visited yet
 _FEWEST = 10  # rows of a ring at a second visit
 _SHARPEST = 0.1  # a smaller blur counts as none
 _TRIES = 4  # draws per wanted row; after them, a ring without new rows is closed
+# As published: the defaults of the public code, and as many counterfactuals as the paper has
+# candidates in a call. It does not say how many it asked for; more than one, by its figures.
+_PUBLIC_RING, _PUBLIC_WIDTH, _PUBLIC_RINGS, _PUBLIC_OPTIONS = 1000, 0.5, 500, 5
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,10 @@ class Cchvae(Method):
     value drawn that differs from the query's own by less than ``keep`` (deviates of its rank; log
     odds of a level) is blur, and stays the query's; once the rings hold nothing else, ``keep`` is
     halved, and so on.
+
+    ``published`` is the public code's search: rings of width 0.5, 1,000 rows each, one after the
+    other from the query outwards, decoded as they come; of each the nearest approved row counts,
+    until there are five.
     """
 
     name: ClassVar[str] = "cchvae"
@@ -58,6 +65,7 @@ class Cchvae(Method):
     keep: float = within(0, 100, 0.5)
     batch: int = within(1, 10_000, BATCH)
     device: str = "auto"
+    published: bool = False
 
     def prepare(self) -> None:
         """Raise `MissingExtra` where PyTorch is not installed."""
@@ -70,6 +78,8 @@ class Cchvae(Method):
     def start(self, case: Case) -> Search:
         """Return a search of the rings around the query."""
         model = self.model(case.problem, case.known, ignore_progress)
+        if self.published:
+            return _PublishedRings(case.with_row_limit(), model)
         return _RingSearch(case.with_row_limit(), self, model)
 
     def model(self, problem: Problem, known: Known | None, tell: OnLearning) -> Vae | None:
@@ -148,12 +158,7 @@ class _RingSearch(BatchSearch):
                     yield candidate
 
     def _places(self, ring: int, count: int) -> Matrix:
-        """Draw latent points in a ring, in all directions."""
-        here = self._person.latent
-        ways = self._rng.standard_normal((count, here.shape[1]))
-        lengths = self._width * (ring + self._rng.random(count))
-        places: Matrix = here + ways * (lengths / np.linalg.norm(ways, axis=1))[:, None]
-        return places
+        return ring_places(self._person.latent, ring, self._width, count, self._rng)
 
     def _learn(
         self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
@@ -165,6 +170,60 @@ class _RingSearch(BatchSearch):
             return "no feature may change"
         rings = len(self._rings.asked)
         return f"draws from {rings} rings around the query gave nothing new that is allowed"
+
+
+class _PublishedRings(BatchSearch):
+    """C-CHVAE as published: a ring a batch, the nearest approved row of each returned."""
+
+    def __init__(self, case: Case, model: Vae | None) -> None:
+        super().__init__(case, _PUBLIC_RING, published=True)
+        self._rng = case.generator()
+        self._space = Space(case.problem, case.query)
+        self._model = model if self._space.levers else None
+        self._person = None if self._model is None else self._model.person(case.query)
+        self._ring = self._returned = 0
+
+    @property
+    def thinks(self) -> bool:
+        """Whether `ask` may take long: decoding does."""
+        return True
+
+    def _batch(self, most: int) -> list[Candidate]:
+        model, person = self._model, self._person
+        if model is None or person is None or self._returned == _PUBLIC_OPTIONS:
+            return []
+        while self._ring < _PUBLIC_RINGS:
+            places = ring_places(person.latent, self._ring, _PUBLIC_WIDTH, self._size, self._rng)
+            found = model.values(Draw.of(model.decode(places, person.given), self._rng))
+            matrix = np.where(np.isnan(found), self._space.start, found)
+            self._ring += 1
+            if batch := self._candidates(self._space.rows(matrix), self._size):
+                return batch
+        return []
+
+    def _learn(
+        self, batch: Sequence[Candidate], chances: Sequence[float], valid: Sequence[bool]
+    ) -> None:
+        apart = {i: sum(self._space.sizes(batch[i].row)) for i, yes in enumerate(valid) if yes}
+        if apart:
+            nearest = min(apart, key=apart.__getitem__)
+            self._return(batch[nearest], chances[nearest])
+            self._returned += 1
+
+    def _nothing_left(self) -> str:
+        if self._model is None:
+            return "no feature may change"
+        return f"the published search returned {self._returned} rows of {self._ring} rings"
+
+
+def ring_places(
+    here: Matrix, ring: int, width: float, count: int, rng: np.random.Generator
+) -> Matrix:
+    """Draw latent points in a ring around one, in all directions."""
+    ways = rng.standard_normal((count, here.shape[1]))
+    lengths = width * (ring + rng.random(count))
+    places: Matrix = here + ways * (lengths / np.linalg.norm(ways, axis=1))[:, None]
+    return places
 
 
 class LatentRings:

@@ -37,6 +37,9 @@ class TabularDiffusion(Method):
     Features that the rules hold fixed overwrite every denoised estimate, so that the others adapt
     to them; a model trained for inpainting would adapt more. After ``tries`` drawings in a row
     without anything new that the rules allow, the search ends.
+
+    ``published`` is as the paper describes its own: the strength stays what it is, and each drawing
+    costs a row, be it known already. All that are approved count.
     """
 
     name: ClassVar[str] = "tabular-diffusion"
@@ -54,6 +57,7 @@ class TabularDiffusion(Method):
     blocks: int = within(0, 100, DiffusionRecipe.blocks)
     training_steps: int = least(1, DiffusionRecipe.steps)
     device: str = "auto"
+    published: bool = False
 
     def prepare(self) -> None:
         """Raise `MissingExtra` where PyTorch is not installed."""
@@ -76,7 +80,7 @@ class TabularDiffusion(Method):
 
 class _DiffusionSearch(BatchSearch):
     def __init__(self, case: Case, model: Diffusion, method: TabularDiffusion) -> None:
-        super().__init__(case, method.batch)
+        super().__init__(case, method.batch, published=method.published)
         self._model, self._method, self._rng = model, method, case.generator()
         self._projection = Projection(case.problem, case.query)
         self._query = case.problem.schema.encode([case.query])
@@ -122,7 +126,7 @@ class _DiffusionSearch(BatchSearch):
                     batch.append(candidate)
             if len(batch) == most:
                 break
-            if len(batch) == before:
+            if len(batch) == before and not self._published:
                 self._go_deeper()
         return batch
 
@@ -137,7 +141,11 @@ class _DiffusionSearch(BatchSearch):
         # All batches of a strength count: one with bad luck says little.
         self._asked_here += len(batch)
         self._found_here += sum(valid)
-        if self._found_here < self._method.enough * self._asked_here:
+        if self._published:
+            for candidate, chance, is_valid in zip(batch, chances, valid, strict=True):
+                if is_valid:
+                    self._return(candidate, chance)
+        elif self._found_here < self._method.enough * self._asked_here:
             self._go_deeper()
 
     def _nothing_left(self) -> str:
