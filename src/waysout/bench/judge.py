@@ -163,15 +163,22 @@ class Claim:
             return ClaimVerdict(self, llm, (), reading)
         if self.about_time:  # replies from a file take no time
             cells = Cells(cell for cell in cells if not cell.value("from_file"))
-        plan = known_plan(f"{self.plan}{MARK}{reading}")
-        if self.beside:
-            other = known_plan(f"{self.beside}{MARK}{reading}")
-            plan = replace(plan, arms=(*plan.arms, *other.arms))
-        llm = llm if any(arm.asks_llm for arm in plan.arms) else ""
-        view = View(plan, cells, llm, (llm,))
+        llm = llm if self.asks_llm else ""
+        view = View(self.plan_of(reading), cells, llm, (llm,))
         outcomes = (_compare(view, data, e, self.chosen_on) for data in self.datasets
                     for e in self.expected if e.is_about(data))  # fmt: skip
         return ClaimVerdict(self, llm, tuple(outcomes), reading)
+
+    def plan_of(self, reading: str = READING) -> ExperimentPlan:
+        """Return its plan under a reading, with the arms of the one beside it."""
+        first, *others = (known_plan(f"{name}{MARK}{reading}")
+                          for name in (self.plan, self.beside) if name)  # fmt: skip
+        return replace(first, arms=(*first.arms, *(arm for plan in others for arm in plan.arms)))
+
+    @property
+    def asks_llm(self) -> bool:
+        """Whether searches that it is about ask an LLM."""
+        return any(arm.asks_llm for arm in self.plan_of().arms)
 
     @property
     def judged_on(self) -> tuple[str, ...]:

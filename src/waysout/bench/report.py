@@ -107,7 +107,7 @@ class Report:
 
     def _llm(self, plan: str) -> str:
         """Return the LLM with most searches of a plan, a real one if there is any."""
-        ranked = Verdicts(self.cells, self.llms).ranked(plan)
+        ranked = Verdicts(self.cells, self.llms).ranked(known_plan(plan))
         return min(ranked, key=lambda llm: bool(stand_in(llm)), default="")
 
     def _view(self, plan: ExperimentPlan, llm: str) -> View:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from waysout.bench import paper
+from waysout.bench.arms import ExperimentPlan
 from waysout.bench.cell import Cells
 from waysout.bench.claims import CLAIMS
 from waysout.bench.judge import Answer, Claim, ClaimOutcome, ClaimVerdict, Expected, known_plan
-from waysout.bench.readings import DEFAULT, MARK, READINGS, others
+from waysout.bench.readings import DEFAULT, READINGS, others
 from waysout.bench.render import Markdown, markdown_grid
 from waysout.bench.stats import Paired
 from waysout.bench.table import Figure
@@ -27,7 +28,9 @@ _CALLED = {
     "unique_valid": "options", "rows": "rows", "prune_pct": "pruned %", "validity_pct": "valid %",
     "sparsity": "changes", "llm_seconds": "LLM seconds",
 }  # fmt: skip
-_MUST = {"twice": "more than twice", "about": "about equal"}
+_MUST = {
+    "twice": "more than twice", "about": "about equal", "fails": "none for most queries",
+}  # fmt: skip
 """What a difference must be, where the name of the rule does not say it."""
 _DIGITS = {"proximity": 3, "novelty": 3}
 _SMALL = 10
@@ -46,9 +49,8 @@ class Verdicts:
         LLMs that differ in how tokens are drawn are two. None if no real LLM has searches that
         judge it; a claim about searches that ask none needs none.
         """
-        asked = [llm for llm in self.ranked(claim.plan, reading) if not stand_in(llm)]
-        asks = any(arm.asks_llm for arm in known_plan(claim.plan).arms)
-        found = (self.judge(claim, llm, reading) for llm in (asked if asks else [""]))
+        asked = [llm for llm in self.ranked(claim.plan_of(reading)) if not stand_in(llm)]
+        found = (self.judge(claim, llm, reading) for llm in (asked if claim.asks_llm else [""]))
         return next((verdict for verdict in found if verdict.answers), None)
 
     def judge(self, claim: Claim, llm: str, reading: str) -> ClaimVerdict:
@@ -62,11 +64,9 @@ class Verdicts:
     def _judged(self) -> dict[tuple[str, str, str], ClaimVerdict]:
         return {}
 
-    def ranked(self, plan: str, reading: str = "") -> list[str]:
+    def ranked(self, plan: ExperimentPlan) -> list[str]:
         """Return the LLMs with searches of a plan, those with most first."""
-        has_readings = reading and known_plan(plan).reading
-        arms = known_plan(f"{plan}{MARK}{reading}" if has_readings else plan).arms
-        ran = {llm: sum(len(self.cells.of(arm, llm)) for arm in arms if arm.asks_llm)
+        ran = {llm: sum(len(self.cells.of(arm, llm)) for arm in plan.arms if arm.asks_llm)
                for llm in self.llms}  # fmt: skip
         return sorted((llm for llm in self.llms if ran[llm]), key=lambda llm: -ran[llm])
 
@@ -91,7 +91,8 @@ def claim_table(verdicts: Verdicts) -> str:
 
 def _line(verdicts: Verdicts, claim: Claim) -> tuple[str, ...]:
     verdict = verdicts.of(claim)
-    told = [f"**{escape_markdown(verdict.words)}**" if verdict else "**not run with a real LLM**"]
+    unknown = "**not run with a real LLM**" if claim.asks_llm else "**not run**"
+    told = [f"**{escape_markdown(verdict.words)}**" if verdict else unknown]
     if verdict is None:
         told += _stand_ins(verdicts, claim)
     elif not verdict.llm:
@@ -147,18 +148,21 @@ def _effects(claim: Claim, data: str, outcomes: Sequence[ClaimOutcome]) -> str:
 
 
 def _labels(expected: Sequence[Expected]) -> dict[Expected, str]:
-    """Return what tells the comparisons of a claim apart: their metrics, or words of their arms."""
-    if len({e.metric for e in expected}) > 1:
-        return {e: _called(e) for e in expected}
+    """Return what tells the comparisons of a claim apart: metrics, and words of their arms."""
     words = {e: e.arm.replace(",", "").replace("threshold=", "θ=").split() for e in expected}
     shared = set.intersection(*map(set, words.values()))
-    return {e: " ".join(w for w in own if w not in shared) for e, own in words.items()}
+    several = len({e.metric for e in expected}) > 1
+    return {e: " ".join([*([_called(e)] if several else []), *(w for w in own if w not in shared)])
+            for e, own in words.items()}  # fmt: skip
 
 
 def _effect(outcome: ClaimOutcome, label: str) -> str:
     found, digits = outcome.found, _DIGITS.get(outcome.expected.metric)
     label = f" {escape_markdown(label)}" if label else ""
-    text = f"{MARKS[outcome.answer]}{label} {interval(found, digits)}"
+    effect = interval(found, digits)
+    if outcome.expected.how == "fails":
+        effect = f"finds some for {found.mean_b or 0.0:.0%}".replace("%", "\u00a0%")
+    text = f"{MARKS[outcome.answer]}{label} {effect}"
     if outcome.answer == "undecided":
         needed = outcome.queries_to_decide
         if needed is None:
@@ -202,7 +206,7 @@ def _said(verdicts: Verdicts, claim: Claim, llm: str) -> str:
 
     The first is left out where it says the same or was not run.
     """
-    if not any(arm.asks_llm for arm in known_plan(claim.plan).arms):
+    if not claim.asks_llm:
         return ""
     found = []
     for reading in READINGS:
