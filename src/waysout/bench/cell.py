@@ -119,13 +119,12 @@ def _checked(table: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"its arm is {shown(table['arm'])}, but its spec gives {expected}")
     for _, count in {(type(n), n) for entry in table["found"] for n in entry}:  # few differ
         _count(count)
-    found: list[tuple[int, int]] = []
-    for calls, rows, *times in table["found"]:
-        (count,) = times or [1]
-        if len(found) + count > _MOST_OPTIONS:  # a short line may claim any number
+    found = tuple(map(tuple, table["found"]))
+    if set(map(len, found)) - {2}:
+        if sum(times for _, _, times in found) > _MOST_OPTIONS:  # a short line may claim any number
             raise ValueError(f"it has more than {_MOST_OPTIONS:,} options")
-        found += [(calls, rows)] * count
-    return table | {"query": _count(table["query"]), "found": tuple(found)}
+        found = tuple((calls, rows) for calls, rows, times in found for _ in range(times))
+    return table | {"query": _count(table["query"]), "found": found}
 
 
 def _is_number(value: object) -> bool:
