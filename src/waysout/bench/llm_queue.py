@@ -12,7 +12,7 @@ from waysout.bench.arms import FIND
 from waysout.bench.kinds import KINDS, Stopped
 from waysout.bench.measure import ArmSearches, Environment, environment, failure
 from waysout.bench.progress import StopAll
-from waysout.bench.replies import TALLY, ReplyTally, SharedReplies
+from waysout.bench.replies import TALLY, Replies, ReplyTally
 from waysout.bench.tasks import Queue, Task
 from waysout.bench.workers import Keep, reason
 from waysout.domain.result import OutcomeKind
@@ -32,7 +32,7 @@ class LlmQueueRun:
     """
 
     queue: Queue
-    replies: SharedReplies
+    replies: Replies
     commit: str
     keep: Keep
     stop: StopAll

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
@@ -38,7 +39,32 @@ class ReplyTally:
 TALLY: ContextVar[ReplyTally] = ContextVar("tally")
 
 
-class SharedReplies(Backend):
+class FiledReply(Reply):
+    """A reply that was on file, which other processes cannot see."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, reply: Reply) -> FiledReply:
+        """Mark a reply."""
+        return cls(reply.text, reply.usage, reply.latency, reply.finish, reply.model)
+
+
+class Replies(Backend):
+    """What a run of searches asks, and learns how its LLM is."""
+
+    def __init__(self) -> None:
+        self.last_reply = float("-inf")
+        """Time of the last reply of the LLM itself, by the monotonic clock."""
+        self.lost: Exception | None = None
+        """The error of a reply that could not be stored: then no more requests are sent."""
+
+    @abstractmethod
+    def filing(self) -> AbstractContextManager[None]:
+        """Keep the first storage error, and raise it again for everything that follows."""
+
+
+class SharedReplies(Replies):
     """Limits the number of requests at once, and stores every reply before returning it.
 
     Searches with the same request share one reply. An arm that is measured alone shares none with
@@ -55,14 +81,11 @@ class SharedReplies(Backend):
         in_flight: int = 0,
         replied: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__()
         self.backend = backend
         self.name, self.form = backend.name, backend.form
         self.paid = 0
         """Number of requests that the LLM itself answered."""
-        self.last_reply = float("-inf")
-        """Time of the last of them, by the monotonic clock."""
-        self.lost: Exception | None = None
-        """The error of a reply that could not be stored: then no more requests are sent."""
         self._results = results
         self._in_flight = in_flight
         self._replied = replied
@@ -103,7 +126,7 @@ class SharedReplies(Backend):
             tally.llm_seconds += reply.latency
             tally.from_file += on_file
         self._replied()
-        return reply
+        return FiledReply.of(reply) if on_file else reply
 
     async def _ask(self, key: str, request: Request) -> Reply:
         try:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.llm_queue import LlmQueueRun
+from waysout.bench.llm_workers import LlmWorkers, processes_for
 from waysout.bench.measure import (
     environment,
     failure,
@@ -178,9 +179,9 @@ class _Run:
                     backend = await stack.enter_async_context(connect(backend))
                 width, replied = queue.in_flight or 0, self.watch.replied
                 replies = SharedReplies(backend, self.results, in_flight=width, replied=replied)
-                running = LlmQueueRun(
-                    queue, replies, self.commit, self.keep, self.stop, self.folder
-                )
+                parts = queue, replies, self.commit, self.keep, self.stop, self.folder
+                jobs = processes_for(queue, self.jobs)
+                running = LlmWorkers(*parts, jobs) if jobs > 1 else LlmQueueRun(*parts)
                 try:
                     await running.run()
                 finally:

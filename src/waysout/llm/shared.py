@@ -73,6 +73,13 @@ class BackendServer:
         self._loop.close()
 
 
+def serve_client(backend: Backend, loop: asyncio.AbstractEventLoop) -> PipeEnds:
+    """Serve one worker in an event loop that runs already, and return its pipe ends."""
+    ours, theirs = pipe_pair()
+    _Client(backend, loop, ours)
+    return theirs
+
+
 class _Client:
     """One worker, as the server sees it: its channel, and its requests in flight."""
 
