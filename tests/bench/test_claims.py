@@ -370,9 +370,9 @@ def test_the_paper_claims_no_yield_on_heloc() -> None:
         ("no less", Paired(9, 20, 19, -1, -2.1, 0.1), "undecided"),
         ("no less", Paired(9, 20, 19, -1, -2.1, -0.1), "no"),
         ("no less", Paired(9, 20, 10, -10, -30, 2), "undecided"),
-        ("twice", Paired(9, 2, 5, 3, 2.1, 4), "yes"),
-        ("twice", Paired(9, 2, 5, 3, 1.9, 4), "undecided"),
-        ("twice", Paired(9, 2, 3, 1, 0.1, 1.9), "no"),
+        ("twice", Paired(9, 4, 5, 1, 0.1, 2), "yes"),  # A is doubled already
+        ("twice", Paired(9, 4, 5, 1, -0.1, 2), "undecided"),
+        ("twice", Paired(9, 4, 3, -1, -1.9, -0.1), "no"),
         ("about", Paired(9, 100, 103, 3, 1, 5), "yes"),
         ("about", Paired(9, 100, 97, -3, -6, 1), "undecided"),
         ("about", Paired(9, 100, 94, -6, -9, -5.1), "no"),
@@ -491,8 +491,7 @@ def test_the_number_of_queries_that_would_decide_worked_out_by_hand() -> None:
     assert queries_to_decide("more", found) == queries_to_decide("less", found) == 19
     # It lies 2 above −10 % of 10: (1.96·2.19/2)² = 4.6; but 6 were not enough, or it were decided.
     assert queries_to_decide("no less", found) == 7
-    # 9 below twice 10, and 0.5 outside of 5 % of 10: (1.96·2.19/0.5)² = 73.8.
-    assert queries_to_decide("twice", found) == 7
+    # 0.5 outside of 5 % of 10: (1.96·2.19/0.5)² = 73.8.
     assert queries_to_decide("about", found) == 74
     # Past the margin: mean −2 of 10, no once 0 is excluded: (1.96·2.19/2)² = 4.6.
     assert queries_to_decide("no less", paired([10.0] * 6, [6.0, 10.0] * 3)) == 7
@@ -504,7 +503,23 @@ def test_where_there_is_no_effect_no_number_of_queries_decides() -> None:
     assert queries_to_decide("more", paired([0.0] * 6, [0.0] * 6)) is None
     assert queries_to_decide("more", paired([1.0], [2.0])) is None
     assert queries_to_decide("shown", paired([5.0] * 6, [4.0, 9.0] * 3)) is None
-    assert queries_to_decide("more", paired([5.0] * 3, [6.0] * 3)) == 5  # the fewest that count
+    assert queries_to_decide("more", paired([5.0] * 3, [6.0] * 3)) is None  # too few to tell
+
+
+def test_twice_is_judged_with_the_spread_of_both() -> None:
+    twice = Expected("unique_valid", "twice", "VALIDITY", "BASELINE")
+    claim = Claim("x", "X", "", "reward-weights", (twice,), ("loan",))
+
+    def value(arm: Arm, place: int) -> Mapping[str, float]:
+        # B − A is 10 or 20, B − 2A is 10 or −10 though twice A's mean is well below B's.
+        return {"unique_valid": 30 + 10 * (place % 2) if arm.name == "VALIDITY"
+                else 10 + 15 * (place % 2)}  # fmt: skip
+
+    (outcome,) = claim.judge(all_of(value, "reward-weights"), LLM).outcomes
+    assert outcome.found.delta == pytest.approx(17.5)
+    assert outcome.doubled is not None
+    assert outcome.doubled.delta == pytest.approx(0.0)
+    assert outcome.answer == "undecided"
 
 
 def test_only_what_is_undecided_names_a_number() -> None:

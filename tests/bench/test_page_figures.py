@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean, quantiles, stdev
 from typing import Any
@@ -158,7 +159,9 @@ def figures(world: World) -> Iterator[Drawn]:
     for place, data in enumerate(TABLES):
         yield from lead(world, place, data)
         for called, llm in llms.items():
-            yield from worth(f"Comp-MCTS, {called}", place, world.comp(data, "none", llm))
+            yield from worth(
+                f"Comp-MCTS without pruning, {called}", place, world.comp(data, "none", llm)
+            )
             yield from worth(f"LATS, K = 5, {called}", place, world.lats(data, "", llm=llm))
         yield needed(world, place, data)
         yield from pruning(world, place, data)
@@ -167,29 +170,42 @@ def figures(world: World) -> Iterator[Drawn]:
         for text, kind in zip(parts, ("", "-high-temp", "-diversity"), strict=True):
             one, five = world.lats(data, kind, 1), world.lats(data, kind)
             yield from interval(f"{data}: five{kind}", text, differences(one, five))
+            means = re.search(r"([\d.]+) against ([\d.]+),", text)
+            assert means
+            yield Drawn(f"{data}: five{kind}, mean", means[1], partial(mean, five))
+            yield Drawn(f"{data}: one{kind}, mean", means[2], partial(mean, one))
 
 
 def lead(world: World, place: int, data: str) -> Iterator[Drawn]:
     ours = world.without(data)
     best = re.fullmatch(
-        r"([\d.]+) \(LATS ([a-z-]+), K=5\)", cells("the paper's methods: the best")[place]
+        r"([\d.]+) · [\d.]+ \(LATS ([a-z-]+), K=5\)", cells("the paper's searches with")[place]
     )
     gain = re.search(r"recombine finds this many more than with none: (.*?)\. So ", PAGE)
     assert best
     assert gain
     kind = {"standard": "", "high-temp": "-high-temp", "diversity": "-diversity"}[best[2]]
     rival = world.lats(data, kind)
-    yield Drawn(f"{data}: no LLM", cells("**no LLM: recombine, 150")[place], lambda: mean(ours))
+    yield from counted(f"{data}: no LLM", cells("**no LLM: recombine**")[place], ours)
     yield Drawn(f"{data}: best", best[1], lambda: mean(rival))
     yield from interval(f"{data}: lead", cells("lead over it")[place], differences(rival, ours))
-    edits = world.arm(data, "random", "", calls=0)
-    yield Drawn(f"{data}: random", cells("no LLM: edits at random")[place], lambda: mean(edits))
+    for method, called in (("random", "random search"), ("nearest", "the nearest approved")):
+        arm = world.arm(data, method, "", calls=0)
+        yield from counted(f"{data}: {method}", cells(f"no LLM: {called}")[place], arm)
     more = differences(ours, world.arm(data, "recombine"))
     yield from interval(f"{data}: gain", gain[1].split("; ")[place], more)
 
 
+def counted(where: str, text: str, arm: ByQuery) -> Iterator[Drawn]:
+    """Yield how many options a search finds, and how many features one changes where it has any."""
+    options, _, changes = text.partition(" · ")
+    yield Drawn(where, options, lambda: mean(arm))
+    some = [value(one, "sparsity") for one in arm.values() if one["metrics"]["unique_valid"]]
+    yield Drawn(f"{where}, changes", changes, lambda: fmean(some))
+
+
 def worth(title: str, place: int, arm: ByQuery) -> Iterator[Drawn]:
-    found = re.fullmatch(r"(\d+) % × (\d+) % → ([\d.]+)", cells(title)[place])
+    found = re.fullmatch(r"([\d.]+) % × ([\d.]+) % → ([\d.]+)", cells(title)[place])
     assert found
     valid, asked = mean(arm, "valid"), mean(arm, "evaluated")
     yield Drawn(f"{place}: {title}: valid", found[1], lambda: 100 * valid / asked)

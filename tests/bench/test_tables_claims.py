@@ -57,7 +57,7 @@ def test_the_lead_and_the_worth_of_proposals_worked_out_by_hand() -> None:
     assert [line[key] for key in ("n", "A", "B", "Δ")] == ["6 (6/30 run)", "10.50", "30.50",
                                                            "+20.00"]  # fmt: skip
     assert len(lead) == 13  # every arm that asks an LLM
-    found = worth["Loan", "Comp-MCTS", "openai:some-model"]
+    found = worth["Loan", "Comp-MCTS without pruning", "openai:some-model"]
     # At 10.5 new of 40 valid, 30.5 take 116.2 valid rows: 77.5 % of 150.
     assert list(found.values()) == ["100.0", "40.0", "26.2", "10.5", "77.5"]
     assert worth["Loan", "recombine, no LLM", "its own"]["new %"] == "76.2"

@@ -43,8 +43,7 @@ RULES: Mapping[How, str] = {
     "less": "yes if the interval lies below 0, no if above, undecided if it contains 0",
     "no less": f"yes if the interval lies above −{MARGIN * 100:g} % of A, no if it reaches beyond "
     "that and lies below 0, else undecided",
-    "twice": f"yes if the interval says that B is more than {WIDE:g} times A, no if less, else "
-    "undecided",
+    "twice": f"yes if the interval of B − {WIDE:g}·A lies above 0, no if below, else undecided",
     "about": f"yes if the interval lies within {NEAR * 100:g} % of A on either side of 0, no if it "
     "lies outside, else undecided",
     "fails": "B is the share of queries with an option, A one half: yes if the interval lies below "
@@ -55,7 +54,10 @@ RULES: Mapping[How, str] = {
 
 
 def answer(how: How, found: Paired) -> Answer:
-    """Apply a rule; without an interval, the difference is used for both ends."""
+    """Apply a rule; without an interval, the difference is used for both ends.
+
+    For "twice", A has been doubled already: a multiple of its mean would leave out its spread.
+    """
     delta, a = found.delta or 0.0, found.mean_a or 0.0
     low = delta if found.low is None else found.low
     high = delta if found.high is None else found.high
@@ -64,7 +66,7 @@ def answer(how: How, found: Paired) -> Answer:
         "more": (low > 0, high < 0),
         "less": (high < 0, low > 0),
         "no less": (low > -MARGIN * abs(a), high < 0),
-        "twice": (low > (WIDE - 1) * a, high < (WIDE - 1) * a),
+        "twice": (low > 0, high < 0),
         "about": (-near <= low and high <= near, low > near or high < -near),
         "fails": (high < 0, low > 0),
         "shown": (False, False),
@@ -79,7 +81,7 @@ def queries_to_decide(how: How, found: Paired) -> int | None:
     the effect is on one side of. None if no number would: the effect is at that very end, or
     unknown.
     """
-    if found.sd is None or not (found.mean_a or found.mean_b):
+    if found.sd is None or not (found.mean_a or found.mean_b) or found.n < FEWEST:
         return None
     delta, a = found.delta or 0.0, found.mean_a or 0.0
     margin = MARGIN * abs(a)
@@ -88,7 +90,7 @@ def queries_to_decide(how: How, found: Paired) -> int | None:
         "less": abs(delta),
         # Short of the margin more queries will say yes; beyond it they say no once 0 is excluded.
         "no less": delta + margin if delta > -margin else -delta,
-        "twice": abs(delta - (WIDE - 1) * a),
+        "twice": abs(delta),
         "about": abs(NEAR * abs(a) - abs(delta)),
         "fails": abs(delta),
     }.get(how, 0.0)
@@ -191,8 +193,9 @@ class Claim:
 class ClaimOutcome:
     """The outcome of one comparison on one data set, and the paper's means of A and B.
 
-    ``ran`` is how many queries all its arms have finished, of those ``wanted``; ``arms`` how many
-    of these arms were run at all, and how many there are.
+    ``doubled`` is the difference to twice A, where that is what counts. ``ran`` is how many queries
+    all its arms have finished, of those ``wanted``; ``arms`` how many of these arms were run at
+    all, and how many there are.
     """
 
     data: str
@@ -204,6 +207,7 @@ class ClaimOutcome:
     ran: int = 0
     wanted: int = 0
     arms: tuple[int, int] = (0, 0)
+    doubled: Paired | None = None
 
     @property
     def was_run(self) -> bool:
@@ -221,14 +225,14 @@ class ClaimOutcome:
         found = self.found
         if found.n < FEWEST or not (found.mean_a or found.mean_b):
             return "undecided"
-        return answer(self.expected.how, found)
+        return answer(self.expected.how, self.doubled or found)
 
     @property
     def queries_to_decide(self) -> int | None:
         """How many queries would decide it, where it is undecided and some number would."""
         if self.answer != "undecided":
             return None
-        return queries_to_decide(self.expected.how, self.found)
+        return queries_to_decide(self.expected.how, self.doubled or self.found)
 
 
 _VERDICTS: Mapping[Answer, Word] = {
@@ -349,9 +353,12 @@ def _compare(view: View, data: str, expected: Expected, chosen_on: str) -> Claim
     if expected.how == "fails":
         names[0], theirs[0] = _HALF, None
         values = [[0.5] * len(both), [float(bool(value)) for value in values[1]]]
+    doubled = None
+    if expected.how == "twice":
+        doubled = paired([None if a is None else WIDE * a for a in values[0]], values[1])
     return ClaimOutcome(
         data, expected, names[0], names[1], paired(*values), (theirs[0], theirs[1]),
-        len(both), len(judging), min(arms, key=_share_of),
+        len(both), len(judging), min(arms, key=_share_of), doubled,
     )  # fmt: skip
 
 

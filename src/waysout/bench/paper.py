@@ -84,6 +84,19 @@ def selected_row(table: str, data: str, method: str) -> PaperRow:
     return next((row for row in rows if row["setting"].startswith(method)), {})
 
 
+def best_yield(data: str) -> float | None:
+    """Return the most unique valid options that any table has for a data set and the LLM.
+
+    >>> best_yield("credit")
+    47.07
+    """
+    tables = ("llm_budget", "pruning_sweep24", "pruning_best_all30", "pruning_heldout",
+              "reward_weights")  # fmt: skip
+    rows = (row for table in tables for row in read(table) if row["dataset"] == NAMES[data])
+    found = (number(row, "yield" if "yield" in row else "unique_valid") for row in rows)
+    return max((value for value in found if isinstance(value, float)), default=None)
+
+
 def setting(row: PaperRow) -> Setting | None:
     """Return the scope and threshold that a row's setting names.
 

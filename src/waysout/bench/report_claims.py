@@ -12,7 +12,15 @@ from waysout.bench import paper
 from waysout.bench.arms import ExperimentPlan
 from waysout.bench.cell import Cells
 from waysout.bench.claims import CLAIMS
-from waysout.bench.judge import Answer, Claim, ClaimOutcome, ClaimVerdict, Expected, known_plan
+from waysout.bench.judge import (
+    FEWEST,
+    Answer,
+    Claim,
+    ClaimOutcome,
+    ClaimVerdict,
+    Expected,
+    known_plan,
+)
 from waysout.bench.readings import DEFAULT, READINGS, others
 from waysout.bench.render import Markdown, markdown_grid
 from waysout.bench.stats import Paired
@@ -91,7 +99,7 @@ def claim_table(verdicts: Verdicts) -> str:
 
 def _line(verdicts: Verdicts, claim: Claim) -> tuple[str, ...]:
     verdict = verdicts.of(claim)
-    unknown = "**not run with a real LLM**" if claim.asks_llm else "**not run**"
+    unknown = "**not run in full with a real LLM**" if claim.asks_llm else "**not run**"
     told = [f"**{escape_markdown(verdict.words)}**" if verdict else unknown]
     if verdict is None:
         told += _stand_ins(verdicts, claim)
@@ -160,12 +168,16 @@ def _effect(outcome: ClaimOutcome, label: str) -> str:
     found, digits = outcome.found, _DIGITS.get(outcome.expected.metric)
     label = f" {escape_markdown(label)}" if label else ""
     effect = interval(found, digits)
+    if outcome.expected.how == "twice":  # which a difference alone does not show
+        effect = f"{found.mean_b or 0.0:.1f} against {found.mean_a or 0.0:.1f}, {effect}"
     if outcome.expected.how == "fails":
         effect = f"finds some for {found.mean_b or 0.0:.0%}".replace("%", "\u00a0%")
     text = f"{MARKS[outcome.answer]}{label} {effect}"
     if outcome.answer == "undecided":
         needed = outcome.queries_to_decide
-        if needed is None:
+        if found.n < FEWEST:
+            text += f" (only {found.n} queries)"
+        elif needed is None:
             text += " (no effect)"
         else:
             text += (

@@ -27,14 +27,14 @@ from waysout.bench.tables_base import (
 PLAN, NAME = "oracle-budget", "recombine rows=150"
 ROWS = 150
 CALLED = "recombine, no LLM"
-TREES = {"Comp-MCTS, no pruning": "Comp-MCTS", "LATS standard, K=5": "LATS, K = 5"}
+TREES = {"Comp-MCTS, no pruning": "Comp-MCTS without pruning", "LATS standard, K=5": "LATS, K = 5"}
 """The arms whose proposals are weighed, and what they are called: neither prunes."""
 
 
-def without_llm(view: View, data: str) -> ArmSample | None:
-    """Return the search without an LLM, counted by the same key as the plan's own."""
+def without_llm(view: View, data: str, name: str = NAME) -> ArmSample | None:
+    """Return a search without an LLM, counted by the same key as the plan's own."""
     plan = known_plan(f"{PLAN}{MARK}{view.plan.reading}" if view.plan.reading else PLAN)
-    sample = replace(view, plan=replace(plan, queries=view.plan.queries)).sample(data, NAME)
+    sample = replace(view, plan=replace(plan, queries=view.plan.queries)).sample(data, name)
     return sample if sample and sample.n else None
 
 
