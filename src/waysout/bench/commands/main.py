@@ -116,8 +116,8 @@ def run(
     only: Only = None,
     jobs: Annotated[
         int | None,
-        typer.Option(help="Processes for searches without a real LLM. Default: the number of "
-                     "cores.", min=1),
+        typer.Option(help="Processes that search; with a real LLM, at most one for every 100 "
+                     "searches. Default: the number of cores.", min=1),
     ] = None,
     in_flight: Annotated[
         int | None,
