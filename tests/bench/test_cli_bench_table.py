@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from bench_cells import LLM, cells_of, figures_of
 
 from conftest import CommandLine
 from waysout.bench.cell import write_cells
+from waysout.bench.commands import pages
 from waysout.bench.plan import load_plan
 from waysout.errors import InputError
 
@@ -31,6 +33,20 @@ def test_a_table_from_an_export(waysout: CommandLine, export: Path) -> None:
     assert "BASELINE   ours         3    11.0     0.7000" in first
     assert "           paper             27.4     0.6499" in first
     assert f"Made with: waysout bench table reward-weights --results {export} --queries 3\n" in out
+
+
+def test_a_table_is_folded_to_the_terminal_alone(
+    waysout: CommandLine, export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = ("bench", "table", "reward-paired", "--results", export)
+    piped = waysout(*args)[1]
+    monkeypatch.setattr(pages, "terminal_width", lambda: 60)
+    folded = waysout(*args)[1]
+    grid = folded.partition("Made with")[0].splitlines()
+    assert max(map(len, grid)) <= 60 < max(map(len, piped.splitlines()))
+    numbers = {word for word in piped.split() if re.fullmatch(r"[+-]?[\d.]+", word)}
+    assert len(numbers) > 10
+    assert numbers <= set(folded.split())
 
 
 def test_missing_searches_are_shown_without_asking_for_fewer(

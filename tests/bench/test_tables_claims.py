@@ -40,6 +40,13 @@ def test_claims_of_every_llm_and_of_no_other_plan() -> None:
     cells = Cells([*cells_of("llm-budget", lively),
                    *cells_of("llm-budget", lively, llm=SIMULATED)])  # fmt: skip
     assert len(build("claims", cells)) == 4
+    scripted = cells_of("llm-budget", lively, llm="scripted:1")
+    another = cells_of("llm-budget", lively, llm="openai:another", queries=3)
+    found = build("claims", Cells([*cells, *scripted, *another]))
+    # Real LLMs first, the one with most searches before others; then the stand-ins.
+    assert [table.about[0].split()[1] for table in found[::2]] == [
+        "openai:some-model", "openai:another", "scripted:1", SIMULATED
+    ]  # fmt: skip
     with pytest.raises(InputError, match="leave --plan out"):
         build("claims", cells, llm=LLM, plan="llm-budget@first")
 

@@ -2,13 +2,19 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import get_args
 
 import pytest
+from bench_cells import figures_of, made_cell
 
+from measured_world import lively
+from waysout.bench.cell import Cells
+from waysout.bench.judge import known_plan
 from waysout.bench.render import WIDTH, Format, render, slug
 from waysout.bench.table import Figure, ResultTable, TableLine
+from waysout.bench.tables import TABLES, build
 from waysout.errors import InputError
 
 NASTY = "<script>a|b_*c*</script> & \\cmd{x} 100% $y$ #1 ~^ `t` [z]"
@@ -93,6 +99,67 @@ def test_no_figure_is_cut_off_where_a_table_is_too_wide() -> None:
     assert "…" not in text
     assert all(f"{1000 + i}.00" in text for i in range(12))
     assert max(map(len, text.splitlines())) > WIDTH
+
+
+def test_a_table_too_wide_for_the_terminal_continues_below() -> None:
+    table = wide("a label of some words", 6)
+    others = (replace(table.lines[0], labels=(f"Set {i}", "none", "it")) for i in range(20))
+    text = render([replace(table, lines=(*table.lines, *others))], "text", 60)
+    assert max(map(len, text.splitlines())) <= 60
+    heads = [row.split() for row in text.splitlines() if "column" in row]
+    assert heads[0][-1] == "column2"
+    assert heads[1][-3:] == ["column3", "column4", "column5"]
+    assert heads == heads[:2] * 3  # for ten lines, ten more and the last one
+
+
+# What searches of some kinds are measured by besides; the values do not matter here.
+MORE = {
+    "combinations": 4000, "ways_out": 120, "ways_irreducible": 40, "among_irreducible": 7,
+    "ways": 4, "firm_sets": 3, "cheapest": 0.15, "cheapest_firm": 0.2, "shown": 5,
+    "enumerated_whole": 1, "least_proved": 1, "least_cost": 0.1, "reference_cost": 0.4,
+    "shown_real": 0.57, "processor_ms": 80.0,
+}  # fmt: skip
+OPTIONS = (
+    "proximity", "sparsity", "novelty", "plausibility", "shortlist_novelty",
+    "shortlist_lever_sets", "shown_cost", "shown_lasts", "shown_ynn", "way_levers", "way_cost",
+    "way_firm",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world() -> Cells:
+    """Two queries of every plan that a table needs."""
+    plans = {entry.plan for entry in TABLES.values()} | {"pruning-sweep@first"}
+    return Cells(
+        made_cell(
+            arm, place, {**figures_of(9), **MORE, **lively(arm, place)}, query=query,
+            columns={name: [1.0, 0.25, 0.5] for name in OPTIONS},
+        )
+        for name in sorted(plans) for arm in known_plan(name).arms
+        for place, query in enumerate(arm.query_rows[:2])
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_no_figure_of_any_table_is_ever_cut(name: str, world: Cells) -> None:
+    pytest.importorskip("scipy", reason="needs waysout[bench]")
+    tables = build(name, world, queries=2)
+    assert tables
+    for table in {table.name: table for table in tables}.values():
+        some = table.lines[:: len(table.lines) // 25 + 1]  # all would take long
+        wanted = Counter(
+            word for line in some for figure in line.figures
+            for text in (figure.ours_text, figure.paper_text) for word in text.split()
+        )  # fmt: skip
+        heads = {word for title in table.columns for word in title.split()}
+        for width in (60, 80, 100, 200, None):
+            shown = replace(table, lines=some, about=(), notes=(), command="")
+            text = render([shown], "text", width)
+            found = Counter(text.split())
+            assert wanted <= found
+            assert heads <= found.keys()
+            assert "…" not in text
+            assert width is None or max(map(len, text.splitlines())) <= width
 
 
 def test_labels_are_not_repeated_line_by_line() -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal, get_args
 
-from waysout.bench.table import NOT_RUN, Number, ResultTable
+from waysout.bench.table import NOT_RUN, Number, ResultTable, TableLine
 from waysout.errors import InputError, unknown
 from waysout.report.tables import defused, escape_markdown
 from waysout.report.words import clean
@@ -28,11 +30,15 @@ OURS, PAPER = "ours", "paper"
 WIDTH = 100
 
 
-def render(tables: Sequence[ResultTable], fmt: Format) -> str:
-    """Return tables as text in a format; it ends with a newline."""
+def render(tables: Sequence[ResultTable], fmt: Format, width: int | None = None) -> str:
+    """Return tables as text in a format; it ends with a newline.
+
+    ``width`` is the terminal's: plain text is folded to it. Without one, lines are as long as the
+    figures need.
+    """
     if fmt not in get_args(Format):
         raise InputError(unknown("format", fmt, get_args(Format)))
-    return _FORMATS[fmt](tables)
+    return _text(tables, width) if fmt == "text" else _FORMATS[fmt](tables)
 
 
 # For people ------------------------------------------------------------------------------------
@@ -64,27 +70,28 @@ def _words(table: ResultTable) -> int:
     return len(table.label_columns) + table.has_paper
 
 
-def _text(tables: Sequence[ResultTable]) -> str:
+def _text(tables: Sequence[ResultTable], width: int | None = None) -> str:
     from rich.console import Console
     from rich.measure import Measurement
 
     out, printed = io.StringIO(), set[str]()
+    prose = min(width or WIDTH, WIDTH)  # longer lines are hard to read
     console = Console(
-        file=out, width=WIDTH, color_system=None, markup=False, highlight=False, emoji=False
+        file=out, width=prose, color_system=None, markup=False, highlight=False, emoji=False
     )
     for table in tables:
-        grid = _grid(table)
-        # A table wider than the screen is better than truncated figures.
-        needed = Measurement.get(console, console.options.update(max_width=10 * WIDTH), grid)
         about = [text for text in table.about if text not in printed]
         printed |= set(about)
         for text in (table.title, *about):
             console.print(clean(text))
         console.print()
-        console.width = max(WIDTH, needed.minimum)
-        console.print(grid)
-        console.width = WIDTH
-        console.print()
+        for grid in _grids(table, width):
+            # A console cuts off what is wider than itself.
+            unbounded = console.options.update(max_width=sys.maxsize)
+            console.width = Measurement.get(console, unbounded, grid).maximum
+            console.print(grid)
+            console.width = prose
+            console.print()
         for text in table.notes:
             console.print(clean(text))
         if table.notes:
@@ -96,27 +103,106 @@ def _text(tables: Sequence[ResultTable]) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines()) + "\n"
 
 
-def _grid(table: ResultTable) -> Table:
-    """Return a table for the terminal; a long label folds beside the paper's figures."""
+def _grids(table: ResultTable, width: int | None) -> Iterator[Table]:
+    """Yield a table for the terminal, in one piece unless it is too wide.
+
+    Of one too wide the other columns follow after some lines, labels repeated. Only labels and
+    titles wrap: a figure that lost its last digit would still look like one.
+    """
+    from rich.cells import cell_len
+
+    shown = frame(table).iloc[:, : _words(table) + len(table.columns)]
+    shown = shown.rename(columns={"from": ""}) if table.has_paper else shown
+    words, room = _words(table), width or WIDTH
+    columns = [list(shown.iloc[:, place]) for place in range(len(shown.columns))]
+    titles = [max(map(cell_len, title.split()), default=1) for title in shown.columns]
+    full = [max(title, *map(cell_len, cells), 1)
+            for title, cells in zip(titles, columns, strict=True)]  # fmt: skip
+    # The narrowest that labels are readable in: words are whole, unless they are long ones.
+    longest = (max(cell_len(part) for cell in cells for part in _BREAK.split(cell))
+               for cells in columns[:words])  # fmt: skip
+    least = [max(title, min(_LONG_WORD, word))
+             for title, word in zip(titles, longest, strict=False)]  # fmt: skip
+    figures = range(words, len(full))
+    for i in figures if not table.has_paper else ():  # the paper's must stay on the second line
+        # Some say more than a number: these wrap between words.
+        longest_word = max((cell_len(word) for cell in columns[i] for word in cell.split()),
+                           default=1)  # fmt: skip
+        full[i] = max(titles[i], longest_word, min(full[i], room // 2))
+    blocks, parts = [list(figures)], [list(table.lines)]
+    if width is not None and _across(least, (full[i] for i in figures)) > room:
+        # Narrower still where the labels alone would fill the line.
+        least = _narrowed(least, [min(_SHORT_WORD, one) for one in least], room * 2 // 3)
+        blocks, parts = [[]], _parts(table.lines)
+        for i in figures:
+            if blocks[-1] and _across(least, (full[j] for j in (*blocks[-1], i))) > room:
+                blocks.append([])
+            blocks[-1].append(i)
+    end = 0
+    for lines in parts:
+        start, end = end, end + sum(1 + line.has_paper for line in lines)
+        for block in blocks:
+            widths = [full[i] for i in block]
+            labels = _narrowed(full[:words], least, room - sum(widths) - _GAP * len(widths))
+            some = shown.iloc[start:end, [*range(words), *block]]
+            yield _grid(lines, some, words, (*labels, *widths))
+
+
+def _parts(lines: Sequence[TableLine]) -> list[list[TableLine]]:
+    """Return lines in parts short enough to see the columns that follow on the same screen."""
+    parts: list[list[TableLine]] = [[]]
+    for line in lines:
+        if len(parts[-1]) >= _ENOUGH_LINES and line.labels[:2] != parts[-1][-1].labels[:2]:
+            parts.append([])
+        parts[-1].append(line)
+    return parts
+
+
+_GAP = 2
+_ENOUGH_LINES = 10
+_LONG_WORD, _SHORT_WORD = 16, 6
+_BREAK = re.compile(r"\s+|(?<=-)")
+"""Where `textwrap` breaks a line."""
+
+
+def _across(*widths: Iterable[int]) -> int:
+    """Return how wide a line of such columns is."""
+    return sum(one + _GAP for part in widths for one in part) - _GAP
+
+
+def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Return widths that fit into the room, the widest reduced first, none below its least.
+
+    >>> _narrowed([30, 10, 4], [8, 8, 4], 28)
+    [10, 10, 4]
+    """
+    found = list(widths)
+    while _across(found) > room:
+        spare = [i for i, one in enumerate(found) if one > least[i]]
+        if not spare:
+            break
+        found[max(spare, key=lambda i: found[i])] -= 1
+    return found
+
+
+def _grid(
+    lines: Sequence[TableLine], shown: pd.DataFrame, words: int, widths: Sequence[int]
+) -> Table:
+    """Return some lines and columns of a table; a long label folds beside the paper's figures."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    shown = frame(table).iloc[:, : _words(table) + len(table.columns)]
     grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    widths = [shown.iloc[:, i].str.len().max() for i in range(len(table.label_columns))]
     for place, title in enumerate(shown.columns):
-        heading = Text("\n".join(("" if title == "from" else title).split()))
-        if place == widths.index(max(widths)):
-            words = (word for text in (title, *shown.iloc[:, place]) for word in text.split())
-            grid.add_column(heading, overflow="fold", min_width=min(16, max(map(len, words))))
-        else:
-            side: Literal["left", "right"] = "left" if place < _words(table) else "right"
-            grid.add_column(heading, justify=side, no_wrap=True)
+        side: Literal["left", "right"] = "left" if place < words else "right"
+        grid.add_column(Text(title), justify=side, overflow="fold", width=widths[place])
     cells = shown.itertuples(index=False, name=None)
     above: tuple[str, ...] = ()
-    for line in table.lines:
+    for line in lines:
         row = list(next(cells))
+        for place, width in enumerate(widths[: len(line.labels)]):
+            row[place] = textwrap.fill(row[place], width)
         if line.has_paper:
             row = [f"{a}\n{b}".rstrip("\n") for a, b in zip(row, next(cells), strict=True)]
         if above and line.labels[0] != above[0]:

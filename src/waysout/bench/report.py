@@ -27,7 +27,7 @@ from waysout.bench.report_claims import MOST, Verdicts, claim_table, other_verdi
 from waysout.bench.report_lesson import Lesson
 from waysout.bench.table import ResultTable
 from waysout.bench.tables import TABLES, build
-from waysout.bench.tables_base import View, title_of
+from waysout.bench.tables_base import View, real_first, title_of
 from waysout.errors import InputError
 from waysout.llm.connect import stand_in
 from waysout.report.tables import escape_markdown
@@ -98,12 +98,8 @@ class Report:
 
     @cached_property
     def llms(self) -> tuple[str, ...]:
-        """The LLMs that were used: real ones first, then scripted and simulated ones.
-
-        Of each kind the one with most searches comes first.
-        """
-        ran = Counter(cell.llm for cell in self.cells)
-        return tuple(sorted(self.cells.llms, key=lambda llm: (stand_in(llm), -ran[llm], llm)))
+        """The LLMs that were used: real ones first, then scripted and simulated ones."""
+        return real_first(self.cells.llms, self.cells)
 
     def _llm(self, plan: str) -> str:
         """Return the LLM with most searches of a plan, a real one if there is any."""

@@ -23,7 +23,7 @@ from waysout.bench.plan import load_plan
 from waysout.bench.readings import MARK
 from waysout.bench.status import plan_llms
 from waysout.bench.table import ResultTable
-from waysout.bench.tables_base import View, run_command
+from waysout.bench.tables_base import View, real_first, run_command
 from waysout.errors import InputError, unknown
 
 
@@ -86,7 +86,7 @@ def build(
     chosen = load_plan(plan or entry.plan)
     if queries is not None:
         chosen = chosen.cut(queries=queries)
-    llms = plan_llms(chosen, cells)
+    llms = real_first(plan_llms(chosen, cells), cells)
     chosen_llm = llm or ""
     if not entry.every_llm or llm:
         chosen_llm = one_llm(llms, llm or "")

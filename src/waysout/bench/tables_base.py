@@ -233,6 +233,15 @@ THEIRS = (
 )
 
 
+def real_first(llms: Iterable[str], cells: Cells) -> tuple[str, ...]:
+    """Return LLMs in order: real ones, then scripted and simulated ones.
+
+    Of each kind the one with most searches comes first.
+    """
+    ran = Counter(cell.llm for cell in cells)
+    return tuple(sorted(llms, key=lambda llm: (stand_in(llm), -ran[llm], llm)))
+
+
 def llm_words(llm: str) -> str:
     """Return an LLM's name for readers, without a server's address.
 

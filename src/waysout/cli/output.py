@@ -60,6 +60,11 @@ def tell(text: str) -> None:
     console().print(printable(text))
 
 
+def terminal_width() -> int | None:
+    """Return how many columns stdout has; None where it is no terminal."""
+    return console().width if sys.stdout.isatty() else None
+
+
 def console() -> Console:
     """Return a console on stdout that shows text as it is, without markup or guesses."""
     from rich.console import Console

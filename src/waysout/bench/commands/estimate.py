@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from waysout.bench.commands.look import Folder, Only, Queries, load_plans, results_folder
-from waysout.cli.output import JsonFlag, print_json, printable
+from waysout.cli.output import JsonFlag, print_json, printable, terminal_width
 
 if TYPE_CHECKING:
     from waysout.bench.estimate import Measured, PlanWork, Timing
@@ -77,9 +77,8 @@ def estimate(
     if json:
         print_json(_told(parts, of, timing, asked_price))
         return
-    typer.echo(
-        printable(render([estimate_table(parts, of, timing, asked_price)], "text")), nl=False
-    )
+    made = estimate_table(parts, of, timing, asked_price)
+    typer.echo(printable(render([made], "text", terminal_width())), nl=False)
 
 
 def _told(

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from waysout.bench.commands.look import Places, Queries
-from waysout.cli.output import echo_json, printable, say
+from waysout.cli.output import echo_json, printable, say, terminal_width
 from waysout.cli.places import check_places
 
 FORMATS = Literal["text", "markdown", "latex", "csv", "html", "json"]
@@ -35,6 +35,8 @@ def table(
     out: Annotated[Path | None, typer.Option(help="Write to this file.")] = None,
 ) -> None:
     """Print a table: our figures, with the paper's beneath. Needs no LLM, data or oracle.
+
+    One too wide for the terminal continues below, its labels repeated; piped, lines are long.
 
     Every line names its arms (not in text: use another format); waysout bench show ID describes
     an arm.
@@ -64,7 +66,7 @@ def table(
             "(of fewer queries: --queries N); see docs/experiments.md, and: waysout bench status "
             f"{TABLES[name].plan}"
         )
-    text = render(made, format)
+    text = render(made, format, None if out else terminal_width())
     if out is not None:
         _write(out, text.encode(errors="replace"))
     elif format == "json":
