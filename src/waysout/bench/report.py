@@ -184,7 +184,9 @@ class Report:
         most = max(plan.queries for plan in plans)
         every = replace(plans[0], arms=tuple(arms.values()), queries=most)
         lines = View(every, self.cells, "", self.llms).header()
-        return (line for line in lines if line.startswith(("Oracles", "Code:")))
+        yield from (line for line in lines if line.startswith("Oracles"))
+        made = Counter(f"waysout {cell.version} commit {cell.commit}" for cell in self.cells)
+        yield f"Code: {', '.join(f'{code} ({n:,} searches)' for code, n in made.most_common())}"
 
     def _nearer(self) -> str:
         """Return, for each LLM, in how many settings of the sweep each reading is nearer."""
