@@ -143,6 +143,22 @@ def _baselines(tables: Tables) -> list[str]:
     return lines[1:]
 
 
+def _published(tables: Tables) -> list[str]:
+    """Return the options of methods as published, those of the paper in brackets."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    table = tables["oracle-budget-published"]
+    at = table.columns.index("unique valid")
+    for line in table.lines:
+        data, method, budget = line.labels
+        figure = line.figures[at]
+        ours = figure.ours_text or "not run"
+        text = f"{ours} ({figure.paper_text})" if figure.paper_text else ours
+        found.setdefault((method, budget), {})[data] = text
+    titles = [title_of(data) for data in _PAPERS]
+    rows = [[*key, *(of.get(title, "") for title in titles)] for key, of in found.items()]
+    return _grid(["method", "rows", *titles], rows)
+
+
 def _proofs(tables: Tables) -> list[str]:
     table = tables["optimum-proofs"]
     heads = [*table.label_columns, "queries", *table.columns[1:]]
@@ -277,6 +293,9 @@ BLOCKS: Mapping[str, Block] = {
     ),
     "targets": Block("docs/recombine.md", "targets", "methods-qwen2.5-coder-1.5b", _differences),
     "baselines": Block("docs/baselines.md", "baselines", "baselines", _baselines),
+    "published": Block(
+        "docs/baselines.md", "oracle-budget-published", "bench-no-llm", _published
+    ),
     "optimum-proofs": Block("docs/baselines.md", "optimum", "optimum", _proofs),
     "optimum": Block("docs/baselines.md", "optimum", "optimum", _without_n("optimum")),
     "shared": Block(
