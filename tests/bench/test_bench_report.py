@@ -124,7 +124,6 @@ def test_the_worth_of_proposals_is_valid_times_new() -> None:
     learn = part(report_of(Cells(cells)).page(), "## What the field should learn")
     # Of 100 rows 20 are valid, half of them new.
     assert line(learn, "Comp-MCTS without pruning, openai:some-model")[1] == "20 % × 50 % → 10.0"
-    assert line(learn, "LATS, K = 5, sensible edits (scripted)")[1] == "50 % × 50 % → 25.0"
     assert line(learn, "Comp-MCTS without pruning, Gemma-3-12B")[1] == "66 % × 24 % → 23.8"
     # Of 150 rows 120 would have to be valid, were half of them new, to give the 60 of recombine.
     assert line(learn, "sensible edits (scripted)")[1] == "80 %"

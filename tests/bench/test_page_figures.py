@@ -162,7 +162,6 @@ def figures(world: World) -> Iterator[Drawn]:
             yield from worth(
                 f"Comp-MCTS without pruning, {called}", place, world.comp(data, "none", llm)
             )
-            yield from worth(f"LATS, K = 5, {called}", place, world.lats(data, "", llm=llm))
         yield needed(world, place, data)
         yield from pruning(world, place, data)
         yield from embedding(world, place, data)
