@@ -62,8 +62,8 @@ def run_plans(
     """Run the searches of some plans (`backlog_of`), and return a summary.
 
     A search that fails is recorded and does not stop the others; if an LLM becomes unreachable, the
-    searches that use it end. Searches without an LLM, or with a stand-in for one, run in ``jobs``
-    processes; the rest share one backend, and each reply is stored before a search continues.
+    searches that use it end. Searches run in ``jobs`` processes, with a real LLM only if there are
+    many. These share one backend, and each reply is stored before a search continues.
     """
     for plan in plans:
         results.note_plan(plan)
