@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -236,6 +237,50 @@ def test_arms_measured_alone_share_no_replies_with_each_other(
     ended = run(plan(tmp_path, TREE, grid, head=head), results, llm)
     assert (ended.done, ended.from_file, ended.paid) == (2, 0, llm.requests)
     assert 2 in llm.seen.values()
+
+
+def test_timed_arms_may_run_side_by_side_each_with_one_search(
+    results: Results, tmp_path: Path
+) -> None:
+    now, most = Counter[float](), Counter[float]()
+    both = asyncio.Event()
+
+    async def counts(request: Request, attempt: int) -> None:
+        arm = request.temperature  # which tells these arms apart
+        now[arm] += 1
+        most[arm] = max(most[arm], now[arm])
+        if len(now) == 2:
+            both.set()
+        await both.wait()  # for ever, if one arm waited for the other
+        now[arm] -= 1
+
+    head = HEAD + "in_flight = 2\none_by_one = true\n"
+    llm = Watched(counts)
+    ended = run(plan(tmp_path, TREE, HOT, head=head), results, llm)
+    assert (ended.done, ended.from_file, llm.most_at_once) == (6, 0, 2)
+    assert sorted(most.values()) == [1, 1]
+    assert {cell.value("at_once") for cell in results.cells()} == {2}
+
+
+def test_an_llm_is_connected_once_for_all_that_ask_it(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = list[str]()
+
+    def connects(text: str) -> Backend:
+        opened.append(text)
+        return Watched()
+
+    monkeypatch.setattr("waysout.bench.runner.connect", connects)
+    crowd = plan(tmp_path, TREE, name="crowd")
+    timed = plan(tmp_path, TREE, head=HEAD + "one_by_one = true\n", name="timed")
+    llms = ["openai:a@http://localhost:1/v1", "openai:b@http://localhost:1/v1"]
+    work = backlog_of([crowd, timed], set(), llms=llms)
+    assert [(q.llm.reached, q.alone) for q in work.queues if q.llm] == [
+        (llm, alone) for llm in llms for alone in (False, True)
+    ]
+    ended = run_plans([crowd, timed], work, results)
+    assert (ended.done, ended.failures, opened) == (12, [], llms)
 
 
 # Failures ----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class Arm:
     ``queries`` is the number of queries: the first of ``query_sets``, which are lists stored with
     Waysout, or of ``rows_of``, the row numbers that a plan lists itself. ``polish`` is how many of
     the rows are set aside to finish what was found. ``binning`` is that of the key
-    (`Problem.from_card`). ``alone`` runs its searches one at a time, to measure what each costs.
+    (`Problem.from_card`). ``alone`` times its searches: one runs at a time.
     ``paper`` is what the paper calls it. ``kind`` is what is measured besides the search's own
     metrics (`waysout.bench.kinds`), and ``kind_settings`` how.
     """

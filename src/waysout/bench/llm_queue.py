@@ -48,20 +48,27 @@ class LlmQueueRun:
         self.stop.add(self._own)
         try:
             async with asyncio.TaskGroup() as group:
-                wide = 1 if self.queue.alone else max(FEWEST_AT_ONCE, 2 * self.replies.parallel)
+                many = max(FEWEST_AT_ONCE, 2 * self.replies.parallel)
+                wide = self._timed_at_once or many
                 for task in self.queue.tasks:
                     while self._active >= wide or (self._active and self._doubtful):
                         self._freed.clear()
                         await self._freed.wait()
                     if self._own.reason or self._doubtful:
                         break
-                    self._active += len(task.queries)
+                    # Of an arm that is timed, one search at a time.
+                    self._active += 1 if self._timed_at_once else len(task.queries)
                     group.create_task(self._arm(task))
         except BaseExceptionGroup as group_error:
             raise group_error.exceptions[0] from None
         finally:
             self.stop.remove(self._own)
             self.error = self.error if self._doubtful else None
+
+    @property
+    def _timed_at_once(self) -> int:
+        """How many searches run at once where each is timed, else 0."""
+        return (self.queue.in_flight or 1) if self.queue.alone else 0
 
     @property
     def _doubtful(self) -> bool:
@@ -94,7 +101,7 @@ class LlmQueueRun:
                 raise
             why = reason(error)
         finally:
-            self._leave(len(left))
+            self._leave(1 if self._timed_at_once else len(left))
         if why and not self.stop.reason:
             for query in task.queries:
                 if query in left:
@@ -106,7 +113,8 @@ class LlmQueueRun:
         """Run some searches at once, and remove each from ``left`` as it ends."""
         stop = Stop()
         searches = ArmSearches(task.arm, task.llm, place, self.folder, stop)
-        tallies = [ReplyTally(task.arm.id if self.queue.alone else "") for _ in queries]
+        at_once = self._timed_at_once
+        tallies = [ReplyTally(task.arm.id if at_once else "", at_once) for _ in queries]
 
         def rows() -> Iterator[Row]:
             """Yield rows; the search of each starts as it is taken, and finds its own tally."""
@@ -139,7 +147,8 @@ class LlmQueueRun:
                     with self.replies.filing():
                         self.keep(task, outcome)
                     left.discard(query)
-                    self._leave(1)
+                    if not self._timed_at_once:
+                        self._leave(1)
             finally:
                 await source.aclose()
         finally:

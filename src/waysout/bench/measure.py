@@ -209,6 +209,7 @@ class ArmSearches:
                 "seconds": round(spent.seconds, 3),
                 "llm_seconds": round(tally.llm_seconds, 3),
                 "from_file": tally.from_file,
+                **({"at_once": tally.at_once} if tally.at_once else {}),
             },
             found=self.found.of(self.place.problem_of(arm), result),
             columns=plain(dict(more.columns)),

@@ -27,10 +27,12 @@ LAST_SECONDS = 3.0
 class ReplyTally:
     """What one search got from its LLM: seconds of replies, and the number of stored ones.
 
-    ``apart`` is set for a search that is measured alone: the only arm it shares replies with.
+    ``apart`` is set for a search that is timed: the only arm it shares replies with. ``at_once`` is
+    then how many of these ran at once, each of another arm.
     """
 
     apart: str = ""
+    at_once: int = 0
     llm_seconds: float = 0.0
     from_file: int = 0
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.llm_queue import LlmQueueRun
@@ -92,7 +93,20 @@ class _Run:
         """Run all queues, one after the other."""
         absent = self._check_oracles()
         self._check_made_of(absent)
-        for queue in self.backlog.queues:
+        for llm, group in groupby(self.backlog.queues, key=lambda queue: queue.llm):
+            queues = self._able(group, absent)
+            if llm is not None:
+                asyncio.run(self._run_llm(queues, llm))
+                continue
+            for queue in queues:
+                pool = WorkerPool(
+                    self.jobs, self.commit, self.keep, self.watch, self.stop, self.folder
+                )
+                pool.run(queue)
+
+    def _able(self, queues: Iterable[Queue], absent: Mapping[str, str]) -> Iterator[Queue]:
+        """Yield queues as their turn comes, without the searches whose data set has no oracle."""
+        for queue in queues:
             if self.stop.reason:
                 return
             self.watch.begins(queue)
@@ -104,13 +118,8 @@ class _Run:
                 for query in task.queries:
                     why = absent[task.arm.data]
                     self.keep(task, failure(task.arm, task.llm, query, why))
-            if able and queue.llm is not None:
-                self._run_llm(replace(queue, tasks=able), queue.llm)
-            elif able:
-                pool = WorkerPool(
-                    self.jobs, self.commit, self.keep, self.watch, self.stop, self.folder
-                )
-                pool.run(replace(queue, tasks=able))
+            if able:
+                yield replace(queue, tasks=able)
 
     def keep(self, task: Task, outcome: Outcome) -> None:
         """Store the outcome of a search, and report it."""
@@ -166,27 +175,28 @@ class _Run:
                     "comparable; use another folder of results, or restore the inputs"
                 )
 
-    def _run_llm(self, queue: Queue, llm: Llm) -> None:
-        for data in dict.fromkeys(task.arm.data for task in queue.tasks):
-            self.watch.prepares(f"loading {data}")
-            with suppress(WaysoutError):  # its searches will report it
-                environment(data)  # once, before the searches
-
-        async def ask() -> None:
-            async with AsyncExitStack() as stack:
-                backend = llm.reached
+    async def _run_llm(self, queues: Iterable[Queue], llm: Llm) -> None:
+        """Run the queues of an LLM with one connection: a model may take minutes to load."""
+        async with AsyncExitStack() as stack:
+            backend = llm.reached
+            for queue in queues:
+                for data in dict.fromkeys(task.arm.data for task in queue.tasks):
+                    self.watch.prepares(f"loading {data}")
+                    with suppress(WaysoutError):  # its searches will report it
+                        environment(data)  # once, before the searches
                 if isinstance(backend, str):
                     backend = await stack.enter_async_context(connect(backend))
-                width, replied = queue.in_flight or 0, self.watch.replied
-                replies = SharedReplies(backend, self.results, in_flight=width, replied=replied)
-                parts = queue, replies, self.commit, self.keep, self.stop, self.folder
-                jobs = processes_for(queue, self.jobs)
-                running = LlmWorkers(*parts, jobs) if jobs > 1 else LlmQueueRun(*parts)
-                try:
-                    await running.run()
-                finally:
-                    await replies.settle()
-                    self.summary.paid += replies.paid
-                    self.summary.error = self.summary.error or running.error
+                await self._run_queue(queue, backend)
 
-        asyncio.run(ask())
+    async def _run_queue(self, queue: Queue, backend: Backend) -> None:
+        width, replied = queue.in_flight or 0, self.watch.replied
+        replies = SharedReplies(backend, self.results, in_flight=width, replied=replied)
+        parts = queue, replies, self.commit, self.keep, self.stop, self.folder
+        jobs = processes_for(queue, self.jobs)
+        running = LlmWorkers(*parts, jobs) if jobs > 1 else LlmQueueRun(*parts)
+        try:
+            await running.run()
+        finally:
+            await replies.settle()
+            self.summary.paid += replies.paid
+            self.summary.error = self.summary.error or running.error

@@ -61,7 +61,8 @@ class Queue:
     """Searches that run side by side.
 
     With ``llm`` they share one connection to a real LLM; without it they run in processes and ask
-    no LLM or a stand-in for one. ``alone`` runs one search at a time, to measure its cost.
+    no LLM or a stand-in for one. ``alone`` runs one search at a time, to measure its cost; with a
+    real LLM ``in_flight`` of them, each of another arm.
     """
 
     llm: Llm | None
@@ -82,7 +83,10 @@ class Queue:
 
 @dataclass(frozen=True)
 class Backlog:
-    """All searches to run, those without an LLM first, and the number already stored."""
+    """All searches to run and the number already stored.
+
+    Those without an LLM come first, then those of each LLM together: it is connected once.
+    """
 
     queues: tuple[Queue, ...]
     on_file: int
@@ -125,5 +129,6 @@ def backlog_of(
             for t in queue.tasks
         ]
         queue.tasks[:] = [task for task in left if task.queries]
-    ordered = sorted(queues.values(), key=lambda queue: (queue.llm is not None, queue.alone))
+    names = [NO_LLM, *dict.fromkeys(name for name, _, _ in queues)]
+    ordered = [queues[key] for key in sorted(queues, key=lambda key: (names.index(key[0]), key[2]))]
     return Backlog(tuple(queue for queue in ordered if queue.tasks), len(seen & set(done)))

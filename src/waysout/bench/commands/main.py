@@ -121,7 +121,8 @@ def run(
     ] = None,
     in_flight: Annotated[
         int | None,
-        typer.Option(help="LLM requests at once. Default: the LLM's limit.", min=1),
+        typer.Option(help="LLM requests at once; where searches are timed, searches. Default: "
+                     "the LLM's limit; of the latter, 1.", min=1),
     ] = None,
     results: Folder = None,
     json: JsonFlag = False,
@@ -154,7 +155,9 @@ def run(
                     what = f"with {name}: at most {counted(queue.most_calls, 'LLM call')}"
                     if not queue.alone and (known := stored.get(name)):
                         what += f", less what {known:,} replies on file answer"
-                alone = ", one at a time" if queue.alone else ""
+                wide = queue.in_flight or 1
+                many = "one at a time" if wide == 1 else f"{wide} at a time, one of an arm"
+                alone = f", {many}" if queue.alone else ""
                 say(f"  {_searches(count)} {what}{alone}")
         with watched(json) as (watch, signals), redirect_stdout(sys.stderr):
             ended = run_plans(
