@@ -18,7 +18,7 @@ def made_cell(arm: Arm, place: int, figures: Figures, llm: str = LLM, **more: An
 
     Of the figures, those that are spent go there; ``more`` replaces fields of the cell.
     """
-    spent = ("calls", "rows", "seconds", "llm_seconds", "from_file")
+    spent = ("calls", "rows", "seconds", "llm_seconds", "from_file", "at_once")
     stored = query_list(arm.data)
     fields: dict[str, Any] = {
         "arm": arm.id,

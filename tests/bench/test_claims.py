@@ -292,6 +292,13 @@ def test_time_is_judged_by_real_llms_that_were_asked_while_the_clock_ran() -> No
 
     assert claim.judge(all_of(from_file, "cost"), LLM).word == "not run"
 
+    def side_by_side(arm: Arm, place: int) -> Mapping[str, float]:
+        return {**value(arm, place), "at_once": 12}
+
+    found = claim.judge(all_of(side_by_side, "cost"), LLM)
+    assert found.word == "holds"
+    assert "12 searches at once, each of another arm" in found.words
+
 
 HALF, OTHER = halves(30)
 

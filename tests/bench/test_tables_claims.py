@@ -68,3 +68,14 @@ def test_the_lead_and_the_worth_of_proposals_worked_out_by_hand() -> None:
     # At 10.5 new of 40 valid, 30.5 take 116.2 valid rows: 77.5 % of 150.
     assert list(found.values()) == ["100.0", "40.0", "26.2", "10.5", "77.5"]
     assert worth["Loan", "recombine, no LLM", "its own"]["new %"] == "76.2"
+
+
+def test_the_lead_is_over_every_pruning_and_reward_that_was_run_each_once() -> None:
+    plans = ("llm-budget", "oracle-budget", "pruning-sweep", "reward-weights")
+    cells = Cells(cell for plan in plans for cell in cells_of(plan, lively, datasets=("loan",)))
+    lead = by_labels(build("no-llm", cells)[0])
+    # 13, and 25 prunings of which three are among them, and five rewards that are not BALANCED.
+    assert len(lead) == 13 + 22 + 5
+    assert ("Loan", "openai:some-model", "Comp-MCTS, compression scope=path threshold=0.01") in lead
+    assert ("Loan", "openai:some-model", "Comp-MCTS, QUALITY") in lead
+    assert ("Loan", "openai:some-model", "Comp-MCTS, none") not in lead

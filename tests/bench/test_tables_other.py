@@ -83,6 +83,13 @@ def test_replies_from_a_file_tell_no_times(cost: list[ResultTable]) -> None:
     assert (seconds.ours, seconds.paper) == (9.0, "72-100")
 
 
+def test_how_many_searches_ran_at_once_is_said(cost: list[ResultTable]) -> None:
+    assert not any("at once" in line for line in cost[0].about)
+    many = cells_of(load_plan("cost"), lambda arm, place: figures_of(1, at_once=12))
+    (told,) = (line for line in build("cost", many)[0].about if "at once" in line)
+    assert told.startswith("Up to 12 searches ran at once")
+
+
 def test_pruning_against_none(cost: list[ResultTable]) -> None:
     ratio = figure(cost[1], "ratio", "Loan")
     assert ratio.ours == pytest.approx(1.1)

@@ -195,7 +195,7 @@ class ClaimOutcome:
 
     ``doubled`` is the difference to twice A, where that is what counts. ``ran`` is how many queries
     all its arms have finished, of those ``wanted``; ``arms`` how many of these arms were run at
-    all, and how many there are.
+    all, and how many there are. ``at_once`` is how many searches ran at once, where they are timed.
     """
 
     data: str
@@ -208,6 +208,7 @@ class ClaimOutcome:
     wanted: int = 0
     arms: tuple[int, int] = (0, 0)
     doubled: Paired | None = None
+    at_once: int = 1
 
     @property
     def was_run(self) -> bool:
@@ -300,6 +301,8 @@ class ClaimVerdict:
                 limits.append(f"{'' if same else 'as few as '}{ran} of {wanted} queries")
             ran, wanted = min((o.arms for o in judged), key=_share_of)
             limits += [f"the best of {ran} of {wanted} arms"] if ran < wanted else []
+            at_once = max(outcome.at_once for outcome in judged)
+            limits += [f"{at_once} searches at once, each of another arm"] if at_once > 1 else []
         return (where or self.word) + (f" ({', '.join(limits)})" if limits else "")
 
     @property
@@ -356,9 +359,11 @@ def _compare(view: View, data: str, expected: Expected, chosen_on: str) -> Claim
     doubled = None
     if expected.how == "twice":
         doubled = paired([None if a is None else WIDE * a for a in values[0]], values[1])
+    timed = (best.cells[best.wanted[i]].value("at_once") for best in (a, b) for i in both)
     return ClaimOutcome(
         data, expected, names[0], names[1], paired(*values), (theirs[0], theirs[1]),
         len(both), len(judging), min(arms, key=_share_of), doubled,
+        max((int(count) for count in timed if count), default=1),
     )  # fmt: skip
 
 

@@ -86,9 +86,9 @@ ELEMENTS = (
         "approved nodes",
         "HELOC decides: at θ = .02 the paper asks 115 ± 50 rows there, where path scope asks 15 ± "
         "1. That needs a history which stays empty where nothing is approved; its 44 ± 54 on "
-        "Credit look like it, too. On Loan and Adult all nodes come nearer to the paper with the "
-        "proposers we have, also where these are as often valid as the paper's "
-        "(`readings-validity`): they speak against it.",
+        "Credit look like it, too. On Loan and Adult all nodes come nearer to the paper with "
+        "scripted and with simulated proposals, also where these are as often valid as the "
+        "paper's (`readings-validity`): they speak against it.",
     ),
     ReadingElement(
         "a leaf whose replies are pruned whole",

@@ -194,12 +194,16 @@ class Report:
         if ("readings", "") not in self.listed():
             return nothing
         lines = []
+        arms = Counter(arm.data for arm in known_plan("pruning-sweep").arms)
+        settings = max(arms.values()) - 1  # the one that prunes nothing aside
         for table in self._built("readings", ""):
             if table.name == "readings-nearer":
                 parts = [f"{line.labels[0]} {' : '.join(f.ours_text for f in line.figures[1:3])}"
                          for line in table.lines]  # fmt: skip
-                llm = table.title.rpartition(", ")[2]
-                lines.append(f"- {escape_markdown(llm)}: {', '.join(parts)}")
+                llm = escape_markdown(table.title.partition(", ")[2])
+                ran = max(int(line.figures[0].ours or 0) for line in table.lines)
+                few = f" (only {ran} of {settings} settings)" if ran < settings else ""
+                lines.append(f"- {llm}{few}: {', '.join(parts)}")
         return "\n".join(lines) or nothing
 
 

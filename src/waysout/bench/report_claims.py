@@ -42,6 +42,7 @@ _MUST = {
 """What a difference must be, where the name of the rule does not say it."""
 _DIGITS = {"proximity": 3, "novelty": 3}
 _SMALL = 10
+_MOST_DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -191,8 +192,16 @@ def interval(found: Paired, digits: int | None = None) -> str:
 
     >>> interval(Paired(30, delta=-0.5, low=-1.0, high=-0.03))
     '−0.50 [−1.00,\\xa0−0.03]'
+    >>> interval(Paired(30, delta=-0.16, low=-0.3, high=-0.004))
+    '−0.160 [−0.300,\\xa0−0.004]'
     """
     digits = digits or (2 if abs(found.delta or 0.0) < _SMALL else 1)
+    # An end that is beside 0 must not look like 0: on which side it lies decides.
+    while digits < _MOST_DIGITS and any(
+        end and not round(end, digits) and round(end, _MOST_DIGITS)
+        for end in (found.low, found.high)
+    ):
+        digits += 1
 
     def number(value: float | None, *, signed: bool = False) -> str:
         return Figure(None, digits=digits, signed=signed).write(value).replace("-", "−")

@@ -86,8 +86,10 @@ class Lesson:
     def _headline(self) -> str:
         found = [one for data in self.datasets for one in self._papers(data).values()]
         ahead = sum((one.low or 0.0) > 0 for one in found)
-        arms = {name for data in self.datasets for name in self._papers(data)}
-        added = sum("with memory" in name for name in arms)
+        # The arms of a data set: what two plans share has one name there, and another elsewhere.
+        arms = max((list(self._papers(data)) for data in self.datasets), key=len)
+        lats = [name for name in arms if name.startswith("LATS")]
+        added = sum("with memory" in name for name in lats)
         which = "every" if ahead == len(found) else f"in {ahead} of {len(found)} comparisons a"
         counts = sorted({one.n for one in found})
         queries = "–".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
@@ -96,9 +98,10 @@ class Lesson:
             f"**For 30 calls of {llm} and 150 evaluations of the model (rows), {which} search of "
             "the paper that asks an LLM finds fewer options than a search that asks none.** The "
             f"latter is `recombine` without a call, on the same {queries} queries of each data "
-            f"set, under the same rules. The others are {len(arms)} variants of Comp-MCTS and LATS "
-            f"({added} of them, LATS with memory, are ours); with one proposal a call (K = 1) they "
-            f"ask 30 rows. In {ahead} of {len(found)} comparisons the 95 % interval of the lead "
+            f"set, under the same rules. The others are {len(arms) - len(lats)} variants of "
+            f"Comp-MCTS (how it prunes, how it rewards) and {len(lats)} of LATS ({added} of them, "
+            "with memory, are ours; with one proposal a call, K = 1, they ask 30 rows). "
+            f"In {ahead} of {len(found)} comparisons the 95 % interval of the lead "
             f"lies above 0. Whether that holds for {paper.LLM} was not tested; the paper's best "
             "figures stand in the last line. Mean unique valid options (distinct validated "
             "counterfactuals) a query · features that each changes:"

@@ -25,6 +25,8 @@ from waysout.bench.tables_base import (
 )
 
 PLAN, NAME = "oracle-budget", "recombine rows=150"
+MORE = ("pruning-sweep", "reward-weights")
+"""Plans whose arms have the budget of those that the search without an LLM is compared with."""
 ROWS = 150
 CALLED = "recombine, no LLM"
 TREES = {"Comp-MCTS, no pruning": "Comp-MCTS without pruning", "LATS standard, K=5": "LATS, K = 5"}
@@ -38,11 +40,27 @@ def without_llm(view: View, data: str, name: str = NAME) -> ArmSample | None:
     return sample if sample and sample.n else None
 
 
+def rivals(view: View, data: str) -> list[ArmSample]:
+    """Return the arms that ask an LLM: the plan's own, and those of `MORE` that are none of them.
+
+    These have the same calls, rows, rules and prompt, and differ in how Comp-MCTS prunes and
+    rewards.
+    """
+    found = {one.arm.id: one for one in view.samples(data) if one.arm.asks_llm and one.n}
+    for name in MORE:
+        plan = known_plan(f"{name}{MARK}{view.plan.reading}" if view.plan.reading else name)
+        for one in replace(view, plan=replace(plan, queries=view.plan.queries)).samples(data):
+            named = replace(one, arm=replace(one.arm, name=f"Comp-MCTS, {one.arm.name}"))
+            if one.n:
+                found.setdefault(one.arm.id, named)
+    return list(found.values())
+
+
 def leads(view: View, data: str) -> dict[str, Paired]:
     """Return the lead in unique valid options over each arm that asks an LLM, by its name."""
     ours, found = without_llm(view, data), {}
-    for rival in view.samples(data) if ours else ():
-        if ours and rival.n and rival.arm.asks_llm:
+    for rival in rivals(view, data) if ours else ():
+        if ours:
             both = [query for query in rival.wanted if query in rival.cells and query in ours.cells]
             found[rival.arm.name] = paired(
                 *([one.cells[query].value(UNIQUE.name) for query in both] for one in (rival, ours))
@@ -122,7 +140,7 @@ def _lead_table(view: View) -> ResultTable:
             ours = without_llm(of_llm, data)
             lines += [
                 paired_line((title_of(data), llm_words(llm), rival.arm.name), rival, ours, UNIQUE)
-                for rival in of_llm.samples(data) if rival.arm.asks_llm and rival.n
+                for rival in rivals(of_llm, data)
             ]  # fmt: skip
     labels = ("data set", "LLM", "A")
     title = "The lead of recombine without an LLM (B) over each arm that asks one (A)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from waysout.bench import paper
@@ -71,6 +71,7 @@ def cost(view: View) -> list[ResultTable]:
         "The paper's: Gemma-3-12B on a GPU cluster (LATS in another local environment); ranges are "
         "of its four data sets.",
         "Searches with calls answered from a file tell no times and are left out.",
+        *_at_once(sample for samples in timed.values() for sample in samples),
     )
     columns = ("n", "seconds per query", "seconds per call", "LLM share %", "calls")
     labels = ("data set", "arm")
@@ -81,6 +82,14 @@ def cost(view: View) -> list[ResultTable]:
     title = "What compression pruning costs: median seconds per query against none"
     heads = ("n", "compression", "none", "ratio")
     return [means, view.table("cost-ratio", title, ("data set",), heads, ratios, about[:2])]
+
+
+def _at_once(samples: Iterable[ArmSample]) -> Iterator[str]:
+    """Say how many searches ran at once, if any did."""
+    cells = (cell for sample in samples for cell in sample.cells.values())
+    most = max((int(cell.value("at_once") or 1) for cell in cells), default=1)
+    if most > 1:
+        yield f"Up to {most} searches ran at once on the same LLM, each of another arm."
 
 
 def _cost_line(view: View, sample: ArmSample) -> TableLine:
