@@ -90,6 +90,13 @@ class World:
             more |= {"history": "approved", "patience": 2}
         return self.arm(data, "comp-mcts", llm, **more)
 
+    def sweep(self, data: str, pruning: str, scope: str, threshold: float) -> ByQuery:
+        """Comp-MCTS with a setting of the sweep."""
+        read = {"history": "approved", "patience": 2, "reward": "balanced"}
+        return self.arm(
+            data, "comp-mcts", pruning=pruning, scope=scope, threshold=threshold, **read
+        )
+
     def lats(self, data: str, kind: str, k: int = 5, llm: str | None = None) -> ByQuery:
         """LATS without memory."""
         return self.arm(data, f"lats{kind}", llm, memory=0, k=k, rows=30 * k)
@@ -165,6 +172,8 @@ def figures(world: World) -> Iterator[Drawn]:
         yield needed(world, place, data)
         yield from pruning(world, place, data)
         yield from embedding(world, place, data)
+        yield from scope(world, place, data)
+        yield from rewards(world, place, data)
         parts = cells("Five candidates a call")[1 + place].split("<br>")
         for text, kind in zip(parts, ("", "-high-temp", "-diversity"), strict=True):
             one, five = world.lats(data, kind, 1), world.lats(data, kind)
@@ -173,6 +182,7 @@ def figures(world: World) -> Iterator[Drawn]:
             assert means
             yield Drawn(f"{data}: five{kind}, mean", means[1], partial(mean, five))
             yield Drawn(f"{data}: one{kind}, mean", means[2], partial(mean, one))
+    yield from compressors(world)
 
 
 def lead(world: World, place: int, data: str) -> Iterator[Drawn]:
@@ -237,12 +247,67 @@ def embedding(world: World, place: int, data: str) -> Iterator[Drawn]:
                     lambda: (1.96 * stdev(less) / fmean(less)) ** 2 + 0.5, 0.01)  # fmt: skip
 
 
+def scope(world: World, place: int, data: str) -> Iterator[Drawn]:
+    """Yield how much more path prunes than global at two thresholds, and matched in strength."""
+    parts = cells("Path prunes more than global")[1 + place].split("<br>")
+    for part, threshold in zip(parts, (0.005, 0.01), strict=True):
+        wide, path = (world.sweep(data, "gzip", scope, threshold) for scope in ("global", "path"))
+        more = differences(wide, path, "prune_pct")
+        yield from interval(f"{data}: scope, {threshold}", part, more)
+    text = cells("At a similar strength of pruning")[1 + place]
+    if text != "–":
+        tau, theta = (world.sweep(data, kind, "path", strength)
+                      for kind, strength in (("embedding", 0.05), ("gzip", 0.01)))  # fmt: skip
+        yield from interval(f"{data}: matched", text, differences(theta, tau))
+
+
+def rewards(world: World, place: int, data: str) -> Iterator[Drawn]:
+    base, valid, good = (world.arm(data, "comp-mcts", pruning="none", reward=name)
+                         for name in ("baseline", "validity", "quality"))  # fmt: skip
+    text = cells("VALIDITY raises the yield")[1 + place]
+    yield from interval(f"{data}: VALIDITY", text, differences(base, valid))
+    _, options = cells("QUALITY changes fewer features")[1 + place].split("<br>")
+    yield from interval(f"{data}: QUALITY", options, differences(base, good))
+
+
+def compressors(world: World) -> Iterator[Drawn]:
+    parts = cells("RLBWT and RePair prune more")[1].split("<br>")
+    gzipped, *more = (
+        world.arm("loan", "comp-mcts", pruning=name, scope="global", threshold=0.01, calls=20,
+                  rows=100, reward="balanced") for name in ("gzip", "rlbwt", "repair")
+    )  # fmt: skip
+    for part, arm in zip(parts, more, strict=True):
+        yield from interval("compressors", part, differences(gzipped, arm, "prune_pct"))
+
+
+def test_a_search_that_prunes_nothing_finds_what_one_without_pruning_finds(
+    searches: list[Search],
+) -> None:
+    """Else they asked the same of another LLM, or of another draw of it: no pairs to compare."""
+    world, seen = World(searches, made_with()), 0
+    for data in TABLES:
+        none = world.comp(data, "none")
+        for pruning, thresholds in (("gzip", (0.001, 0.005, 0.01)), ("embedding", (0.01, 0.03))):
+            for threshold in thresholds:
+                for where in ("global", "path", "window"):
+                    for query, one in world.sweep(data, pruning, where, threshold).items():
+                        if not value(one, "prune_pct"):
+                            seen += 1
+                            assert one["metrics"] == none[query]["metrics"], (data, where, query)
+    assert seen > 500
+
+
+def made_with() -> str:
+    """Return the LLM that the page is of."""
+    found = re.search(r"^LLM='(.*)'$", PAGE, re.MULTILINE)
+    assert found
+    return found[1]
+
+
 def test_ten_figures_of_the_page_are_what_the_searches_on_file_give(
     searches: list[Search],
 ) -> None:
-    llm = re.search(r"^LLM='(.*)'$", PAGE, re.MULTILINE)
-    assert llm
-    every = list(figures(World(searches, llm[1])))
-    assert len(every) > 150
+    every = list(figures(World(searches, made_with())))
+    assert len(every) > 230
     for drawn in random.sample(every, 10):
         drawn.check()
