@@ -74,6 +74,11 @@ def line(page: str, title: str) -> list[str]:
     return [cell.strip() for cell in text.replace("\u00a0", " ").strip("|").split("|")]
 
 
+def effects(page: str, title: str) -> list[str]:
+    """Return the cells of a claim's line in the fold of effects."""
+    return line(page.partition("<summary>Effects and intervals")[2], title)
+
+
 def test_the_page_says_how_it_was_made_and_links_to_the_guide(page: str) -> None:
     command = "waysout bench report --results kept/a.jsonl.gz --out docs/results.md"
     assert f"```sh\n{command}\n```" in page.partition("\n## ")[0]
@@ -104,8 +109,8 @@ def test_the_lead_of_a_search_without_an_llm() -> None:
     assert "every search of the paper that asks an LLM finds fewer options than" in learn
     assert "In 11 of 11 comparisons the 95 % interval of the lead lies above 0" in learn
     assert "the same 6 queries" in learn
-    assert line(learn, "**no LLM: recombine")[1] == "40.5 · 2.5"
-    assert line(learn, "the paper's searches")[1] == "20.5 · 2.5 (LATS diversity, K=5)"
+    assert line(learn, "**no LLM: recombine")[1] == "40.5 · 2.5 · 6 of 6"
+    assert line(learn, "the paper's searches")[1] == "20.5 · 2.5 · 6 of 6 (LATS diversity, K=5)"
     assert line(learn, "Gemma-3-12B in the paper")[1] == "28.2"  # with weights for diversity
     assert line(learn, "lead over it")[1] == "+20.0 [20.0, 20.0]"
     assert "with none: Loan +3.00 [3.00, 3.00]. So it gains on Loan." in learn
@@ -145,13 +150,29 @@ def test_every_claim_has_one_line_with_a_verdict(page: str) -> None:
 
 
 def test_a_line_has_effect_interval_and_n(page: str) -> None:
-    found = line(page, "Five candidates a call beat one by a wide margin")
-    assert found[0].endswith("<br>*must be: more than twice*")
-    assert found[1].startswith("**holds (6 of 30 queries)**")
-    effect = r"✓ standard [\d.]+ against [\d.]+, \+[\d.]+ \[[\d.]+, [\d.]+\]<br>✓ high-temp "
-    assert re.match(effect, found[2])
+    title = "Five candidates a call beat one by a wide margin"
+    verdict, found = line(page, title), effects(page, title)
+    assert verdict[1].startswith("**holds (6 of 30 queries)**")
+    assert verdict[2:] == ["✓"] * 4
+    assert found[0].endswith(": *more than twice*")
+    effect = r"✓ standard [\d.]+ − 2 × [\d.]+ = \+[\d.]+ \[[\d.]+, [\d.]+\]<br>✓ high-temp "
+    assert re.match(effect, found[1])
     assert found[-1] == "6"
     assert line(page, "On HELOC, diversity")[2:5] == ["–", "–", "–"]
+
+
+def test_a_decision_that_a_t_test_does_not_share_names_its_p() -> None:
+    """One query in six gains 6, the others 0 or a little: the bootstrap alone is sure of it."""
+
+    def value(arm: Arm, place: int) -> Mapping[str, float]:
+        gains = (6.0, 0.0, 1.0, 0.5, 0.0, 0.5)
+        return {"unique_valid": 10 + (gains[place] if arm.name == "VALIDITY" else 0)}
+
+    page = report_of(all_of(value, "reward-weights")).page()
+    told = re.fullmatch(r"✓ \+1\.33 \[[\d.]+, [\d.]+\] \(p = ([\d.]+)\)",
+                        effects(page, "VALIDITY raises the yield")[1])  # fmt: skip
+    assert told
+    assert float(told[1]) > 0.05
 
 
 def test_what_no_real_llm_has_run_says_so_with_what_stand_ins_say(page: str) -> None:
@@ -159,8 +180,8 @@ def test_what_no_real_llm_has_run_says_so_with_what_stand_ins_say(page: str) -> 
     assert found[1].startswith(
         "**not run in full with a real LLM**<br>simulated: undecided (6 of 30"
     )
-    assert found[2:] == [""] * 5
-    assert line(page, "Pruning costs no time")[1] == "**not run in full with a real LLM**"
+    assert found[2:] == [""] * 4
+    assert line(page, "Pruning adds no time")[1].startswith("**not run in full with a real LLM**")
 
 
 def test_the_caveat_stands_beside_the_verdict(page: str) -> None:
@@ -190,6 +211,7 @@ def test_the_other_reading_is_named_where_it_decides_otherwise() -> None:
     verdict = line(page, "Path prunes more than global")[1]
     assert verdict.startswith("**does not hold on Loan; not run on Adult, Credit, HELOC**")
     assert "<br>*as first read:* holds on Loan; not run on" in verdict
+    assert line(page, "VALIDITY raises the yield")[1].endswith("<br>*as first read:* not run")
     # Yields are the same under both.
     assert "as first read" not in line(page, "At a similar strength of pruning")[1]
     assert f"- {LLM.partition('@')[0]}: Loan " in part(page, "## How the paper is read")
@@ -218,11 +240,11 @@ def test_undecided_comparisons_name_the_number_of_queries_that_would_decide() ->
         more = {"loan": (-1, 3), "adult": (-10, 10.5), "credit": (-2, 2), "heloc": (1, 2)}
         return {"unique_valid": 10 + (more[arm.data][place % 2] if arm.name == "VALIDITY" else 0)}
 
-    found = line(report_of(all_of(value, "reward-weights")).page(), "VALIDITY raises the yield")
-    assert found[2] == "? +1.00 [−0.33, 2.33] (n ≈ 19)"
-    assert found[3].endswith("(n > 1,000)")
-    assert found[4].endswith("(no effect)")
-    assert found[5].startswith("✓ +1.50")
+    found = effects(report_of(all_of(value, "reward-weights")).page(), "VALIDITY raises the yield")
+    assert found[1] == "? +1.00 [−0.33, 2.33] (n ≈ 19)"
+    assert found[2].endswith("(n > 1,000)")
+    assert found[3].endswith("(no effect)")
+    assert found[4].startswith("✓ +1.50")
 
 
 def test_a_claim_about_searches_without_an_llm_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,10 +260,11 @@ def test_a_claim_about_searches_without_an_llm_needs_none(monkeypatch: pytest.Mo
 
 def test_what_was_run_is_counted_by_plan_and_llm(page: str) -> None:
     ran = part(page, "## What was run")
-    assert line(ran, "plan") == ["plan", "openai:some-model", "scripted:1", "simulated:1", "no LLM"]
+    stand_ins = [f"{name}:1, no language model" for name in ("scripted", "simulated")]
+    assert line(ran, "plan") == ["plan", "openai:some-model", *stand_ins, "no LLM"]
     assert line(ran, "`llm-budget`")[1:] == ["312 of 1,560"] * 2 + ["24 of 1,560", "24 of 120"]
     assert line(ran, "`reward-weights`")[3] == "144 of 720"
-    assert line(ran, "LLM calls")[1] == "8,784"
+    assert line(ran, "calls")[1] == "8,784"
     assert "Oracles (LightGBM): loan " in ran
 
 
@@ -336,8 +359,8 @@ def test_the_page_of_results_is_fresh(kept: str, on_file: Cells) -> None:
 def test_the_page_is_short(kept: str) -> None:
     """About two screens, and no more than that again in its folds."""
     outside = re.sub(r"<details>.*?</details>", "", kept, flags=re.DOTALL)
-    assert len(outside) < 15_500
-    assert len(kept) < 37_000
+    assert len(outside) < 13_000
+    assert len(kept) < 40_000
 
 
 def test_every_command_of_the_page_prints_its_table(kept: str, on_file: Cells) -> None:

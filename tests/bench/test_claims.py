@@ -163,8 +163,7 @@ def test_data_sets_may_have_different_numbers_of_queries_and_of_pairs() -> None:
     }
     assert counts == {"loan": (30, 30), "adult": (12, 12), "credit": (0, 0), "heloc": (4, 30)}
     assert verdict.words == (
-        "mixed: holds on Loan, Adult; undecided on HELOC; not run on Credit "
-        "(as few as 12 of 30 queries)"
+        "holds on Loan, Adult; undecided on HELOC; not run on Credit (as few as 12 of 30 queries)"
     )
 
 

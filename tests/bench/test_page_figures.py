@@ -141,6 +141,13 @@ def cells(title: str) -> list[str]:
     return [cell.strip() for cell in text.strip("|").split("|")][1:]
 
 
+def effects(title: str) -> list[str]:
+    """Return the effects of a claim on each data set; the table above it has its verdict."""
+    told = PAGE.partition("<summary>Effects and intervals")[2]
+    text = next(text for text in told.splitlines() if text.startswith(f"| {title}"))
+    return [cell.strip() for cell in text.strip("|").split("|")][1:]
+
+
 def interval(where: str, text: str, values: list[float]) -> Iterator[Drawn]:
     """Yield the three figures of a mean difference with its interval."""
     found = re.search(r"([+-]?[\d.]+) \[([+-]?[\d.]+), ([+-]?[\d.]+)\]", text)
@@ -174,11 +181,14 @@ def figures(world: World) -> Iterator[Drawn]:
         yield from embedding(world, place, data)
         yield from scope(world, place, data)
         yield from rewards(world, place, data)
-        parts = cells("Five candidates a call")[1 + place].split("<br>")
+        parts = effects("Five candidates a call")[place].split("<br>")
         for text, kind in zip(parts, ("", "-high-temp", "-diversity"), strict=True):
             one, five = world.lats(data, kind, 1), world.lats(data, kind)
-            yield from interval(f"{data}: five{kind}", text, differences(one, five))
-            means = re.search(r"([\d.]+) against ([\d.]+),", text)
+            doubled = [
+                value(five[q], "unique_valid") - 2 * value(one[q], "unique_valid") for q in one
+            ]
+            yield from interval(f"{data}: five{kind}", text.partition(" = ")[2], doubled)
+            means = re.search(r"([\d.]+) - 2 × ([\d.]+) =", text)
             assert means
             yield Drawn(f"{data}: five{kind}, mean", means[1], partial(mean, five))
             yield Drawn(f"{data}: one{kind}, mean", means[2], partial(mean, one))
@@ -188,7 +198,8 @@ def figures(world: World) -> Iterator[Drawn]:
 def lead(world: World, place: int, data: str) -> Iterator[Drawn]:
     ours = world.without(data)
     best = re.fullmatch(
-        r"([\d.]+) · [\d.]+ \(LATS ([a-z-]+), K=5\)", cells("the paper's searches with")[place]
+        r"([\d.]+) · [\d.]+ · \d+ of 30 \(LATS ([a-z-]+), K=5\)",
+        cells("the paper's searches with")[place],
     )
     gain = re.search(r"recombine finds this many more than with none: (.*?)\. So ", PAGE)
     assert best
@@ -207,8 +218,10 @@ def lead(world: World, place: int, data: str) -> Iterator[Drawn]:
 
 def counted(where: str, text: str, arm: ByQuery) -> Iterator[Drawn]:
     """Yield how many options a search finds, and how many features one changes where it has any."""
-    options, _, changes = text.partition(" · ")
+    options, changes, solved = text.split(" · ")
     yield Drawn(where, options, lambda: mean(arm))
+    count = sum(bool(one["metrics"]["unique_valid"]) for one in arm.values())
+    yield Drawn(f"{where}, solved", solved.removesuffix(" of 30"), lambda: count)
     some = [value(one, "sparsity") for one in arm.values() if one["metrics"]["unique_valid"]]
     yield Drawn(f"{where}, changes", changes, lambda: fmean(some))
 
@@ -231,7 +244,7 @@ def needed(world: World, place: int, data: str) -> Drawn:
 
 
 def pruning(world: World, place: int, data: str) -> Iterator[Drawn]:
-    text = cells("Pruning by compression saves oracle rows")[1 + place]
+    text = effects("Pruning by compression saves oracle rows")[place]
     for part, name in zip(text.split("<br>"), ("rows", "unique_valid"), strict=False):
         if part != "–":  # nothing is claimed of HELOC
             found = differences(world.comp(data, "none"), world.comp(data), name)
@@ -239,7 +252,7 @@ def pruning(world: World, place: int, data: str) -> Iterator[Drawn]:
 
 
 def embedding(world: World, place: int, data: str) -> Iterator[Drawn]:
-    text = cells("Pruning by embedding yields less")[1 + place]
+    text = effects("Pruning by embedding yields less")[place]
     less = differences(world.comp(data), world.comp(data, "embedding"))
     yield from interval(f"{data}: embedding", text, less)
     if found := re.search(r"n ≈ (\d+)", text):  # the next whole number
@@ -249,12 +262,12 @@ def embedding(world: World, place: int, data: str) -> Iterator[Drawn]:
 
 def scope(world: World, place: int, data: str) -> Iterator[Drawn]:
     """Yield how much more path prunes than global at two thresholds, and matched in strength."""
-    parts = cells("Path prunes more than global")[1 + place].split("<br>")
+    parts = effects("Path prunes more than global")[place].split("<br>")
     for part, threshold in zip(parts, (0.005, 0.01), strict=True):
         wide, path = (world.sweep(data, "gzip", scope, threshold) for scope in ("global", "path"))
         more = differences(wide, path, "prune_pct")
         yield from interval(f"{data}: scope, {threshold}", part, more)
-    text = cells("At a similar strength of pruning")[1 + place]
+    text = effects("At a similar strength of pruning")[place]
     if text != "–":
         tau, theta = (world.sweep(data, kind, "path", strength)
                       for kind, strength in (("embedding", 0.05), ("gzip", 0.01)))  # fmt: skip
@@ -264,14 +277,14 @@ def scope(world: World, place: int, data: str) -> Iterator[Drawn]:
 def rewards(world: World, place: int, data: str) -> Iterator[Drawn]:
     base, valid, good = (world.arm(data, "comp-mcts", pruning="none", reward=name)
                          for name in ("baseline", "validity", "quality"))  # fmt: skip
-    text = cells("VALIDITY raises the yield")[1 + place]
+    text = effects("VALIDITY raises the yield")[place]
     yield from interval(f"{data}: VALIDITY", text, differences(base, valid))
-    _, options = cells("QUALITY changes fewer features")[1 + place].split("<br>")
+    _, options = effects("QUALITY changes fewer features")[place].split("<br>")
     yield from interval(f"{data}: QUALITY", options, differences(base, good))
 
 
 def compressors(world: World) -> Iterator[Drawn]:
-    parts = cells("RLBWT and RePair prune more")[1].split("<br>")
+    parts = effects("RLBWT and RePair prune more")[0].split("<br>")
     gzipped, *more = (
         world.arm("loan", "comp-mcts", pruning=name, scope="global", threshold=0.01, calls=20,
                   rows=100, reward="balanced") for name in ("gzip", "rlbwt", "repair")

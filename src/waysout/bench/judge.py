@@ -229,6 +229,16 @@ class ClaimOutcome:
         return answer(self.expected.how, self.doubled or found)
 
     @property
+    def tells_apart(self) -> bool:
+        """Whether the answer says that the two sides differ, which a t-test is about as well."""
+        how, answer = self.expected.how, self.answer
+        return (
+            answer == "no"
+            if how == "no less"
+            else (how in ("more", "less", "twice") and answer != "undecided")
+        )
+
+    @property
     def queries_to_decide(self) -> int | None:
         """How many queries would decide it, where it is undecided and some number would."""
         if self.answer != "undecided":
@@ -291,7 +301,9 @@ class ClaimVerdict:
     @property
     def words(self) -> str:
         """The verdict with the data sets that it is about, and what limits it."""
-        where = f"mixed: {self.where}" if self.word == "mixed" else self.where
+        # Undecided beside a yes contradicts nothing.
+        both = {"yes", "no"} <= set(self.answers.values())
+        where = f"mixed: {self.where}" if both else self.where
         limits, judged = [], self._judged
         if judged:
             limits += [instead] if (instead := stand_in(self.llm)) else []

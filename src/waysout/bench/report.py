@@ -23,7 +23,14 @@ from waysout.bench.judge import NEVER, RULES, known_plan
 from waysout.bench.plan import plan_names
 from waysout.bench.readings import DEFAULT, ELEMENTS, MARK, others
 from waysout.bench.render import Markdown, markdown_grid, render
-from waysout.bench.report_claims import MOST, Verdicts, claim_table, other_verdicts, short_llm
+from waysout.bench.report_claims import (
+    MOST,
+    Verdicts,
+    claim_table,
+    effect_table,
+    other_verdicts,
+    short_llm,
+)
 from waysout.bench.report_lesson import Lesson
 from waysout.bench.table import ResultTable
 from waysout.bench.tables import TABLES, build
@@ -58,6 +65,7 @@ class Report:
             main=_names(verdicts.main[DEFAULT]),
             first=_names(verdicts.main[first]),
             claims=claim_table(verdicts),
+            effects=effect_table(verdicts),
             claims_command=self._table_command("claims", ""),
             most=f"{MOST:,}",
             rules="\n".join(f"- *{how}*: {words}." for how, words in RULES.items()),
@@ -151,10 +159,10 @@ class Report:
             cells = [self._share(plan, llm) for llm in llms]
             if any(cells):
                 rows.append((Markdown(f"`{name}`"), *cells))
-        for title, spent in (("LLM calls", "calls"), ("tokens read", "tokens_in"),
+        for title, spent in (("calls", "calls"), ("tokens read", "tokens_in"),
                              ("tokens written", "tokens_out")):  # fmt: skip
             rows.append((title, *(_sum(self.cells, llm, spent) if llm else "" for llm in llms)))
-        return _grid(("plan", *(short_llm(llm) if llm else "no LLM" for llm in llms)), rows)
+        return _grid(("plan", *(_headed(llm) if llm else "no LLM" for llm in llms)), rows)
 
     def _share(self, plan: ExperimentPlan, llm: str) -> str:
         ran = len(self._of_plan(plan, llm))
@@ -218,6 +226,10 @@ def _disagreements(found: Iterable[paper.Disagreement]) -> Iterator[str]:
         values = (f"{title_of(d.data)} {d.what.replace('_', ' ')} {d.one_value} / {d.other_value}"
                   for d in group)  # fmt: skip
         yield f"- `{one}` / `{other}`: {escape_markdown('; '.join(values))}"
+
+
+def _headed(llm: str) -> str:
+    return short_llm(llm) + (", no language model" if stand_in(llm) else "")
 
 
 def _names(llm: str) -> str:

@@ -1,4 +1,4 @@
-"""The claims on the page of results: one line each, with the verdict, effects and intervals."""
+"""The claims on the page of results: a verdict each, and the effects and intervals behind it."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ _MUST = {
 }  # fmt: skip
 """What a difference must be, where the name of the rule does not say it."""
 _DIGITS = {"proximity": 3, "novelty": 3}
+_LIKELY = 0.05
+"""A p above this is shown where the interval decides all the same."""
 _SMALL = 10
 _MOST_DIGITS = 4
 
@@ -93,9 +95,16 @@ class Verdicts:
 
 
 def claim_table(verdicts: Verdicts) -> str:
-    """Return a line for each claim: its verdict, and the effect on each data set."""
-    heads = ("claim", "verdict", *map(title_of, paper.NAMES), "n")
+    """Return a line for each claim: its verdict, and a mark for each data set."""
+    heads = ("claim", "verdict", *map(title_of, paper.NAMES))
     return markdown_grid(heads, [_line(verdicts, claim) for claim in CLAIMS], len(heads), 0)
+
+
+def effect_table(verdicts: Verdicts) -> str:
+    """Return a line for each claim that was judged: the effects and intervals on each data set."""
+    heads = ("claim, and what must be", *map(title_of, paper.NAMES), "n")
+    found = [(claim, verdict) for claim in CLAIMS if (verdict := verdicts.of(claim))]
+    return markdown_grid(heads, [_effect_line(*one) for one in found], len(heads), 0)
 
 
 def _line(verdicts: Verdicts, claim: Claim) -> tuple[str, ...]:
@@ -109,15 +118,32 @@ def _line(verdicts: Verdicts, claim: Claim) -> tuple[str, ...]:
     elif verdict.llm != verdicts.main[DEFAULT]:
         told.append(f"with {escape_markdown(short_llm(verdict.llm))}")
     for reading in others(known_plan(claim.plan).reading):
-        other, said = verdicts.of(claim, reading), verdict.answers if verdict else {}
-        if other and any(said.get(data) != answer for data, answer in other.answers.items()):
-            told.append(f"*as {reading} read:* {escape_markdown(other.words)}")
+        if claim.asks_llm:
+            told += _as_read(verdicts, claim, reading)
     told += [f"(But {escape_markdown(claim.caveat)}.)"] if claim.caveat else []
-    outcomes = [o for o in verdict.outcomes if o.is_judged] if verdict else []
-    counts = sorted({o.found.n for o in outcomes})
+    answers = verdict.answers if verdict else {}
+    marks = (MARKS[answers[d]] if d in answers else "" if d in claim.judged_on else "–"
+             for d in paper.NAMES)  # fmt: skip
+    return claim.title, Markdown("<br>".join(told)), *marks
+
+
+def _as_read(verdicts: Verdicts, claim: Claim, reading: str) -> Iterator[str]:
+    """Say what another reading gives, unless that is the same, and with which LLM."""
+    verdict, other = verdicts.of(claim), verdicts.of(claim, reading)
+    said = verdict.answers if verdict else {}
+    if other is None:
+        yield f"*as {reading} read:* not run"
+    elif any(said.get(data) != answer for data, answer in other.answers.items()):
+        unlike = other.llm != verdicts.main[reading]
+        whose = f", with {escape_markdown(short_llm(other.llm))}" if unlike else ""
+        yield f"*as {reading} read{whose}:* {escape_markdown(other.words)}"
+
+
+def _effect_line(claim: Claim, verdict: ClaimVerdict) -> tuple[str, ...]:
+    outcomes = [outcome for outcome in verdict.outcomes if outcome.is_judged]
+    counts = sorted({outcome.found.n for outcome in outcomes})
     return (
-        Markdown(f"{escape_markdown(claim.title)}<br>*must be: {_must(claim)}*"),
-        Markdown("<br>".join(told)),
+        Markdown(f"{escape_markdown(claim.title)}: *{_must(claim)}*"),
         *(Markdown(_effects(claim, data, outcomes)) for data in paper.NAMES),
         "–".join(str(n) for n in dict.fromkeys((counts[0], counts[-1]))) if counts else "",
     )
@@ -168,12 +194,19 @@ def _labels(expected: Sequence[Expected]) -> dict[Expected, str]:
 def _effect(outcome: ClaimOutcome, label: str) -> str:
     found, digits = outcome.found, _DIGITS.get(outcome.expected.metric)
     label = f" {escape_markdown(label)}" if label else ""
-    effect = interval(found, digits)
-    if outcome.expected.how == "twice":  # which a difference alone does not show
-        effect = f"{found.mean_b or 0.0:.1f} against {found.mean_a or 0.0:.1f}, {effect}"
+    effect = interval(outcome.doubled or found, digits)
+    if outcome.expected.how == "twice":  # the difference is to twice A
+        b, a = (f"{mean or 0.0:.{1 if (mean or 0.0) >= 0.1 else 2}f}"
+                for mean in (found.mean_b, found.mean_a))  # fmt: skip
+        effect = f"{b} − 2\u00a0×\u00a0{a} = {effect}"
+    if outcome.expected.how == "about":  # what is little depends on how much there is
+        effect += f" of {found.mean_a or 0.0:.1f}"
     if outcome.expected.how == "fails":
         effect = f"finds some for {found.mean_b or 0.0:.0%}".replace("%", "\u00a0%")
     text = f"{MARKS[outcome.answer]}{label} {effect}"
+    p = (outcome.doubled or found).p
+    if outcome.tells_apart and p is not None and p > _LIKELY:
+        text += f" (p\u00a0=\u00a0{p:.2f})"
     if outcome.answer == "undecided":
         needed = outcome.queries_to_decide
         if found.n < FEWEST:

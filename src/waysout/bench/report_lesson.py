@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from waysout.bench import paper
+from waysout.bench.judge import known_plan
+from waysout.bench.readings import MARK, others
 from waysout.bench.render import Markdown, markdown_grid
 from waysout.bench.report_claims import brief, interval
 from waysout.bench.stats import Paired
-from waysout.bench.tables_base import ArmSample, View, title_of
+from waysout.bench.tables_base import ArmSample, View, llm_words, title_of
 from waysout.bench.tables_lead import CALLED, TREES, Worth, leads, proposals, without_llm
 from waysout.llm.connect import stand_in
 from waysout.report.tables import escape_markdown
@@ -31,7 +33,7 @@ _KINDS = {"simulated": "random edits (simulated)", "scripted": "sensible edits (
 _NO_LLM = {
     "random search": "random rows=150",
     "the nearest approved rows of the data": "nearest rows=150",
-    "tabular diffusion": "tabular-diffusion rows=150",
+    "tabular diffusion (our stronger version)": "tabular-diffusion rows=150",
 }
 """Other searches without an LLM that are shown, and their arms."""
 
@@ -89,22 +91,24 @@ class Lesson:
         # The arms of a data set: what two plans share has one name there, and another elsewhere.
         arms = max((list(self._papers(data)) for data in self.datasets), key=len)
         lats = [name for name in arms if name.startswith("LATS")]
-        added = sum("with memory" in name for name in lats)
+        added, single = (sum(part in name for name in lats) for part in ("with memory", "K=1"))
         which = "every" if ahead == len(found) else f"in {ahead} of {len(found)} comparisons a"
         counts = sorted({one.n for one in found})
         queries = "–".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
         llm = escape_markdown(_called(self.view.llm))
         return (
-            f"**For 30 calls of {llm} and 150 evaluations of the model (rows), {which} search of "
+            f"**With 30 calls to {llm} and 150 evaluations of the model (rows), {which} search of "
             "the paper that asks an LLM finds fewer options than a search that asks none.** The "
             f"latter is `recombine` without a call, on the same {queries} queries of each data "
             f"set, under the same rules. The others are {len(arms) - len(lats)} variants of "
-            f"Comp-MCTS (how it prunes, how it rewards) and {len(lats)} of LATS ({added} of them, "
-            "with memory, are ours; with one proposal a call, K = 1, they ask 30 rows). "
-            f"In {ahead} of {len(found)} comparisons the 95 % interval of the lead "
-            f"lies above 0. Whether that holds for {paper.LLM} was not tested; the paper's best "
-            "figures stand in the last line. Mean unique valid options (distinct validated "
-            "counterfactuals) a query · features that each changes:"
+            f"Comp-MCTS (how it prunes, how it rewards) and {len(lats)} of LATS, of which {single} "
+            f"make one proposal a call (K = 1), so that they may ask 30 rows only, and {added}, "
+            f"with memory, are ours. In {ahead} of {len(found)} comparisons the 95 % interval of "
+            f"the lead lies above 0. Whether that holds for {paper.LLM} was not tested; the "
+            "paper's best figures stand in the last line. recombine is built for this count: "
+            "its own edits take one value from each bin, and an LLM is shown no bins. "
+            "Mean unique valid options (distinct validated counterfactuals) a query · features "
+            "that each changes · queries with any option:"
         )
 
     def _lead_table(self) -> str:
@@ -114,9 +118,12 @@ class Lesson:
 
         rows = [
             self._row("**no LLM: recombine**", lambda d: _figures(without_llm(self.view, d))),
-            self._row("the paper's searches with an LLM: the best of them here", best),
+            self._row("the paper's searches with an LLM: the best of them", best),
             self._row("lead over it [95 % interval]", self._lead),
-            *(self._row(f"lead if their proposals were {_called(llm)}, no LLM",
+            *(self._row(f"lead over the best as we {reading} read the paper"
+                        f"{_drawn(lesson.view.llm, self.view.llm)}", lesson._best_and_lead)
+              for reading, lesson in self._as_read()),
+            *(self._row(f"lead if {_called(llm)} stood in for the LLM",
                         replace(self, view=replace(self.view, llm=llm))._lead)
               for llm in self.view.llms if stand_in(llm) == "scripted" != stand_in(self.view.llm)),
             *(self._row(f"no LLM: {name}", partial(self._other, arm))
@@ -129,6 +136,24 @@ class Lesson:
     def _lead(self, data: str) -> str:
         found = self._papers(data)
         return interval(found[self._best(data)]) if found else ""
+
+    def _best_and_lead(self, data: str) -> str:
+        found = self._papers(data)
+        if not found:
+            return ""
+        best = self._best(data)
+        return f"{interval(found[best])} ({found[best].mean_a or 0.0:.1f}: {best})"
+
+    def _as_read(self) -> Iterator[tuple[str, Lesson]]:
+        """Yield the other readings of the plan, each with the real LLM that was run most."""
+        plan = self.view.plan
+        for reading in others(plan.reading):
+            name = f"{plan.name.partition(MARK)[0]}{MARK}{reading}"
+            view = replace(self.view, plan=known_plan(name))
+            real = [llm for llm in view.llms if not stand_in(llm)]
+            if real and not stand_in(view.llm):
+                most = max(real, key=lambda llm: len(_run(replace(view, llm=llm))))
+                yield reading, replace(self, view=replace(view, llm=most))
 
     def _other(self, arm: str, data: str) -> str:
         return _figures(without_llm(self.view, data, arm))
@@ -153,11 +178,11 @@ class Lesson:
             told += [f"{rest} the interval contains 0"] * (len(more) + len(less) < len(found))
             yield (
                 "Does the LLM add to the search that leads? Allowed 30 calls, of which it makes "
-                f"{calls[0]:.0f} to {calls[-1]:.0f}, recombine finds this many more than with "
-                f"none: {each}. So {'; '.join(told)}. The weights of its ranking were chosen on "
-                "these queries; on 30 others of each data set it finds as many without an LLM "
-                "([recombine](recombine.md)). All this counts options, as the paper does, and "
-                "many are variants of one another; which of them a person should be shown is "
+                f"{calls[0]:.1f} to {calls[-1]:.1f} on average, recombine finds this many more "
+                f"than with none: {each}. So {'; '.join(told)}. The weights of its ranking were "
+                "chosen on these queries; on 30 others of each data set it finds as many without "
+                "an LLM ([recombine](recombine.md)). All this counts options, as the paper does; "
+                "many are variants of one another, and which of them a person should be shown is "
                 "another question: [wayfinder](wayfinder.md)."
             )
 
@@ -214,11 +239,12 @@ class Lesson:
 
 
 def _figures(sample: ArmSample | None) -> str:
-    """Return the mean number of options, and of features that one changes."""
+    """Return the mean number of options and of features that one changes, and who has any."""
     if sample is None or not sample.n:
         return ""
-    changes = sample.mean("sparsity")
-    return f"{sample.mean('unique_valid') or 0.0:.1f}" + (f" · {changes:.1f}" if changes else "")
+    changes, solved = sample.mean("sparsity"), sum(bool(v) for v in sample.values("unique_valid"))
+    options = f"{sample.mean('unique_valid') or 0.0:.1f}"
+    return f"{options} · {changes:.1f} · {solved} of {sample.n}" if changes else options
 
 
 def _percent(share: float) -> str:
@@ -228,6 +254,18 @@ def _percent(share: float) -> str:
     ('1.4 %', '91 %')
     """
     return f"{100 * share:.{1 if share < 0.0995 else 0}f} %"
+
+
+def _run(view: View) -> list[int]:
+    """Return the queries of all searches with the view's LLM."""
+    samples = (sample for data in view.plan.datasets for sample in view.samples(data))
+    return [query for sample in samples if sample.arm.asks_llm for query in sample.cells]
+
+
+def _drawn(llm: str, than: str) -> str:
+    """Return how an LLM's tokens are drawn, if otherwise than another's."""
+    how = llm_words(llm).partition(" (")[2].removesuffix(")")
+    return f" ({how})" if how and llm != than else ""
 
 
 def _called(llm: str) -> str:
