@@ -92,7 +92,7 @@ class World:
 
     def sweep(self, data: str, pruning: str, scope: str, threshold: float) -> ByQuery:
         """Comp-MCTS with a setting of the sweep."""
-        read = {"history": "approved", "patience": 2, "reward": "balanced"}
+        read: dict[str, Any] = {"history": "approved", "patience": 2, "reward": "balanced"}
         return self.arm(
             data, "comp-mcts", pruning=pruning, scope=scope, threshold=threshold, **read
         )
