@@ -193,7 +193,11 @@ def test_an_earlier_batch_goes_on_and_is_audited(
     assert json.loads(text)
 
 
-@pytest.mark.parametrize("file", sorted(BENCH_CELLS.glob("bench-*.jsonl.gz")), ids=lambda p: p.name)
+# The page of results is made of all of them, in another test.
+@pytest.mark.parametrize("file", [
+    pytest.param(path, id=path.name, marks=[pytest.mark.slow] * ("scripted" not in path.name))
+    for path in sorted(BENCH_CELLS.glob("bench-*.jsonl.gz"))
+])  # fmt: skip
 def test_earlier_cells_open(waysout: CommandLine, file: Path) -> None:
     llms = Cells.read([file]).llms
     table, plan = ("llm-budget", "llm-budget@first") if llms else ("oracle-budget-published",) * 2

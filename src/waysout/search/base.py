@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -152,7 +153,7 @@ class Method(ABC):
     needs_known: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = _hints(type(self))
         settings = {setting.name for setting in fields(self)}
         for name, hint in hints.items():
             if name not in settings and ClassVar not in (hint, get_origin(hint)):
@@ -191,6 +192,12 @@ class Method(ABC):
     def settings(self) -> dict[str, Any]:
         """Return the settings as results record them."""
         return asdict(self)
+
+
+@cache
+def _hints(method: type[Method]) -> Mapping[str, Any]:
+    """Return the types of a class; reading them takes longer than all else, and plans have many."""
+    return get_type_hints(method)
 
 
 _TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
