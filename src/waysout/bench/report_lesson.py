@@ -13,7 +13,7 @@ from waysout.bench import paper
 from waysout.bench.judge import known_plan
 from waysout.bench.readings import MARK, others
 from waysout.bench.render import Markdown, markdown_grid
-from waysout.bench.report_claims import brief, interval
+from waysout.bench.report_claims import Verdicts, brief, interval
 from waysout.bench.stats import Paired
 from waysout.bench.tables_base import ArmSample, View, llm_words, title_of
 from waysout.bench.tables_lead import CALLED, TREES, Worth, leads, proposals, without_llm
@@ -150,9 +150,9 @@ class Lesson:
         for reading in others(plan.reading):
             name = f"{plan.name.partition(MARK)[0]}{MARK}{reading}"
             view = replace(self.view, plan=known_plan(name))
-            real = [llm for llm in view.llms if not stand_in(llm)]
-            if real and not stand_in(view.llm):
-                most = max(real, key=lambda llm: len(_run(replace(view, llm=llm))))
+            ranked = Verdicts(view.cells, view.llms).ranked(view.plan)
+            most = next((llm for llm in ranked if not stand_in(llm)), "")
+            if most and not stand_in(view.llm):
                 yield reading, replace(self, view=replace(view, llm=most))
 
     def _other(self, arm: str, data: str) -> str:
@@ -254,12 +254,6 @@ def _percent(share: float) -> str:
     ('1.4 %', '91 %')
     """
     return f"{100 * share:.{1 if share < 0.0995 else 0}f} %"
-
-
-def _run(view: View) -> list[int]:
-    """Return the queries of all searches with the view's LLM."""
-    samples = (sample for data in view.plan.datasets for sample in view.samples(data))
-    return [query for sample in samples if sample.arm.asks_llm for query in sample.cells]
 
 
 def _drawn(llm: str, than: str) -> str:
