@@ -265,8 +265,13 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
                 signal.pthread_kill(threading.main_thread().ident or 0, once.pop())
             await gate(request, attempt)
 
-    with pytest.raises(KeyboardInterrupt):
-        search(run=path, llm=Watched(hold))
+    # What a shell starts in the background ignores it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            search(run=path, llm=Watched(hold))
+    finally:
+        signal.signal(signal.SIGINT, before)
     check_goes_on(path)
 
 
