@@ -125,6 +125,10 @@ class OracleError(WaysoutError):
     exit_code = 4
 
 
+class OracleTimeout(OracleError):
+    """The model did not answer in time."""
+
+
 class UnavailableError(WaysoutError):
     """Something needed is missing on this machine."""
 

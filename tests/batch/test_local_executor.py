@@ -68,7 +68,8 @@ class ScriptedWorker(Worker):
             self.under_way[task.part] += BatchTally({"found": 1}, spent=Spent(llm_calls=1))
         (self.job.out / f"{task.part}.json").write_text(json.dumps(note))
         tally = self.under_way.pop(task.part)
-        return PartReport(task.part, tally, done=not self.reason, stopped=self.reason)
+        worn = any(row["do"] == "wear out" for row in task.rows)
+        return PartReport(task.part, tally, done=not self.reason, stopped=self.reason, worn=worn)
 
     async def do(self, what: str) -> None:
         if what == "die":
@@ -320,6 +321,29 @@ def test_whoever_hangs_or_has_not_begun_holds_nobody_up(
     hands.close()
     assert time.monotonic() - began < 5
     assert not is_there(pid)
+
+
+def test_a_worker_in_which_the_model_hangs_is_replaced_and_a_silent_one_killed(
+    executor: Started, tmp_path: Path
+) -> None:
+    hands = executor(1)
+    hands.submit(task(0, "wear out"))
+    hands.submit(task(1, "ok"))  # it ends what it has
+    assert {report.done for report in ended(hands, 2).values()} == {True}
+    hands.submit(task(2, "ok"))
+    assert ended(hands, 1)[2].done
+    before, same, after = pids(tmp_path, [0, 1, 2])
+    assert before == same != after
+    assert not is_there(before)
+
+    hands.submit(task(3, "hang"))
+    until(hands, lambda: (tmp_path / "3.json").exists())
+    hands._most_silent = 0.6  # of the worker that hangs alone: no other is there
+    assert ended(hands, 1) == {3: PartReport(3, lost=True)}
+    hands._most_silent = LONGEST
+    assert not is_there(after)
+    hands.submit(task(3, "ok"))
+    assert ended(hands, 1)[3].done
 
 
 PARENT = """

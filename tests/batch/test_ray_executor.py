@@ -178,6 +178,29 @@ def test_parts_are_shared_out_the_killed_come_back_and_the_stopped_do_too(
 
 @needs_ray
 @pytest.mark.slow
+def test_an_actor_in_which_the_model_hangs_is_replaced_and_a_silent_one_killed(
+    executor: Started, tmp_path: Path
+) -> None:
+    hands = executor(1)
+    hands.submit(task(0, "wear out"))
+    assert ended(hands, 1)[0].done
+    hands.submit(task(1, "ok"))
+    assert ended(hands, 1)[1].done
+    before, after = pids(tmp_path, [0, 1])
+    assert before != after
+
+    hands.submit(task(2, "hang"))
+    until(hands, lambda: (tmp_path / "2.json").exists())
+    hands._most_silent = 1.0
+    assert ended(hands, 1) == {2: PartReport(2, lost=True)}
+    hands._most_silent = LONGEST
+    hands.submit(task(2, "ok"))
+    assert ended(hands, 1)[2].done
+    assert pids(tmp_path, [2]) != [after]
+
+
+@needs_ray
+@pytest.mark.slow
 def test_an_llm_that_is_gone_is_out_of_reach_and_an_unknown_one_is_refused(
     executor: Started, ray: Any
 ) -> None:

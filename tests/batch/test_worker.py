@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -195,6 +196,36 @@ def test_a_model_that_breaks_on_a_row_fails_that_person_alone(tmp_path: Path) ->
     assert report.done
     assert told(tmp_path)[3]["outcome"] == "failed"
     assert told(tmp_path)[2]["outcome"] == "already-approved"
+
+
+class Hanging(Adder):
+    """Waits for ever on the row of one person."""
+
+    row_seconds = 0.3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event = threading.Event()
+
+    def ask(self, rows: Sequence[Row]) -> Answers:
+        if (3, 0, "z") in rows:
+            self.event.wait()
+        return super().ask(rows)
+
+
+def test_a_row_that_hangs_fails_that_person_alone_and_wears_the_worker_out(tmp_path: Path) -> None:
+    model = Hanging()
+    try:
+        (report,) = run(job(tmp_path / "hangs", Made(model), calls=0), task())
+    finally:
+        model.event.set()
+    (well,) = run(job(tmp_path / "well", calls=0), task())
+    assert (report.done, report.worn, well.worn) == (True, True, False)
+    found, untroubled = told(tmp_path / "hangs"), told(tmp_path / "well")
+    assert (found[3]["outcome"], untroubled[3]["outcome"]) == ("failed", "found")
+    assert "did not answer" in found[3]["reason"]
+    del found[3], untroubled[3]
+    assert found == untroubled
 
 
 def test_a_bug_that_a_row_shows_fails_that_person_alone(

@@ -310,11 +310,3 @@ def test_rows_that_are_not_typed_are_refused(rows: Any, message: str) -> None:
 def test_decimals_bound_proposals_not_rows() -> None:
     schema = Schema((Feature("ratio", "number", decimals=1),))
     assert len(as_oracle(lambda f: f["ratio"], schema, positive="yes").ask([(0.123,)])) == 1
-
-
-def test_interrupts_pass_through() -> None:
-    def model(frame: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        as_oracle(model, SCHEMA, positive="yes").ask(ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,14 @@ from waysout.domain.pick import pick
 from waysout.domain.result import OutcomeKind, ResultData
 from waysout.domain.rules import Custom
 from waysout.domain.schema import Row
-from waysout.errors import IntegrityError, LLMError, LLMFailure, LLMUnreachable, OracleError
+from waysout.errors import (
+    IntegrityError,
+    LLMError,
+    LLMFailure,
+    LLMUnreachable,
+    OracleError,
+    OracleTimeout,
+)
 from waysout.llm.base import Request
 from waysout.run import options as options_module
 from waysout.run.context import OracleBatcher, Stop
@@ -383,3 +391,70 @@ def test_batches_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(batch) for batch in oracle.batches] == [8, 4, 12]  # one who asks for more gets it
     for part, answer in zip((PEOPLE[:4], PEOPLE[4:8], PEOPLE[8:], PEOPLE), answers, strict=True):
         np.testing.assert_array_equal(answer.probability, Adder().ask(part).probability)
+
+
+# A model in trouble ------------------------------------------------------------------------------
+
+
+class Panic(BaseException):
+    """As Rust libraries raise through pyo3."""
+
+
+class Troubled(Adder):
+    """Goes wrong on the very row of one person: hangs until a test ends, or raises anything."""
+
+    row_seconds = 0.5
+
+    def __init__(self, row: Row, trouble: BaseException | threading.Event) -> None:
+        super().__init__()
+        self.row, self.trouble = row, trouble
+
+    def ask(self, rows: Any) -> Answers:
+        if self.row in rows:
+            if isinstance(self.trouble, BaseException):
+                raise self.trouble
+            self.trouble.wait()
+        return super().ask(rows)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [Panic("at src/lib.rs:7"), SystemExit(3), KeyboardInterrupt(), threading.Event()],
+    ids=["panic", "exit", "interrupt", "hang"],
+)
+def test_a_row_that_panics_exits_or_hangs_fails_that_person_alone(trouble: Any) -> None:
+    rows, options = PEOPLE[:4], {"llm": None, "calls": 0}
+    try:
+        found = search(rows, table=problem(oracle=Troubled(rows[2], trouble)), **options)
+    finally:
+        if isinstance(trouble, threading.Event):
+            trouble.set()
+    kinds = [result.outcome.kind for result in found]
+    assert kinds.count(OutcomeKind.FAILED) == 1
+    assert kinds[2] is OutcomeKind.FAILED
+    name = type(trouble).__name__
+    said = "did not answer a row within 0.505 s" if name == "Event" else f"the model raised {name}"
+    assert said in found[2].outcome.reason
+    untroubled = search(rows, **options)
+    for i in (0, 1, 3):
+        assert timeless(found[i]) == timeless(untroubled[i])
+
+
+def test_a_model_that_hangs_while_it_is_tried_ends_with_the_deadline() -> None:
+    hangs = threading.Event()
+    slow = Troubled(PEOPLE[0], hangs)
+    slow.row_seconds = 60.0
+    try:
+        with pytest.raises(OracleTimeout, match=r"deadline of 0\.2 seconds"):
+            search(PEOPLE[:1], table=problem(oracle=slow), llm=None, calls=0, seconds=0.2)
+    finally:
+        hangs.set()
+
+
+def test_a_callback_that_exits_ends_the_run_and_is_raised() -> None:
+    def leave(progress: Progress) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        search(PEOPLE[:1], llm=None, calls=0, progress=leave)
+    assert search(PEOPLE[:1], llm=None, calls=0), "the next run goes on as ever"

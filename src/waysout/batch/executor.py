@@ -13,9 +13,13 @@ from typing import Generic, TypeVar
 
 from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask
 from waysout.errors import UnavailableError
+from waysout.oracles.watchdog import batch_seconds
 
 # A worker that cannot start may be short of memory that others release after a while.
 DEATHS_IN_A_ROW = 5
+# How much longer than a call of the model a worker may be silent: its machine may be busy.
+SILENT_SECONDS = 30.0
+_STEP_SECONDS = 1.0
 
 
 class WorkerHandle:
@@ -27,6 +31,10 @@ class WorkerHandle:
         self.tally = BatchTally()
         self.is_up = False
         """Whether it has loaded its model."""
+        self.is_worn = False
+        """Whether a call of the model hangs in it: it gets no more parts."""
+        self.silent = 0.0
+        """For how long nothing was heard of it, in seconds."""
 
     def send(self, task: PartTask) -> None:
         """Send it a part."""
@@ -44,7 +52,9 @@ class Executor(Generic[W]):
     """Takes parts and returns reports; used by one thread only.
 
     A worker that dies is replaced, and its parts are reported as lost: the driver decides whether
-    to submit them again. Subclasses start, poll and close the workers.
+    to submit them again. One in which a call of the model hangs is replaced when its parts have
+    ended, and one that is silent, because such a call holds the interpreter, is killed. Subclasses
+    start, poll, replace and close the workers.
     """
 
     def __init__(self, job: BatchJob, workers: int, part_rows: int) -> None:
@@ -56,6 +66,8 @@ class Executor(Generic[W]):
         self._ended: list[PartReport] = []
         self._deaths = 0
         self._stopped = ""
+        self._most_silent = SILENT_SECONDS + batch_seconds(part_rows, job.row_seconds)
+        self._listened = time.monotonic()
 
     def _available(self) -> Sequence[W]:
         """Return the workers that can be sent parts."""
@@ -63,6 +75,10 @@ class Executor(Generic[W]):
 
     def _poll(self, seconds: float) -> None:
         """Handle what the workers have sent, waiting for it for at most ``seconds``."""
+        raise NotImplementedError
+
+    def _replace(self, worker: W) -> str:
+        """End a worker, if it has not died, for another in its place; return how it ended."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -92,6 +108,7 @@ class Executor(Generic[W]):
         while not self._ended and (left := until - time.monotonic()) > 0:
             self._poll(left)
         self._poll(0.0)
+        self._lose_silent()
         self._assign()
         reports, self._ended = self._ended, []
         return reports
@@ -120,13 +137,33 @@ class Executor(Generic[W]):
             able = [
                 worker
                 for worker in self._available()
-                if len(worker.parts) < most and not any(t.isolated for t in worker.parts.values())
+                if len(worker.parts) < most
+                and not worker.is_worn
+                and not any(t.isolated for t in worker.parts.values())
             ]
             if not able:
                 return
             worker = min(able, key=lambda worker: len(worker.parts))
             worker.parts[task.part] = self._waiting.popleft()
             worker.send(task)
+
+    def _take(self, worker: W, report: PartReport) -> None:
+        """Take in a worker's report."""
+        del worker.parts[report.part]
+        self._ended.append(report)
+        worker.is_worn |= report.worn
+        if worker.is_worn and not worker.parts:
+            self._replace(worker)
+
+    def _lose_silent(self) -> None:
+        """Kill the workers that were silent for longer than any call of the model may take."""
+        now = time.monotonic()
+        # A driver that was busy, or suspended with its workers, has not listened.
+        step, self._listened = min(now - self._listened, _STEP_SECONDS), now
+        for worker in [worker for worker in self._workers if worker.is_up and worker.parts]:
+            worker.silent += step
+            if worker.silent > self._most_silent:
+                self._lose(worker, self._replace(worker))
 
     def _lose(self, worker: W, how: str) -> None:
         """Report the parts of a worker that died as lost; give up if none can even start.

@@ -14,6 +14,7 @@ from waysout.domain.known import Known
 from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
 from waysout.domain.result import ResultData
+from waysout.oracles.watchdog import ROW_SECONDS
 from waysout.run.options import Options
 
 BEGUN = "begun"
@@ -29,7 +30,8 @@ class BatchJob:
     `find_many` that decide what a search does. ``steady`` says whether the model answers the same
     row the same way: it was probed once for the whole batch. ``trees`` is how many searches a
     worker runs at once. ``contents`` says what has a row in the files, and ``as_in_table`` whether
-    features hold the values of the user's table there.
+    features hold the values of the user's table there. ``row_seconds`` is how long the model may
+    take for a row: a worker that is silent for longer than a part may take is ended.
     """
 
     make: Callable[[], Problem]
@@ -43,6 +45,7 @@ class BatchJob:
     keep_stores: bool = False
     contents: Contents = Contents.WAYS
     as_in_table: bool = True
+    row_seconds: float = ROW_SECONDS
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,8 @@ class PartReport:
 
     It is ``done`` when its files are written, which needs a result for everyone. Otherwise
     ``stopped`` gives the reason if it stops the whole batch (with ``exit_code``), and ``lost`` says
-    that the worker died.
+    that the worker died. ``worn`` says that a call of the model hangs in the worker, which is to be
+    replaced.
     """
 
     part: int
@@ -129,3 +133,4 @@ class PartReport:
     stopped: str = ""
     exit_code: int = 0
     lost: bool = False
+    worn: bool = False

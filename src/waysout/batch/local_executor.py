@@ -19,7 +19,7 @@ from threading import Timer
 from typing import Any
 
 from waysout.batch.executor import Executor, WorkerHandle
-from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask
+from waysout.batch.job import BatchJob, PartReport, PartTask
 from waysout.batch.worker import Worker
 from waysout.errors import InputError, WaysoutError
 from waysout.llm.base import Backend
@@ -75,7 +75,7 @@ class LocalExecutor(Executor["_WorkerProcess"]):
         super().stop(reason)
         for worker in [worker for worker in self._workers if not worker.is_up]:
             self._ended += (PartReport(part, stopped=reason) for part in worker.parts)
-            self._remove(worker)
+            self._replace(worker)
 
     def close(self) -> None:
         """End all workers, by force if necessary; what was answered is in their stores."""
@@ -99,27 +99,26 @@ class LocalExecutor(Executor["_WorkerProcess"]):
             while True:
                 self._handle(*self._inbox.get_nowait())
         for worker in [worker for worker in self._workers if worker.is_dead()]:
-            self._lose(worker, self._remove(worker))
+            self._lose(worker, self._replace(worker))
 
     def _handle(self, worker: _WorkerProcess, message: Any) -> None:
         """Handle a worker's message: an error, its progress, or ``None`` when its pipe closed."""
         if worker not in self._workers:
             return  # it was removed, and its parts were reported
         if message is None:
-            self._lose(worker, self._remove(worker, _DRAIN_SECONDS))
+            self._lose(worker, self._replace(worker, _DRAIN_SECONDS))
         elif isinstance(message, RemoteError):
-            self._remove(worker)
+            self._replace(worker)
             raise message.restore()
         else:
             worker.tally, report = message
-            worker.is_up = True
+            worker.is_up, worker.silent = True, 0.0
             self._deaths = 0
             if report is not None:
-                del worker.parts[report.part]
-                self._ended.append(report)
+                self._take(worker, report)
 
-    def _remove(self, worker: _WorkerProcess, patience: float = 0.0) -> str:
-        """Remove a worker and end its process; return how it ended."""
+    def _replace(self, worker: _WorkerProcess, patience: float = 0.0) -> str:
+        """Remove a worker and end its process: another is started when there is work for it."""
         self._workers.remove(worker)
         worker.channel.close()
         return worker.join(patience)
@@ -208,7 +207,6 @@ async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
     """Run the parts that the parent sends, and report progress; errors go to the parent."""
     loop = asyncio.get_running_loop()
     inbox: asyncio.Queue[Any] = asyncio.Queue()
-    sent = BatchTally()
 
     def receive(messages: Sequence[Any]) -> None:
         for message in messages:
@@ -222,15 +220,12 @@ async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
         call_in_loop(loop, receive, [None])
 
     def tell(report: PartReport | None = None) -> None:
-        nonlocal sent
-        sent = worker.tally()
-        channel.send((sent, report))
+        channel.send((worker.tally(), report))
 
     async def tell_progress() -> None:
         while True:
             await asyncio.sleep(_TELL_SECONDS)
-            if worker.tally() != sent:
-                tell()
+            tell()  # whether or not there is progress: one that hangs is told by its silence
 
     async def run(task: PartTask) -> None:
         try:

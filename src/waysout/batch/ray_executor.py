@@ -184,7 +184,7 @@ class RayExecutor(Executor["_ActorHandle"]):
             if getattr(error, "actor_init_failed", False):
                 raise UnavailableError(cannot_start(last_line(error))) from None
             self._lose(worker, last_line(error))
-            worker.restart()
+            self._replace(worker)
             return
         if isinstance(answer, RemoteError):
             raise answer.restore()
@@ -194,8 +194,13 @@ class RayExecutor(Executor["_ActorHandle"]):
             worker.is_up = True
         else:
             report, tally = answer
-            worker.finish(part, tally)
-            self._ended.append(report)
+            worker.heard(tally)
+            self._take(worker, report)
+
+    def _replace(self, worker: _ActorHandle) -> str:
+        """Have Ray start an actor afresh."""
+        worker.restart()
+        return "silent"
 
 
 class _ActorHandle(WorkerHandle):
@@ -216,7 +221,7 @@ class _ActorHandle(WorkerHandle):
         # In a tuple the job stays a reference, so an error in reading it there is the worker's.
         begin = self.actor.begin.options(max_task_retries=_BEGIN_TRIES)
         self.pending = {begin.remote(self._given): None}
-        self._asked, self.is_up = None, False
+        self._asked, self.is_up, self.is_worn, self.silent = None, False, False, 0.0
 
     def restart(self) -> None:
         """Start it afresh: a worker that was only unreachable must not carry on."""
@@ -231,16 +236,15 @@ class _ActorHandle(WorkerHandle):
         """Tell it to stop every search."""
         self.actor.stop.remote(reason)
 
-    def finish(self, part: int, tally: BatchTally) -> None:
-        """Take note that a part has ended, and of the progress of the others."""
-        del self.parts[part]
-        self.tally, self._asked = tally, None
+    def heard(self, tally: BatchTally) -> None:
+        """Take note of its progress."""
+        self.tally, self._asked, self.silent = tally, None, 0.0
 
     def ask_progress(self) -> None:
         """Ask for its tally now and then, and take the answer when it is there."""
         if self._asked is not None and self._ray.wait([self._asked], timeout=0)[0]:
             with suppress(self._ray.exceptions.RayError):  # its death is noticed elsewhere
-                self.tally = self._ray.get(self._asked)
+                self.heard(self._ray.get(self._asked))
             self._asked = None
         if self.parts and self._asked is None and time.monotonic() >= self._ask_at:
             self._asked = self.actor.tally.remote()

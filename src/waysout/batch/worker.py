@@ -20,6 +20,7 @@ from waysout.llm.base import Backend
 from waysout.llm.call import Caller, Price
 from waysout.llm.openai.pool import pooled
 from waysout.oracles.cache import CachedOracle
+from waysout.oracles.watchdog import hung
 from waysout.report.result import Result
 from waysout.run.context import RunContext
 from waysout.run.find import search_one
@@ -32,7 +33,7 @@ from waysout.store.tables import remove
 # Few rows of a search are asked again: a larger cache is not worth its memory.
 REMEMBERED_ROWS = 5_000
 _EXIT_SECONDS = 10.0
-DIED = "the process that searched this row died each time: killed, or out of memory"
+DIED = "the process that searched this row died each time: killed, out of memory, or hung"
 
 
 @dataclass
@@ -143,7 +144,7 @@ class Worker:
         failure, code = self.context.failure, 0
         if failure is not None:
             code = failure.exit_code if isinstance(failure, WaysoutError) else 1
-        return replace(report, stopped=self.context.stopped, exit_code=code)
+        return replace(report, stopped=self.context.stopped, exit_code=code, worn=hung() > 0)
 
     async def _search(self, part: _Part) -> None:
         if part.task.isolated:

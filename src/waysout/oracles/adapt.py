@@ -39,6 +39,7 @@ from waysout.oracles.inputs import (
 )
 from waysout.oracles.like import like_layout
 from waysout.oracles.load import is_address, load_model
+from waysout.oracles.watchdog import ROW_SECONDS, check_row_seconds, watched
 
 if TYPE_CHECKING:
     from waysout.oracles.layout_trial import LayoutTrial
@@ -60,13 +61,23 @@ class ModelOracle:
     Where the model does not tell the form of its input, batches are asked in several until the
     answers do. ``model`` is the model itself, for checks that read it; no search does.
     ``labels_only`` of a function is known once it has answered; ``layout``, how the model gets its
-    rows column by column, where it is on trial, after the first batch.
+    rows column by column, where it is on trial, after the first batch. ``row_seconds`` is how long
+    it may take for one row.
     """
 
+    watches = True
+
     def __init__(
-        self, adapter: Adapter, schema: Schema, wanted: WantedClass, name: str, model: Any
+        self,
+        adapter: Adapter,
+        schema: Schema,
+        wanted: WantedClass,
+        name: str,
+        model: Any,
+        row_seconds: float = ROW_SECONDS,
     ) -> None:
         self.name, self.schema, self.model = name, schema, model
+        self.row_seconds = row_seconds
         self.labels_only = adapter.gives == "labels"
         self._adapter, self._wanted = adapter, wanted
         self._assumed = self._taken = ""
@@ -154,7 +165,7 @@ class ModelOracle:
     def _ask_like(self, like: InputLayout, rows: Sequence[Row]) -> Answers | None:
         """Answer in the form of the user's data; nothing where the model refuses that form."""
         try:
-            returned = self._adapter.ask(like.build(rows))
+            returned = self._call(like, rows)
         except WaysoutError:
             raise
         except Exception as error:
@@ -167,12 +178,17 @@ class ModelOracle:
 
     def _ask(self, layout: InputLayout, rows: Sequence[Row]) -> Answers:
         try:
-            returned = self._adapter.ask(layout.build(rows))
+            returned = self._call(layout, rows)
         except WaysoutError:
             raise
         except Exception as error:
             raise raised(error, self.schema) from error
         return self._read(returned, rows)
+
+    def _call(self, layout: InputLayout, rows: Sequence[Row]) -> Any:
+        """Call the model, and nothing else: no lock is left held, no layout half tried."""
+        built = layout.build(rows)
+        return watched(lambda: self._adapter.ask(built), len(rows), self.row_seconds)
 
     def _read(self, returned: Any, rows: Sequence[Row]) -> Answers:
         reading = Reader(self.schema, self._wanted, self._adapter).read(returned, rows)
@@ -195,6 +211,7 @@ def as_oracle(
     inputs: Inputs = "auto",
     name: str | None = None,
     like: Any = None,
+    row_seconds: float = ROW_SECONDS,
 ) -> ModelOracle:
     """Make an oracle of a model, a function or an address, for the rows that a card describes.
 
@@ -205,6 +222,8 @@ def as_oracle(
     also ask for "dicts". ``like`` is a pandas or polars frame or a numpy matrix in the form the
     model takes: its rows are handed over in exactly that form, with its columns, their order and
     types, unless the model refuses it. (Of boosters, what they recorded tells first.)
+    ``row_seconds`` is how long the model may take for a row, and a hundredth of that more for each
+    row of a batch: what it has not answered by then, it counts as having failed on.
 
     >>> import waysout
     >>> schema = waysout.Schema((waysout.Feature("income", "number"),))
@@ -214,6 +233,7 @@ def as_oracle(
     """
     if inputs not in get_args(Inputs):
         raise OracleError(unknown("kind of inputs", inputs, get_args(Inputs)))
+    limit = check_row_seconds(row_seconds)
     schema = table.schema if isinstance(table, Card) else table
     if positive is None:
         if not isinstance(table, Card):
@@ -232,8 +252,9 @@ def as_oracle(
     if _kind(model) == "http":
         from waysout.oracles.http import HttpOracle
 
-        return HttpOracle(adapter, schema, wanted, model.name if name is None else name, model)
-    return ModelOracle(adapter, schema, wanted, label, model)
+        label, limit = model.name if name is None else name, max(limit, model.deadline)
+        return HttpOracle(adapter, schema, wanted, label, model, limit)
+    return ModelOracle(adapter, schema, wanted, label, model, limit)
 
 
 def model_columns(model: Any) -> tuple[str, ...] | None:

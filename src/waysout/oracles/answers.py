@@ -15,6 +15,7 @@ from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.schema import Row, Scalar, Schema
 from waysout.errors import OracleError, WaysoutError
 from waysout.oracles.adapter import Adapter, Output
+from waysout.oracles.watchdog import ROW_SECONDS, watched
 
 # Probabilities of float32 models miss 0, 1 and a sum of one by rounding.
 RANGE_TOLERANCE = 1e-6
@@ -291,9 +292,17 @@ def raised(error: Exception, schema: Schema) -> OracleError:
 
 
 def ask_checked(oracle: Oracle, rows: Sequence[Row]) -> Answers:
-    """Ask any oracle and check that its answers are well formed."""
+    """Ask any oracle, within its time, and check that its answers are well formed.
+
+    An oracle may set ``row_seconds``. One that has ``watches`` limits its own calls: a lock of its
+    own is then not held by a call that hangs.
+    """
     try:
-        answers = oracle.ask(rows)
+        if getattr(oracle, "watches", False):
+            answers = oracle.ask(rows)
+        else:
+            limit = getattr(oracle, "row_seconds", ROW_SECONDS)
+            answers = watched(lambda: oracle.ask(rows), len(rows), limit)
     except WaysoutError:
         raise
     except Exception as error:

@@ -24,6 +24,8 @@ class CachedOracle:
     is not kept at all, as so many of them would fill the memory.
     """
 
+    watches = True
+
     def __init__(self, oracle: Oracle, *, max_rows: int = 1_000_000) -> None:
         self.oracle = oracle
         self.max_rows = max_rows

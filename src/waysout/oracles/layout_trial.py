@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row
-from waysout.errors import OracleError
+from waysout.errors import OracleError, OracleTimeout
 from waysout.oracles.inputs import InputColumn, InputLayout
 
 Ask = Callable[[InputLayout, Sequence[Row]], Answers]
@@ -48,6 +48,8 @@ class LayoutTrial:
             try:
                 answers.append(ask(layout, rows))
                 running.append(layout)
+            except OracleTimeout:
+                raise  # it says nothing of the form
             except OracleError as error:
                 reasons.append(f"as {layout.kind!r}: {error}")
         reasons += self.refused
@@ -155,6 +157,8 @@ def _vary(
             chances = ask(layout, batch).probability
             moved = np.abs(chances[len(base) :] - chances[origin]) > SAME
             answers.append(_Varied(chances, frozenset(positions[moved].tolist())))
+        except OracleTimeout:
+            raise
         except OracleError:
             # A model that refuses one of the varied levels has looked at them: it reacts.
             answers.append(_Varied(None, frozenset(positions.tolist())))

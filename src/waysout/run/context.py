@@ -17,7 +17,7 @@ from waysout.domain.memory import Memory
 from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.problem import Problem
 from waysout.domain.schema import Row
-from waysout.errors import InputError, WaysoutError
+from waysout.errors import InputError, OracleTimeout, WaysoutError
 from waysout.llm.base import Reply, Request
 from waysout.llm.call import Caller
 from waysout.oracles.answers import ask_checked
@@ -80,7 +80,7 @@ class RunContext:
         self.stopped = ""
         self.notes: tuple[str, ...] = problem.notes
         """What users should know; the probe of the oracle adds to it."""
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """The error that ended the run, if one did."""
         on_file = [e for e in store.events() if e.kind == PROBED] if store else []
         self.steady = all(event.detail.get("stable", True) for event in on_file)
@@ -139,11 +139,19 @@ class RunContext:
                 raise self._refusal
             if self._probed or self.stopped:
                 return 0
+            seconds = self.plan.budget.seconds
             try:
-                report = await asyncio.to_thread(
-                    probe_within, self.plan.budget, self.problem.oracle, self.known,
-                    self.problem.examples or [query],
-                )  # fmt: skip
+                async with asyncio.timeout(seconds):
+                    report = await asyncio.to_thread(
+                        probe_within, self.plan.budget, self.problem.oracle, self.known,
+                        self.problem.examples or [query],
+                    )  # fmt: skip
+            except TimeoutError:
+                self._refusal = OracleTimeout(
+                    f"{self.problem.oracle.name} was still being tried when the deadline of "
+                    f"{seconds:g} seconds passed: allow more time, or fix the model"
+                )
+                raise self._refusal from None
             except Exception as error:
                 self._refusal = error
                 raise
@@ -170,7 +178,7 @@ class RunContext:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """End every search because of an error, which is raised when all have ended."""
         if not self.stopped:
             self.failure = error
@@ -238,7 +246,8 @@ class OracleBatcher:
 
     When a batch fails, each of its parts is asked again alone, to find which one is to blame, so
     that the error concerns only that search. No ledger counts this: such a model may be asked more
-    rows than the ledgers say.
+    rows than the ledgers say. After a batch in which the model hung, parts are asked alone from the
+    start: whoever waits for a row that hangs waits for that row only.
     """
 
     def __init__(self, ask: Callable[[Sequence[Row]], Answers], lock: asyncio.Lock) -> None:
@@ -246,6 +255,7 @@ class OracleBatcher:
         self._lock = lock
         self._waiting: list[tuple[Sequence[Row], asyncio.Future[Answers]]] = []
         self._working: asyncio.Task[None] | None = None
+        self._has_hung = False
 
     async def ask(self, rows: Sequence[Row]) -> Answers:
         """Return the answers to some rows."""
@@ -260,11 +270,12 @@ class OracleBatcher:
             taken, rows = 0, 0
             for asked, _ in self._waiting:
                 rows += len(asked)
-                if taken and rows > MOST_ROWS:
+                if taken and (rows > MOST_ROWS or self._has_hung):
                     break
                 taken += 1
             batch, self._waiting = self._waiting[:taken], self._waiting[taken:]
             error = await self._answer(batch)
+            self._has_hung |= isinstance(error, OracleTimeout)
             for part in batch if error is not None else ():
                 if len(batch) > 1:
                     error = await self._answer([part])

@@ -235,7 +235,8 @@ async def search_all(context: RunContext, rows: Iterable[Any]) -> AsyncGenerator
     them, so there may be any number. An error that ends the run is raised after the results of all
     searches that had begun.
     """
-    source, failure = _Source(context, rows), None
+    source = _Source(context, rows)
+    failure: BaseException | None = None
     limit = context.most_in_flight
     if context.plan.budget.seconds is None:  # else waiting for the LLM would eat up the deadline
         limit = max(FEWEST_AT_ONCE, 2 * limit)
@@ -253,11 +254,11 @@ async def search_all(context: RunContext, rows: Iterable[Any]) -> AsyncGenerator
             found = []
             for task in done:
                 error = task.exception()
-                if isinstance(error, Exception):
+                if error is None:
+                    found.append(task.result())
+                else:
                     failure = failure or error
                     context.fail(error)
-                elif error is None:
-                    found.append(task.result())
             for result in sorted(found, key=lambda result: result.index):
                 yield result
     finally:

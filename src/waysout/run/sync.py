@@ -29,7 +29,11 @@ def _running(process: int, depth: int) -> asyncio.AbstractEventLoop:
 
     def run() -> None:
         _here.depth = depth + 1
-        loop.run_forever()
+        while True:
+            # A callback of the user's may raise `SystemExit`, which ends the loop as well as the
+            # task that raised it; who waits for that task gets it.
+            with suppress(BaseException):
+                loop.run_forever()
 
     threading.Thread(target=run, name="waysout", daemon=True).start()
     return loop

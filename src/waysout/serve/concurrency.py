@@ -17,6 +17,7 @@ from typing import ParamSpec, TypeVar
 from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.schema import Row
 from waysout.llm.base import Backend, Reply, Request
+from waysout.oracles.answers import ask_checked
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -81,6 +82,8 @@ class SharedBackend(Backend):
 class SerializedOracle:
     """An oracle that answers one call at a time: not every model can be asked twice at once."""
 
+    watches = True
+
     def __init__(self, oracle: Oracle) -> None:
         self.oracle = oracle
         self.name = oracle.name
@@ -90,4 +93,4 @@ class SerializedOracle:
     def ask(self, rows: Sequence[Row]) -> Answers:
         """Return the answer for each row."""
         with self._lock:
-            return self.oracle.ask(rows)
+            return ask_checked(self.oracle, rows)

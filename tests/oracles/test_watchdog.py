@@ -1,0 +1,187 @@
+"""A watch on the model: what hangs is left behind, and what none should raise is its failure."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from waysout.domain.oracle import Answers
+from waysout.domain.schema import Feature, Row, Schema
+from waysout.errors import InputError, OracleError, OracleTimeout
+from waysout.oracles import watchdog
+from waysout.oracles.adapt import as_oracle
+from waysout.oracles.answers import ask_checked
+from waysout.oracles.cache import CachedOracle
+from waysout.oracles.watchdog import batch_seconds, hung, watched
+
+SCHEMA = Schema((Feature("income", "number"), Feature("job", "category", levels=("a", "b"))))
+ROWS: list[Row] = [(10.0, "a"), (90.0, "b")]
+# What hangs here hangs until the test ends, so the limit only has to be long enough for the rest.
+SOON = 0.3
+
+
+class PanicException(BaseException):
+    """As Rust libraries raise through pyo3."""
+
+
+@pytest.fixture
+def for_ever() -> Iterator[threading.Event]:
+    """Return what a model waits for; all of them have come back when the test has ended."""
+    event = threading.Event()
+    yield event
+    event.set()
+    for hand in list(watchdog._left):
+        hand.join(60)
+    assert hung() == 0
+
+
+class Hangs:
+    """A model that waits for an event on incomes of 13, and answers everybody else."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self.event = event
+        self.asked: list[int] = []
+
+    def __call__(self, frame: Any) -> Any:
+        self.asked.append(len(frame))
+        if (frame["income"] == 13).any():
+            self.event.wait()
+        return np.minimum(frame["income"] / 100, 1.0)
+
+
+def test_what_a_batch_may_take_grows_with_its_rows() -> None:
+    assert batch_seconds(1, 10.0) == pytest.approx(10.1)
+    assert batch_seconds(500, 10.0) == pytest.approx(60.0)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])
+def test_a_limit_that_is_none_is_refused(seconds: float) -> None:
+    with pytest.raises(InputError, match="row_seconds is a number of seconds above 0"):
+        as_oracle(lambda frame: frame["income"], SCHEMA, positive="yes", row_seconds=seconds)
+
+
+def test_a_row_that_hangs_is_left_behind_and_the_model_asked_on(
+    for_ever: threading.Event,
+) -> None:
+    model = Hangs(for_ever)
+    oracle = CachedOracle(as_oracle(model, SCHEMA, positive="yes", row_seconds=SOON))
+    with pytest.raises(OracleTimeout, match=r"did not answer a row within .* row_seconds=…"):
+        oracle.ask([(13.0, "a")])
+    assert hung() == 1
+    assert oracle.ask(ROWS).decision.tolist() == [False, True]
+    assert model.asked == [1, 2]
+
+
+def test_a_row_that_hangs_while_the_form_of_the_rows_is_found_locks_nobody_out(
+    for_ever: threading.Event,
+) -> None:
+    class Estimator:
+        def predict_proba(self, frame: Any) -> Any:
+            chance = Hangs(for_ever)(frame)
+            return np.column_stack([1 - chance, chance])
+
+    oracle = as_oracle(Estimator(), SCHEMA, positive="yes", positive_class=1, row_seconds=SOON)
+    with pytest.raises(OracleTimeout):
+        oracle.ask([(13.0, "a")])
+    assert hung() == 1, "it is not asked again in another form"
+    assert oracle.ask(ROWS).decision.tolist() == [False, True]
+
+
+def test_an_oracle_of_the_users_own_is_watched_too(for_ever: threading.Event) -> None:
+    class Own:
+        name, labels_only, row_seconds = "own", False, SOON
+
+        def ask(self, rows: Sequence[Row]) -> Answers:
+            for_ever.wait()
+            raise AssertionError
+
+    with pytest.raises(OracleTimeout, match="did not answer 2 rows"):
+        ask_checked(Own(), ROWS)
+
+
+def test_no_more_calls_are_made_when_too_many_hang(
+    for_ever: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "MOST_HUNG", 2)
+    for _ in range(2):
+        with pytest.raises(OracleTimeout, match="did not answer"):
+            watched(for_ever.wait, 1, 0.01)
+    with pytest.raises(OracleTimeout, match="2 calls of the model have not come back"):
+        watched(lambda: 1, 1, 60.0)
+
+
+def test_a_loop_in_python_is_ended() -> None:
+    def spin() -> None:
+        while True:
+            pass
+
+    with pytest.raises(OracleTimeout):
+        watched(spin, 1, 0.05)
+    for hand in list(watchdog._left):
+        hand.join(60)
+    assert hung() == 0
+
+
+@pytest.mark.parametrize("error", [PanicException("at src/lib.rs:7"), SystemExit(3),
+                                   KeyboardInterrupt(), GeneratorExit("over")])  # fmt: skip
+def test_what_no_model_should_raise_is_its_failure(error: BaseException) -> None:
+    def model(frame: Any) -> Any:
+        raise error
+
+    with pytest.raises(OracleError, match=f"the model raised {type(error).__name__}"):
+        as_oracle(model, SCHEMA, positive="yes").ask(ROWS)
+
+
+def test_an_interrupt_of_the_user_passes_through() -> None:
+    script = """
+import os, signal, threading, waysout
+signal.signal(signal.SIGINT, signal.default_int_handler)
+schema = waysout.Schema((waysout.Feature("income", "number"),))
+def model(frame):
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait()
+try:
+    waysout.as_oracle(model, schema, positive="yes").ask([(1.0,)])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "interrupted\n"), ran.stderr
+
+
+def test_calls_reuse_threads_and_see_the_callers_context() -> None:
+    mine: contextvars.ContextVar[str] = contextvars.ContextVar("mine", default="no")
+    mine.set("yes")
+    made = {watched(threading.get_ident, 1, 60.0) for _ in range(20)}
+    assert len(made) == 1
+    assert threading.get_ident() not in made
+    assert watched(mine.get, 1, 60.0) == "yes"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_starts_threads_of_its_own() -> None:
+    assert watched(lambda: 1, 1, 60.0) == 1
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = 0 if watched(lambda: 2, 1, 10.0) == 2 else 1
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_the_error_of_a_model_comes_as_it_was() -> None:
+    def fail() -> Callable[[], None]:
+        raise ValueError("no such column")
+
+    with pytest.raises(ValueError, match="no such column"):
+        watched(fail, 1, 60.0)
