@@ -20,6 +20,7 @@ from waysout.domain.rules import Rule
 from waysout.domain.schema import Scalar
 from waysout.errors import InputError
 from waysout.oracles.inputs import Inputs
+from waysout.oracles.watchdog import ROW_SECONDS
 from waysout.report.result import Result
 from waysout.report.results import Results
 from waysout.run import find as run
@@ -49,6 +50,7 @@ def find(
     positive_class: Scalar | None = None,
     inputs: Inputs = "auto",
     goal: Goal | None = None,
+    row_seconds: float = ROW_SECONDS,
     **options: Unpack[SearchOptions],
 ) -> Result:
     """Find the ways from a model's no to a yes for one person.
@@ -94,7 +96,7 @@ def find(
     explainer = Explainer(
         model, data, y, positive=positive, fixed=fixed, only_up=only_up, only_down=only_down,
         free=free, rules=rules, features=features, card=card, positive_class=positive_class,
-        inputs=inputs, goal=goal,
+        inputs=inputs, goal=goal, row_seconds=row_seconds,
     )  # fmt: skip
     return explainer.find(row, **options)
 
@@ -110,7 +112,7 @@ class Explainer:
     without an order, give it: ``only_up={"education": ["school", "college"]}``). What a person is,
     such as age and sex, is fixed unless it is ``free``. ``rules`` are any others (`waysout.rules`).
     ``features`` are the columns the model takes, where it does not tell itself; those of a numpy
-    array are named by it.
+    array are named by it. ``row_seconds`` is how long the model may take for a row.
 
     Nothing is asked of the model before the first search.
 
@@ -142,11 +144,13 @@ class Explainer:
         positive_class: Scalar | None = None,
         inputs: Inputs = "auto",
         goal: Goal | None = None,
+        row_seconds: float = ROW_SECONDS,
     ) -> None:
         self.model = model
         self._given = Given(
             data, y, positive, positive_class, _named(features), card, _named(fixed),
             _named(only_up), _named(only_down), _named(free), tuple(rules), inputs, goal,
+            row_seconds,
         )  # fmt: skip
 
     @cached_property

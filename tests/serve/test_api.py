@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -23,7 +24,7 @@ from serve_world import (
 
 from waysout import __version__
 from waysout.domain.oracle import Answers
-from waysout.serve import models
+from waysout.serve import models, service
 from waysout.serve.api import event_stream
 from waysout.serve.service import Service
 
@@ -52,7 +53,8 @@ def test_the_documents_are_those_that_openapi_describes() -> None:
     async def story() -> None:
         async with client(make_service(small(known=True))) as c:
             health = fits((await c.get("/api/health")).json(), models.Health)
-            assert health == {"status": "ok", "version": __version__, "running": 0, "searches": 0}
+            counts = {"running": 0, "searches": 0, "hung": 0}
+            assert health == {"status": "ok", "version": __version__, **counts}
             problems = fits((await c.get("/api/problems")).json(), models.ProblemList)
             assert (problems["llm"], problems["stand_in"]) == ("simulated:7", "simulated")
             shown = fits((await c.get("/api/problems/small")).json(), models.ProblemForm)
@@ -469,6 +471,64 @@ def test_deciding_holds_nobody_up() -> None:
             assert (await waiting).status_code == 200
 
     run(story())
+
+
+class Panic(BaseException):
+    """As Rust libraries raise through pyo3."""
+
+
+class Troubled(Adder):
+    """Goes wrong on rows of the category z: it hangs until a test ends, or raises anything."""
+
+    row_seconds = 0.3
+
+    def __init__(self, trouble: BaseException | threading.Event) -> None:
+        super().__init__()
+        self.trouble = trouble
+
+    def ask(self, rows: Any) -> Answers:
+        if any(row[2] == "z" for row in rows):
+            if isinstance(self.trouble, BaseException):
+                raise self.trouble
+            self.trouble.wait()
+        return super().ask(rows)
+
+
+@pytest.mark.parametrize("error", [Panic("at src/lib.rs:7"), SystemExit(3), KeyboardInterrupt()])
+def test_a_model_that_panics_or_exits_fails_its_rows_and_the_service_goes_on(
+    error: BaseException,
+) -> None:
+    async def story() -> None:
+        async with client(make_service(small(Troubled(error)), llm=None)) as c:
+            said = f"the model raised {type(error).__name__}"
+            await refused(await c.post(DECIDE, {"row": {**ROW, "c": "z"}}), 502, said)
+            view = await c.waited((await c.started(row={**ROW, "c": "z"}))["id"])
+            assert (view["outcome"], said in view["reason"]) == ("failed", True)
+            assert (await c.post(DECIDE, {"row": ROW})).status_code == 200
+
+    run(story())
+
+
+def test_a_row_that_hangs_is_given_up_and_the_next_is_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trouble = threading.Event()
+
+    async def story() -> None:
+        async with client(make_service(small(Troubled(trouble)), llm=None)) as c:
+            hanging = c.post(DECIDE, {"row": {**ROW, "c": "z"}})
+            answers = await asyncio.gather(hanging, c.post(DECIDE, {"row": ROW}))
+            await refused(answers[0], 502, "did not answer")
+            assert answers[1].status_code == 200
+            health = await c.get("/api/health")
+            assert (health.status_code, health.json()["hung"]) == (200, 1)
+            monkeypatch.setattr(service, "MOST_HUNG", 1)
+            await refused(await c.get("/api/health"), 503, "1 calls of the model hang", "restart")
+
+    try:
+        run(story())
+    finally:
+        trouble.set()
 
 
 def test_a_search_names_its_problem_as_the_service_does() -> None:

@@ -34,6 +34,7 @@ from waysout.llm.base import Backend
 from waysout.llm.connect import connect
 from waysout.llm.openai.pool import pooled
 from waysout.methods import DEFAULT as DEFAULT_METHOD
+from waysout.oracles.watchdog import ROW_SECONDS
 from waysout.report.rules import rule_words
 from waysout.report.words import Wording, counted
 from waysout.run.context import probe_within
@@ -216,6 +217,7 @@ def run_batch(
             keep_stores=request.keep_stores,
             contents=contents_of(held),
             as_in_table=_VALUES in held,
+            row_seconds=request.source.row_seconds or ROW_SECONDS,
         )
         tasks = cut(batch.stream, part_rows, limit=request.limit, total=batch.survey.rows)
         driver = Driver(out, tasks, batch.rows, on_progress, retry_failed=request.retry_failed)
@@ -270,7 +272,7 @@ def prepare(request: BatchRequest, tell: OnLearning) -> PreparedBatch:
     sample = surveyed(request.training)[1].sample if request.training else seen.sample
     rows, known = _typed(card, request.training or stream.source, sample)
     # With whole paths: a worker may be in another folder.
-    source = Source(**request.source.as_dict())
+    source = Source(**request.source.as_dict(), row_seconds=request.source.row_seconds)
     factory = partial(make_problem, source, request.trust, rows)
     problem, to_probe = factory(), (rows, known)
     if plan.method.needs_known:

@@ -55,6 +55,7 @@ def batch(
     rules: arg.RuleSetName = "",
     positive_class: arg.PositiveClass = "",
     inputs: arg.Inputs = "auto",
+    row_seconds: arg.RowSeconds = None,
     trust_pickle: arg.TrustPickle = False,
     trust_types: arg.TrustTypes = None,
     trust_code: arg.TrustCode = False,
@@ -142,7 +143,9 @@ def batch(
         raise InputError(f"--share {share} shares what an LLM names: give one with --llm")
     check_llm(prepared)
     goal = goal_of(at_least, rise)
-    source = Source(data, card, model, rules, positive_class, inputs, **goal)
+    source = Source(
+        data, card, model, rules, positive_class, inputs, **goal, row_seconds=row_seconds
+    )
     check_source(source)
     request = BatchRequest(
         source=source, out=out, options=options,

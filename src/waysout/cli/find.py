@@ -26,6 +26,7 @@ def find(
     rules: arg.RuleSetName = "",
     positive_class: arg.PositiveClass = "",
     inputs: arg.Inputs = "auto",
+    row_seconds: arg.RowSeconds = None,
     trust_pickle: arg.TrustPickle = False,
     trust_types: arg.TrustTypes = None,
     trust_code: arg.TrustCode = False,
@@ -98,7 +99,9 @@ def find(
     prepared = prepare({**options, "run": place, "record": record})
     asked = search.check_llm(prepared)
     goal = goal_of(at_least, rise)
-    source = Source(data, card, model, rules, positive_class, inputs, **goal)
+    source = Source(
+        data, card, model, rules, positive_class, inputs, **goal, row_seconds=row_seconds
+    )
     check_source(source)
     trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code, named=True)
     trusted = [] if place is None else to_resume(trust, place, model)

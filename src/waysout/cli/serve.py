@@ -37,6 +37,7 @@ def serve(
     rules: arg.RuleSetName = "",
     positive_class: arg.PositiveClass = "",
     inputs: arg.Inputs = "auto",
+    row_seconds: arg.RowSeconds = None,
     trust_pickle: arg.TrustPickle = False,
     trust_types: arg.TrustTypes = None,
     trust_code: arg.TrustCode = False,
@@ -107,7 +108,9 @@ def serve(
     if calls is not None:
         limits = replace(limits, calls=calls)
     goal = goal_of(at_least, rise)
-    source = Source(data, card, model, rules, positive_class, inputs, **goal)
+    source = Source(
+        data, card, model, rules, positive_class, inputs, **goal, row_seconds=row_seconds
+    )
     trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code, named=True)
     with http_server.open_socket(host, port, token=token is not None) as opened:
         port = opened.getsockname()[1]  # also where any free one was asked for

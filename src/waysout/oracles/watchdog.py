@@ -62,8 +62,8 @@ def watched(call: Callable[[], T], rows: int, row_seconds: float) -> T:
         if hand.leave(future):
             few = "a row" if rows == 1 else f"{rows} rows"
             raise OracleTimeout(
-                f"the model did not answer {few} within {seconds:.4g} s: allow more with "
-                "row_seconds=… if it is only slow"
+                f"the model did not answer {few} within {seconds:.4g} s; if it is only slow, raise "
+                "row_seconds"
             ) from None
         error = future.exception()
     if error is None:

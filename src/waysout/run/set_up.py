@@ -53,6 +53,7 @@ class Given:
     rules: tuple[Rule, ...]
     inputs: Inputs
     goal: Goal | None
+    row_seconds: float
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,9 @@ def _problem(
         oracle = model  # an oracle already
     else:
         oracle = as_oracle(
-            model, card, positive_class=given.positive_class, inputs=given.inputs, like=like
-        )
+            model, card, positive_class=given.positive_class, inputs=given.inputs, like=like,
+            row_seconds=given.row_seconds,
+        )  # fmt: skip
     return Problem.from_card(card, oracle, training=rows, rules=rules, goal=given.goal)
 
 

@@ -17,6 +17,7 @@ from waysout.errors import InputError, unknown
 from waysout.files import file_sha256
 from waysout.oracles.adapt import as_oracle
 from waysout.oracles.load import is_address, is_code, load_model
+from waysout.oracles.watchdog import ROW_SECONDS
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Source:
     """What a problem is made of, as text that a run can store.
 
     ``model`` is a file, an address or MODULE:FUNCTION; ``folder`` is where such a module is, if not
-    in the current folder.
+    in the current folder. ``row_seconds`` is how long the model may take for a row; it is not part
+    of what is stored, as it changes no answer.
     """
 
     data: str
@@ -51,10 +53,12 @@ class Source:
     rise: float | None = None
     safer: tuple[float, ...] = ()
     folder: str = ""
+    row_seconds: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, with paths that are valid wherever the run is resumed from."""
         found = asdict(self)
+        del found["row_seconds"]
         for name in ("data", "card", "model"):
             if found[name] and Path(found[name]).is_file():
                 found[name] = str(Path(found[name]).resolve())
@@ -117,6 +121,7 @@ def problem_of(source: Source, trust: Trust, card: Card, training: Sequence[Row]
             positive_class=source.positive_class or None,
             inputs=source.inputs,  # type: ignore[arg-type]
             name=model_name(source.model),
+            row_seconds=ROW_SECONDS if source.row_seconds is None else source.row_seconds,
         )
     elif source.data in registry.DATASETS:
         oracle = load_oracle(card)

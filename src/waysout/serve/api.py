@@ -68,9 +68,9 @@ ProblemDep = Annotated[ServedProblem, Depends(the_problem)]
 SearchDep = Annotated[SearchSession, Depends(the_search)]
 
 
-@router.get("/health", response_model=models.Health)
+@router.get("/health", response_model=models.Health, responses=errors(503))
 async def health(service: Running) -> Response:
-    """Whether the service is up, and how busy it is."""
+    """Whether the service is up, and how busy it is; it is not when a model hangs too often."""
     return answer(service.health())
 
 

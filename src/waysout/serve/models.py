@@ -133,6 +133,7 @@ class Health(BaseModel):
     version: str
     running: int
     searches: int
+    hung: int = Field(description="Calls of a model that were given up and have not come back.")
 
 
 class ProblemName(BaseModel):

@@ -10,11 +10,12 @@ from typing import Any, Self, get_type_hints
 
 from waysout import __version__
 from waysout.domain.budget import SETUP_ROWS
-from waysout.errors import InputError, WaysoutError, shown, unknown
+from waysout.errors import InputError, UnavailableError, WaysoutError, shown, unknown
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect, stand_in
 from waysout.methods import DEFAULT as DEFAULT_METHOD
 from waysout.methods import make_method, method_class
+from waysout.oracles.watchdog import MOST_HUNG, hung
 from waysout.serve.concurrency import PacedExecutor, SharedBackend
 from waysout.serve.errors import Full, NotFound, TooMany
 from waysout.serve.forms import method_forms, problem_form, problem_line
@@ -144,7 +145,11 @@ class Service:
 
     def health(self) -> dict[str, Any]:
         """Return that the service is up, and how busy it is."""
-        counts = {"running": self.running, "searches": len(self.searches)}
+        counts = {"running": self.running, "searches": len(self.searches), "hung": hung()}
+        if counts["hung"] >= MOST_HUNG:
+            raise UnavailableError(
+                f"{hung()} calls of the model hang, and no more are made: restart"
+            )
         return {"status": "ok", "version": __version__, **counts}
 
     def problem(self, name: str) -> ServedProblem:
