@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import waysout
-from waysout.batch.tables import PartRows, part_name
+from waysout.batch.marks import part_name
+from waysout.batch.tables import PartRows
 from waysout.domain.problem import Problem
 from waysout.report.result import Result
 

@@ -118,6 +118,12 @@ def writing(place: Path) -> Iterator[None]:
         ) from None
 
 
+def private_folder(path: Path) -> None:
+    """Make a folder for rows about people, unless it exists: only its owner may look into it."""
+    with writing(path):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, never half of it."""
     with writing(path):

@@ -11,8 +11,10 @@ from audit_world import NOTES, Made, ended, found, write_batch
 from waysout.audit import Audit, audit
 from waysout.audit.figures import Group, LeverUse
 from waysout.audit.people import About
-from waysout.batch.tables import PEOPLE, Contents, part_name
-from waysout.errors import InputError
+from waysout.audit.words import coverage
+from waysout.batch.marks import PEOPLE, part_name, unmark
+from waysout.batch.tables import Contents
+from waysout.errors import InputError, IntegrityError
 
 pytest.importorskip("pyarrow", reason="needs pyarrow (waysout[parquet])")
 
@@ -211,17 +213,31 @@ def test_a_group_nobody_of_which_was_rejected_has_no_figures(tmp_path: Path) -> 
 
 
 def test_only_parts_that_are_done_count(world: Path) -> None:
-    (world / part_name(2)).unlink()
+    unmark(world, 2)
     made = audit(world, ["sex"])
     assert (made.about.rows, made.rows, made.parts) == (12, 8, 2)
     assert sum(made.everybody.outcomes.values()) == 8
 
 
-@pytest.mark.parametrize("notes", ["", "{", "[]", '{"problem": 3, "llm": 7, "rows": "x"}'])
-def test_a_batch_needs_no_notes(world: Path, notes: str) -> None:
-    (world / "_manifest.json").write_text(notes)
+def test_a_damaged_part_is_named_with_the_remedy(world: Path) -> None:
+    path = world / part_name(1)
+    path.write_bytes(path.read_bytes()[:-20] + bytes(20))
+    with pytest.raises(IntegrityError, match=r"part-000001\.parquet is damaged.*batch command"):
+        audit(world)
+
+
+def test_a_batch_needs_no_notes(world: Path) -> None:
+    (world / "_manifest.json").unlink()
     made = audit(world)
     assert (made.about, made.rows) == (About(), 12)
+    assert "12 rows of the input; of how many is unknown" in coverage(made)
+
+
+@pytest.mark.parametrize("notes", ["", "{", "[]", '{"problem": 3, "llm": 7, "rows": "x"}'])
+def test_notes_that_are_damaged_are_not_passed_over(world: Path, notes: str) -> None:
+    (world / "_manifest.json").write_text(notes)
+    with pytest.raises(IntegrityError, match=r"_manifest\.json is damaged .*put back a copy"):
+        audit(world)
 
 
 def test_notes_name_the_batch(world: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date
@@ -12,13 +13,12 @@ import pytest
 from part_files import write_part
 
 from waysout.batch.job import PartTask
+from waysout.batch.marks import DONE, PEOPLE, part_name
 from waysout.batch.tables import (
-    PEOPLE,
     Contents,
     PartRows,
     has_ways,
     options,
-    part_name,
     people,
     people_done,
     sweep,
@@ -329,17 +329,14 @@ def test_a_folder_reads_as_one_data_set(tmp_path: Path) -> None:
     assert dataset.dataset(tmp_path / PEOPLE).count_rows() == 4
 
 
-def test_nothing_is_left_beside_the_two_files(tmp_path: Path) -> None:
+def test_nothing_is_left_beside_the_files_and_the_mark_and_nobody_else_may_read_them(
+    tmp_path: Path,
+) -> None:
     write(tmp_path, [person(0, way_out())], part=7)
     write(tmp_path, [person(0, way_out())], part=7)  # a worker taken for dead comes late
-    names = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
-    assert names == ["_people/part-000007.parquet", "part-000007.parquet"]
-    assert (tmp_path / names[1]).stat().st_mode & 0o777 == _usual_mode(tmp_path)
-
-
-def _usual_mode(folder: Path) -> int:
-    (folder / "_usual").touch()
-    return (folder / "_usual").stat().st_mode & 0o777
+    names = {str(p.relative_to(tmp_path)): p.stat().st_mode & 0o777 for p in tmp_path.rglob("*")}
+    files = ("_done/part-000007.json", "_people/part-000007.parquet", "part-000007.parquet")
+    assert names == dict.fromkeys((DONE, PEOPLE), 0o700) | dict.fromkeys(files, 0o600)
 
 
 def test_the_people_come_before_the_options_and_a_failed_write_leaves_no_part(
@@ -359,7 +356,7 @@ def test_the_people_come_before_the_options_and_a_failed_write_leaves_no_part(
     with pytest.raises(UnavailableError, match=r"part-000000.parquet: the disk is full"):
         write(tmp_path, [person(0)])
     assert renamed == ["_people/part-000000.parquet", "part-000000.parquet"]
-    assert [p.name for p in tmp_path.iterdir()] == [PEOPLE]
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == [part_name(0)]
     assert people_done(tmp_path, 0) is None
     assert all_of(people(tmp_path)) == []
 
@@ -369,7 +366,7 @@ def test_a_part_counts_once_both_files_are_there(tmp_path: Path) -> None:
     assert (people_done(tmp_path, 0), people_done(tmp_path, 1)) == (3, None)
     (tmp_path / PEOPLE / part_name(0)).unlink()
     assert people_done(tmp_path, 0) is None
-    with pytest.raises(IntegrityError, match=r"_people.*is missing.*delete.*same command again"):
+    with pytest.raises(IntegrityError, match=r"_people.*is missing: run the same .* again"):
         next(people(tmp_path))
 
 
@@ -388,21 +385,36 @@ def test_parts_come_in_the_order_of_their_numbers_and_strangers_are_passed_over(
 
 
 @pytest.mark.parametrize("keep", [0, 3, 200, -1, -9])
-def test_a_torn_file_is_named_with_the_remedy(tmp_path: Path, keep: int) -> None:
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_torn_file_is_named_with_the_remedy(tmp_path: Path, keep: int, marked: bool) -> None:
     write(tmp_path, [person(0, way_out())])
+    if not marked:
+        shutil.rmtree(tmp_path / DONE)  # as earlier releases wrote it
     path = tmp_path / PEOPLE / part_name(0)
     path.write_bytes(path.read_bytes()[:keep])
-    for read in (lambda: people_done(tmp_path, 0), lambda: list(people(tmp_path))):
-        with pytest.raises(IntegrityError) as caught:
-            read()
-        said = str(caught.value)
-        assert f"{path} is damaged" in said
-        assert f"delete {tmp_path / path.name} and {path}, then run the same command" in said
+    with pytest.raises(IntegrityError) as caught:
+        list(people(tmp_path))
+    said = str(caught.value)
+    assert f"{path} is damaged" in said
+    assert "run the same waysout batch command again" in said
     assert len(all_of(options(tmp_path))) == 1
 
 
-def test_a_file_that_is_damaged_inside_never_breaks_a_reader(tmp_path: Path) -> None:
+def test_no_flipped_bit_is_believed(tmp_path: Path) -> None:
     write(tmp_path, [person(i, way_out()) for i in range(5)])
+    for path in (tmp_path / part_name(0), tmp_path / PEOPLE / part_name(0)):
+        whole = path.read_bytes()
+        for i in range(0, len(whole), 37):
+            path.write_bytes(whole[:i] + bytes([whole[i] ^ 1 << i % 8]) + whole[i + 1 :])
+            with pytest.raises(IntegrityError, match="its bytes are not those written"):
+                list(options(tmp_path) if path.parent == tmp_path else people(tmp_path))
+        path.write_bytes(whole)
+    assert len(all_of(people(tmp_path))) == 5
+
+
+def test_without_a_digest_no_flipped_byte_breaks_a_reader(tmp_path: Path) -> None:
+    write(tmp_path, [person(i, way_out()) for i in range(5)])
+    shutil.rmtree(tmp_path / DONE)  # as earlier releases wrote it
     path = tmp_path / part_name(0)
     whole = path.read_bytes()
     damaged = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +14,7 @@ from run_world import PEOPLE, SCHEMA, Adder, Watched, no_waiting, person, proble
 import waysout
 from waysout.batch import shared_edits
 from waysout.batch.job import BatchTally
+from waysout.batch.sealed import read_sealed, sealed
 from waysout.batch.shared_edits import (
     LIBRARY,
     PILOTS,
@@ -148,7 +148,7 @@ def test_it_survives_a_file(tmp_path: Path) -> None:
 def saved(folder: Path, **changes: Any) -> Path:
     path = folder / LIBRARY
     library(pilot(PEOPLE[0], "a=5!")).save(path, problem())
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), "utf-8")
+    path.write_bytes(sealed(read_sealed(path, "") | changes))
     return path
 
 
@@ -172,11 +172,18 @@ def test_a_file_that_is_not_what_it_should_be(
         SharedLibrary.load(saved(tmp_path, **changes), problem())
 
 
-@pytest.mark.parametrize(("text", "error"), [("{", IntegrityError), ("[]", InputError)])
-def test_a_file_that_is_no_library(tmp_path: Path, text: str, error: type[Exception]) -> None:
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_file_that_is_no_library(tmp_path: Path, text: str) -> None:
     (tmp_path / LIBRARY).write_text(text, "utf-8")
-    with pytest.raises(error, match=LIBRARY):
+    with pytest.raises(IntegrityError, match=LIBRARY):
         SharedLibrary.load(tmp_path / LIBRARY, problem())
+
+
+def test_a_value_that_was_not_written_is_noticed(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"5", b"7", 1))
+    with pytest.raises(IntegrityError, match=r"says other than was written.*searched for again"):
+        SharedLibrary.load(path, problem())
 
 
 # Going on ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import InputError, OracleError
 from waysout.oracles.adapt import as_oracle
 from waysout.oracles.cache import CachedOracle
-from waysout.oracles.probe import check_oracle, probe
+from waysout.oracles.probe import ENOUGH_TO_GIVE_UP, check_oracle, probe
 
 SCHEMA = Schema((Feature("income", "number"),))
 ROWS: list[Row] = [(float(i),) for i in range(100)]
@@ -181,6 +181,52 @@ def test_what_cannot_be_probed() -> None:
         probe(oracle(), ROWS, labels=[True])
     with pytest.raises(OracleError, match="returned nan"):
         probe(oracle(lambda f: np.full(len(f), np.nan)), ROWS)
+
+
+def breaks_on(bad: Callable[[float], bool]) -> Callable[[Any], Any]:
+    def model(frame: Any) -> Any:
+        if any(map(bad, frame["income"])):
+            raise ValueError("no such income")
+        return chance(frame)
+
+    return model
+
+
+def test_a_row_that_the_model_breaks_on_is_left_out_and_told() -> None:
+    report = probe(oracle(breaks_on(lambda income: income == 99)), ROWS, labels=LABELS)
+    assert (report.stable, report.agreement) == (True, 1.0)
+    assert len(report.notes) == 1
+    assert "1 of 64 rows tried have no answer: " in report.notes[0]
+    assert "no such income" in report.notes[0]
+    assert report.rows_asked == 64 + 64 + 63  # all at once, each alone, the good ones again
+    few = probe(oracle(breaks_on(lambda income: income > 40)), ROWS)
+    assert few.approved_share == 0.0
+
+
+def test_a_model_that_breaks_on_every_row_or_takes_no_batch_is_refused() -> None:
+    asked: list[int] = []
+
+    def never(frame: Any) -> Any:
+        asked.append(len(frame))
+        raise ValueError("not today")
+
+    with pytest.raises(OracleError, match="not today"):
+        probe(oracle(never), ROWS)
+    assert asked == [64] + [1] * ENOUGH_TO_GIVE_UP
+    with pytest.raises(OracleError, match="asked for 64 rows"):
+        probe(oracle(lambda frame: chance(frame)[:1]), ROWS)
+
+
+def test_a_row_that_breaks_the_second_time_is_instability() -> None:
+    times: list[int] = []
+
+    def model(frame: Any) -> Any:
+        times.append(len(frame))
+        if len(times) == 3:
+            raise ValueError("out of breath")
+        return chance(frame)
+
+    assert not probe(oracle(model), ROWS).stable
 
 
 def test_check_oracle_accepts_good_ones() -> None:

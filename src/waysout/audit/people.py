@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from waysout.batch.sealed import read_sealed
 from waysout.domain.schema import text_of
-from waysout.errors import InputError, unknown
+from waysout.errors import InputError, IntegrityError, unknown
 from waysout.llm.connect import stand_in
 from waysout.report.words import Wording
 
@@ -115,9 +116,13 @@ class About:
 
     @classmethod
     def read(cls, folder: Path) -> About:
-        """Read the manifest of a batch; if it cannot be read, nothing is known."""
+        """Read the manifest of a batch; if there is none, nothing is known."""
+        path, remedy = folder / "_manifest.json", "put back a copy of it, or remove it"
         try:
-            notes = json.loads((folder / "_manifest.json").read_text("utf-8"))
+            notes = read_sealed(path, remedy)
+        except FileNotFoundError:
+            return cls()
+        try:
             problem, budget = notes["problem"], notes.get("plan", {}).get("budget", {})
             return cls(
                 title=str(problem.get("title") or ""),
@@ -134,8 +139,8 @@ class About:
                     for rule, said in (notes.get("rules_in_words") or {}).items()
                 },
             )
-        except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
-            return cls()
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            raise IntegrityError(f"{path} is damaged ({error!r}): {remedy}") from None
 
 
 def read_people(

@@ -77,7 +77,10 @@ def stand_in_note(audit: Audit) -> str:
 def coverage(audit: Audit) -> str:
     """Return which rows the figures cover, or an empty string if all."""
     rows, limit = audit.about.rows, audit.about.limit
-    if rows is None or audit.rows >= rows:
+    if rows is None:
+        told = f"These figures cover {counted(audit.rows, 'row')} of the input"
+        return f"{told}; of how many is unknown without its _manifest.json."
+    if audit.rows >= rows:
         return ""
     text = f"These figures cover {audit.rows:,} of the {rows:,} rows of the input"
     if limit is not None and audit.rows >= limit:

@@ -5,7 +5,6 @@ One person's way through a batch is drawn in docs/scale.md, "How a batch runs".
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -17,9 +16,13 @@ from waysout import __version__
 from waysout.batch.driver import BatchEnd, Driver, OnBatchProgress, cut
 from waysout.batch.executor import Executor
 from waysout.batch.job import BatchJob
+from waysout.batch.marks import PEOPLE
+from waysout.batch.resume import check_parts
+from waysout.batch.sealed import read_sealed, sealed
 from waysout.batch.shared_edits import LOOKED_AT, SharedEdits, library_in, sharing
 from waysout.batch.summary import BatchSummary, summarize, write_summary
-from waysout.batch.tables import Contents, sweep
+from waysout.batch.tables import STORES, Contents, sweep
+from waysout.batch.watched import WatchedTable
 from waysout.datasets import registry
 from waysout.datasets.manifest import load_oracle_model
 from waysout.datasets.table import RowStream, Survey, open_stream, survey
@@ -28,8 +31,8 @@ from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.result import plain
 from waysout.domain.schema import Row
-from waysout.errors import InputError, IntegrityError, RowError
-from waysout.files import file_sha256, write_atomically
+from waysout.errors import InputError, RowError, WaysoutError
+from waysout.files import file_sha256, private_folder, write_atomically
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect
 from waysout.llm.openai.pool import pooled
@@ -115,6 +118,7 @@ class PreparedBatch:
     request: BatchRequest
     plan: Plan
     stream: RowStream
+    table: WatchedTable
     survey: Survey
     factory: Callable[[], Problem]
     problem: Problem
@@ -162,31 +166,37 @@ def run_batch(
     *,
     tell: OnLearning | None = None,
     on_cost: Callable[[str], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
     on_start: Callable[[Driver], None] | None = None,
     on_progress: OnBatchProgress | None = None,
 ) -> tuple[BatchSummary, BatchEnd]:
     """Run a batch, or resume the one in its folder; see `BatchRequest`.
 
     ``tell`` is called while the table is read and before the searches, ``on_cost`` with what the
-    batch may cost, before any of that is spent, ``on_start`` with its driver, which can be stopped
-    from then on, and ``on_progress`` while it runs. Return the summary of the whole batch, and how
-    this run of it ended.
+    batch may cost, before any of that is spent, ``on_note`` with what was odd about the model or
+    the files in the folder, ``on_start`` with its driver, which can be stopped from then on, and
+    ``on_progress`` while it runs. Return the summary of the whole batch, and how this run of it
+    ended.
     """
-    tell = tell or (lambda what, share: None)
+    tell, note = tell or (lambda what, share: None), on_note or (lambda what: None)
     request = as_begun(request)
     batch = prepare(request, tell)
     if on_cost is not None:
         on_cost(most_cost(batch))
     out, library, memory = request.out, None, None
+    private_folder(out)
     with ExitStack() as stack:
         stack.enter_context(WriterLock.take(out / "_batch"))
         described, probed = describe(batch), probed_before(out)
         if probed is None:
             write_manifest(out, described)  # another batch is refused before the model is asked
-            probed = try_model(batch)
+            probed = try_model(batch, note)
         held = write_manifest(out, {**described, "probed": probed})
         part_rows = int(held["part_rows"])
+        for folder in (PEOPLE, STORES):
+            private_folder(out / folder)
         sweep(out)
+        check_parts(out, part_rows, note)
         # The LLM that this process holds for all workers, if any.
         backend = batch.llm if isinstance(batch.llm, Backend) else None
         if backend is None and batch.in_memory and request.cluster == "local":
@@ -220,11 +230,14 @@ def run_batch(
             row_seconds=request.source.row_seconds or ROW_SECONDS,
         )
         tasks = cut(batch.stream, part_rows, limit=request.limit, total=batch.survey.rows)
-        driver = Driver(out, tasks, batch.rows, on_progress, retry_failed=request.retry_failed)
+        driver = Driver(out, batch.table.checked(tasks), batch.rows, on_progress,
+                        retry_failed=request.retry_failed)  # fmt: skip
         if on_start is not None:
             on_start(driver)
         try:
             ended = driver.run(lambda: start_executor(batch, job, part_rows, backend))
+            if not ended.stopped:
+                batch.table.check(whole=True)
         finally:
             summary = summarize(out, batch.rows, library.tally if library else None)
             summary.llm, summary.probe_rows = batch.llm_name, probed["rows"]
@@ -260,16 +273,19 @@ def prepare(request: BatchRequest, tell: OnLearning) -> PreparedBatch:
     plan.method.prepare()
     card = card_of(request.source, request.trust)
 
-    def surveyed(data: str) -> tuple[RowStream, Survey]:
+    def surveyed(data: str) -> tuple[RowStream, WatchedTable, Survey]:
         stream = open_stream(registry.get(data) if data in registry.DATASETS else Path(data))
+        table = WatchedTable(stream.path, request.out)
 
         def count(rows: int) -> None:
             tell(f"reading {stream.source}: {rows:,} rows", 0.0)
 
-        return stream, survey(stream, most=SAMPLE, tell=count)
+        seen = survey(stream, most=SAMPLE, tell=count)
+        table.surveyed(seen.sha256)
+        return stream, table, seen
 
-    stream, seen = surveyed(request.source.data)
-    sample = surveyed(request.training)[1].sample if request.training else seen.sample
+    stream, table, seen = surveyed(request.source.data)
+    sample = surveyed(request.training)[2].sample if request.training else seen.sample
     rows, known = _typed(card, request.training or stream.source, sample)
     # With whole paths: a worker may be in another folder.
     source = Source(**request.source.as_dict(), row_seconds=request.source.row_seconds)
@@ -281,7 +297,7 @@ def prepare(request: BatchRequest, tell: OnLearning) -> PreparedBatch:
         step = max(1, -(-len(known.rows) // COMPARED))
         known = KnownSample(known.rows[::step], known.labels[::step])
     wait_for(learn(plan.method, problem, known, tell=tell))
-    return PreparedBatch(request, plan, stream, seen, factory, problem, known, to_probe)
+    return PreparedBatch(request, plan, stream, table, seen, factory, problem, known, to_probe)
 
 
 def _typed(
@@ -369,21 +385,23 @@ class Probed(TypedDict):
     stable: bool
 
 
-def try_model(batch: PreparedBatch) -> Probed:
+def try_model(batch: PreparedBatch, note: Callable[[str], None]) -> Probed:
     """Try the model, once for all people, workers and later runs of a batch."""
     rows, known = batch.to_probe
     report = probe_within(batch.plan.budget, batch.problem.oracle, known, rows)
+    for odd in report.notes:
+        note(odd)
     return {"rows": report.rows_asked, "stable": report.stable}
 
 
 def as_begun(request: BatchRequest) -> BatchRequest:
     """Return a request with the settings that an earlier release began its folder without."""
     try:
-        plan = json.loads((request.out / MANIFEST).read_text("utf-8"))["plan"]
+        plan = read_sealed(request.out / MANIFEST, "")["plan"]
         method, before = plan["method"], plan["method_settings"]
         given = dict(request.options.get("settings") or {})
         lacking = {n: v for n, v in as_now(method, before).items() if n not in before}
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, WaysoutError):
         return request  # `write_manifest` says what is wrong with it
     if not lacking or request.options.get("method", DEFAULT_METHOD) != method:
         return request
@@ -393,9 +411,9 @@ def as_begun(request: BatchRequest) -> BatchRequest:
 def probed_before(out: Path) -> Probed | None:
     """Return what trying the model has shown in an earlier run of this batch, if it is on file."""
     try:
-        found = json.loads((out / MANIFEST).read_text("utf-8"))["probed"]
+        found = read_sealed(out / MANIFEST, "")["probed"]
         return {"rows": int(found["rows"]), "stable": bool(found["stable"])}
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, WaysoutError):
         return None  # of an earlier release; or not to be read, which `write_manifest` says
 
 
@@ -406,7 +424,7 @@ def write_manifest(out: Path, described: Mapping[str, Any]) -> dict[str, Any]:
     """
     path, wanted = out / MANIFEST, plain({"waysout_batch": VERSION, **described})
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = read_sealed(path, "put back a copy of it, or give a new folder")
     except FileNotFoundError:
         names = sorted(path.name for path in out.iterdir() if not path.name.startswith("."))
         # The lock, and what a kill has left of a manifest, are ours.
@@ -416,9 +434,7 @@ def write_manifest(out: Path, described: Mapping[str, Any]) -> dict[str, Any]:
                 "folder"
             ) from None
         found = wanted
-    except (OSError, ValueError) as error:
-        raise IntegrityError(f"{path} cannot be read ({error}): is the folder a batch's?") from None
-    if not isinstance(found, dict) or found.get("waysout_batch") != VERSION:
+    if found.get("waysout_batch") != VERSION:
         raise InputError(f"{path} is not of a batch that this release can read")
     if "all_options" not in found:
         # It is of a release that wrote options alone, and stays as it is whatever is asked.
@@ -432,7 +448,7 @@ def write_manifest(out: Path, described: Mapping[str, Any]) -> dict[str, Any]:
             f"{out} holds another batch ({'; '.join(changed[:5])}): give the same settings to "
             "resume it, or another folder"
         )
-    write_atomically(path, json.dumps(now, ensure_ascii=False, indent=2).encode())
+    write_atomically(path, sealed(now))
     return now
 
 

@@ -11,7 +11,6 @@ give something about them away.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from waysout.batch.job import BatchTally
+from waysout.batch.sealed import read_sealed, sealed
 from waysout.domain.budget import Spent
 from waysout.domain.distance import Matrix
 from waysout.domain.memory import Memory, Past, read_again
@@ -66,6 +66,7 @@ NEAREST, MOST_EDITS = 8, 30
 _ROWS_AT_ONCE = 100
 # An edit that is part of an option counts as much as two that were only named.
 _WORKED = 2.0
+_REMEDY = "remove it, and the pilots are searched for again"
 
 
 # The library ------------------------------------------------------------------------------------
@@ -113,16 +114,13 @@ class SharedLibrary:
             "tally": self.tally.as_dict(),
             "pilots": pilots,
         }
-        write_atomically(path, json.dumps(table, allow_nan=False).encode())
+        write_atomically(path, sealed(table))
 
     @classmethod
     def load(cls, path: Path, problem: Problem) -> SharedLibrary:
         """Read what `save` wrote about this very problem."""
-        try:
-            table = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise IntegrityError(f"{path} cannot be read ({error})") from None
-        version = table.get("waysout_library") if isinstance(table, dict) else None
+        table = read_sealed(path, _REMEDY)
+        version = table.get("waysout_library")
         if version != VERSION:
             raise InputError(
                 f"{path} is not a library of edits that this release can read: its version is "
@@ -143,8 +141,7 @@ class SharedLibrary:
             return cls(table["oracle"], table["llm"], pilots, tally)
         except (KeyError, TypeError, ValueError, AttributeError, WaysoutError) as error:
             raise IntegrityError(
-                f"{path} cannot be read ({type(error).__name__}: {error}): remove it, and the "
-                "pilots are searched for again"
+                f"{path} is damaged ({type(error).__name__}: {error}): {_REMEDY}"
             ) from None
 
 

@@ -6,29 +6,42 @@ it has a name that starts with an underscore, which readers of such folders igno
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from waysout.batch.marks import (
+    AGAIN,
+    DONE,
+    PEOPLE,
+    Mark,
+    are_kept,
+    files_of,
+    mark_done,
+    mark_of,
+    marked,
+    part_name,
+    read_checked,
+    unmark,
+)
 from waysout.datasets.table import parquet_packages
 from waysout.domain.result import Option, OutcomeKind, ResultData, Safer, Way, plain
 from waysout.domain.schema import Feature, Schema, Value, text_of
 from waysout.domain.spelling import typed
-from waysout.errors import InputError, IntegrityError, UnavailableError, shown, unknown
+from waysout.errors import InputError, IntegrityError, shown, unknown
+from waysout.files import private_folder, sha256
 from waysout.store.tables import faults
 
 if TYPE_CHECKING:
     import pyarrow
 
-PEOPLE = "_people"
 STORES = "_stores"
 VERSION = "1"
 _MARK = "waysout_batch"
@@ -80,15 +93,6 @@ _WAY_PERSON = {
 
 
 # Writing ---------------------------------------------------------------------------------------
-
-
-def part_name(part: int) -> str:
-    """Return the name of a part's files.
-
-    >>> part_name(7), part_name(12_345_678)
-    ('part-000007.parquet', 'part-12345678.parquet')
-    """
-    return f"part-{part:06d}.parquet"
 
 
 def store_path(out: Path, part: int) -> Path:
@@ -158,17 +162,20 @@ class PartRows:
     def write(self, out: Path, part: int) -> None:
         """Write both files, in the order of the rows.
 
-        The part is done with the last rename: a kill before that leaves a part that is not done,
-        even if it was written before, with fewer rows.
+        The part is done with its mark: a kill before that leaves a part that is not done, even if
+        it was written before, with fewer rows.
         """
         arrow, _ = parquet_packages()
         ordered = [self._tables[index] for index in sorted(self._tables)]
         people = [_table(self._person, []), *(person for person, _ in ordered)]
         options = [_table(self._option, []), *(options for _, options in ordered)]
         with faults(out):
+            unmark(out, part)
             (out / part_name(part)).unlink(missing_ok=True)
-        _write(out / PEOPLE / part_name(part), arrow.concat_tables(people))
-        _write(out / part_name(part), arrow.concat_tables(options))
+        private_folder(out / DONE)  # a folder without marks would be an earlier release's
+        tables = zip(files_of(part), (people, options), strict=True)
+        digests = {name: _write(out / name, arrow.concat_tables(rows)) for name, rows in tables}
+        mark_done(out, part, Mark(len(ordered), digests))
 
 
 def _type_of(feature: Feature) -> str:
@@ -198,24 +205,32 @@ def sweep(out: Path) -> None:
     for folder in (out, out / PEOPLE):
         for file in folder.glob("_part-*.parquet.*"):
             file.unlink(missing_ok=True)
+    for file in (out / DONE).glob(".part-*.json.*"):
+        file.unlink(missing_ok=True)
 
 
-def _write(path: Path, table: pyarrow.Table) -> None:
-    _, parquet = parquet_packages()
+def _write(path: Path, table: pyarrow.Table) -> str:
+    """Write a file for its owner alone, and return the digest of what is to be in it."""
+    arrow, parquet = parquet_packages()
+    # As one chunk, else every person would be a row group of their own in the file.
+    whole, data = table.combine_chunks(), arrow.BufferOutputStream()
+    # Checksums of pages are for other readers; ours compare the digest, see `marks`.
+    parquet.write_table(whole, data, compression="zstd", write_page_checksum=True)
+    written = data.getvalue().to_pybytes()
     # Under a random name: a worker that was taken for dead may be writing the same part.
     temporary = path.with_name(f"_{path.name}.{secrets.token_hex(4)}")
+    private_folder(path.parent)
     with faults(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("xb") as file:
-                # As one chunk, else every person would be a row group of their own in the file.
-                whole = table.combine_chunks()
-                parquet.write_table(whole, file, compression="zstd", write_page_checksum=True)
+            handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(written)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+    return sha256(written)
 
 
 def _schema(types: Mapping[str, str]) -> pyarrow.Schema:
@@ -379,57 +394,73 @@ def _text(cell: object) -> str | None:
 
 
 def people_done(out: Path, part: int) -> int | None:
-    """Return how many people a part has, or None if it is not done."""
-    path = out / PEOPLE / part_name(part)
-    # One without the other is what a crash of the whole machine can leave.
-    if not (path.is_file() and (out / path.name).is_file()):
+    """Return how many people a part has, or None if it is not done, or not to be read.
+
+    Whether the files are still what was written is looked at where they are read, and once for all
+    parts when a batch is resumed.
+    """
+    # A file may be missing even so: this is what a crash of the whole machine can leave.
+    if not all((out / name).is_file() for name in files_of(part)):
         return None
-    with _opened(out, path) as file:
-        rows: int = file.metadata.num_rows
-        return rows
+    with suppress(IntegrityError):
+        mark = mark_of(out, part)
+        return None if mark is None else mark.rows
+    return None
 
 
 def has_failed(out: Path, part: int) -> bool:
     """Whether a row failed in a part that is done."""
-    found = _read(out, out / PEOPLE / part_name(part), ["outcome"])
-    return OutcomeKind.FAILED in found["outcome"].to_pylist()
+    return OutcomeKind.FAILED in people_of(out, part, ["outcome"])["outcome"].to_pylist()
 
 
 def has_ways(out: Path) -> bool:
     """Whether the people of a batch tell of ways: all do but those of earlier releases."""
-    for path in _parts(out):
-        with _opened(out, out / PEOPLE / path.name) as file:
+    for part in _parts(out):
+        with _opened(out, out / PEOPLE / part_name(part)) as file:
             return "ways" in file.schema_arrow.names
     return True
 
 
 def people(out: Path, columns: Sequence[str] | None = None) -> Iterator[pyarrow.Table]:
     """Yield the people of the parts that are done, a table for each part, in their order."""
-    for path in _parts(out):
-        yield _read(out, out / PEOPLE / path.name, columns)
+    for part in _parts(out):
+        yield people_of(out, part, columns)
 
 
 def options(out: Path, columns: Sequence[str] | None = None) -> Iterator[pyarrow.Table]:
     """Yield the ways or options of the parts that are done, a table for each, in their order."""
-    for path in _parts(out):
-        yield _read(out, path, columns)
+    for part in _parts(out):
+        yield options_of(out, part, columns)
 
 
 def people_and_options(
     out: Path, columns: Sequence[str], option_columns: Sequence[str]
 ) -> Iterator[tuple[pyarrow.Table, pyarrow.Table]]:
     """Yield both tables of each part that is done: parts may be added between two passes."""
-    for path in _parts(out):
-        yield _read(out, out / PEOPLE / path.name, columns), _read(out, path, option_columns)
+    for part in _parts(out):
+        yield people_of(out, part, columns), options_of(out, part, option_columns)
 
 
-def _parts(out: Path) -> list[Path]:
+def people_of(out: Path, part: int, columns: Sequence[str] | None = None) -> pyarrow.Table:
+    """Return the people of a part."""
+    return _read(out, out / PEOPLE / part_name(part), columns)
+
+
+def options_of(out: Path, part: int, columns: Sequence[str] | None = None) -> pyarrow.Table:
+    """Return the ways or options of a part."""
+    return _read(out, out / part_name(part), columns)
+
+
+def _parts(out: Path) -> list[int]:
     if not out.is_dir():
         raise InputError(f"there is no folder {out}; name the one that a batch was written to")
-    numbered = [
-        (int(match[1]), file) for file in out.iterdir() if (match := _PART.fullmatch(file.name))
-    ]
-    return [file for _, file in sorted(numbered)]
+    return marked(out) if are_kept(out) else written(out)
+
+
+def written(out: Path) -> list[int]:
+    """Return the numbers of the parts whose ways are on file, done or not, in order."""
+    names = (_PART.fullmatch(file.name) for file in out.iterdir())
+    return sorted(int(match[1]) for match in names if match)
 
 
 def _read(out: Path, path: Path, columns: Sequence[str] | None) -> pyarrow.Table:
@@ -447,8 +478,10 @@ def _read(out: Path, path: Path, columns: Sequence[str] | None) -> pyarrow.Table
 def _opened(out: Path, path: Path) -> Iterator[Any]:
     """Open a file of a batch, or say what is wrong with it."""
     arrow, parquet = parquet_packages()
+    # Read once: what is checked is what is read.
+    data = arrow.BufferReader(read_checked(out, path))
     try:
-        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        with parquet.ParquetFile(data, page_checksum_verification=True) as file:
             version = (file.schema_arrow.metadata or {}).get(_MARK.encode())
             if version is None:
                 raise InputError(f"{path} was not written by a batch; move it to another folder")
@@ -458,11 +491,4 @@ def _opened(out: Path, path: Path) -> Iterator[Any]:
                 )
             yield file
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        # Errors of the system have a number; those of a broken file have none.
-        if getattr(error, "errno", None) not in (None, errno.ENOENT):
-            raise UnavailableError(f"cannot read {path}: {error}") from None
-        what = "is damaged" if path.is_file() else "is missing"
-        both = f"{out / path.name} and {out / PEOPLE / path.name}"
-        raise IntegrityError(
-            f"{path} {what} ({error}); delete {both}, then run the same command again"
-        ) from None
+        raise IntegrityError(f"{path} is damaged ({error}): {AGAIN}") from None

@@ -157,7 +157,7 @@ def batch(
     with BatchSignals(json) as signals, progress_bar(json) as bars, redirect_stdout(sys.stderr):
         screen = BatchScreen(bars, signals)
         summary, ended = run_batch(
-            request, tell=screen.reading, on_cost=say, on_start=screen.started,
+            request, tell=screen.reading, on_cost=say, on_note=_note, on_start=screen.started,
             on_progress=screen.progress,
         )  # fmt: skip
     code, kind, message = _exit(summary, ended, signals)
@@ -181,6 +181,10 @@ def batch(
         say(resume_command())
     if code:
         raise typer.Exit(code)
+
+
+def _note(text: str) -> None:
+    say(f"note: {text}")
 
 
 @dataclass

@@ -21,6 +21,8 @@ SAME = 1e-6
 ENOUGH_TO_TELL_LABELS = 10
 ENOUGH_TO_TELL_CLASSES = 20
 BELOW_CHANCE = 0.4
+# A model that raises on as many rows, from all over the sample, is given up: each may take long.
+ENOUGH_TO_GIVE_UP = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ def probe(
     and raise; so does one and the same answer for all. Labels that agree confirm what the oracle
     had to assume, and no note is needed.
 
+    A row on which the model raises tells of that row: it is left out, and noted. Where it raises on
+    every row tried, that is raised.
+
     >>> import waysout
     >>> data = waysout.load_dataset("synthetic")
     >>> oracle = waysout.as_oracle(lambda frame: frame["credit_score"] / 1400, data.card)
@@ -81,10 +86,11 @@ def probe(
         chosen = np.sort(np.concatenate(parts))
     sample = [rows[i] for i in chosen]
     model = oracle.oracle if isinstance(oracle, CachedOracle) else oracle
-    first = ask_checked(model, sample)
+    first, good, failure, asked = _ask_each(model, sample)
+    left_out, chosen = len(sample) - len(good), chosen[good]
+    sample = [sample[i] for i in good]
     twice = _to_ask_again(first, len(sample) if again is None else again)
-    second = _ask_shuffled(model, [sample[i] for i in twice])
-    stable = _alike(Answers(first.probability[twice], first.decision[twice]), second)
+    stable = _answers_again(model, [sample[i] for i in twice], first, twice)
     share, agreement, confirmed = float(first.decision.mean()), None, False
     if truth is not None and 0 < truth[chosen].sum() < len(chosen):
         confirmed = _held_against(first.probability, truth[chosen], model)
@@ -95,6 +101,8 @@ def probe(
     zero_one = len(p) >= ENOUGH_TO_TELL_LABELS and bool(np.isin(p, (0.0, 1.0)).all())
     assumption = getattr(model, "assumption", "") if confirmed else ""
     notes = [str(note) for note in getattr(model, "notes", ()) if note != assumption]
+    if failure is not None:
+        notes.append(f"{left_out} of {left_out + len(good)} rows tried have no answer: {failure}")
     if not stable:
         notes.append("the model gave some rows other answers when they were asked again")
     if zero_one and not model.labels_only:
@@ -105,8 +113,52 @@ def probe(
             "positive class and the card's columns right?"
         )
     only_labels = model.labels_only or zero_one
-    asked = len(sample) + len(twice)
-    return ProbeReport(asked, stable, only_labels, share, agreement, tuple(notes))
+    return ProbeReport(asked + len(twice), stable, only_labels, share, agreement, tuple(notes))
+
+
+def _ask_each(
+    oracle: Oracle, rows: Sequence[Row]
+) -> tuple[Answers, NDArray[np.intp], OracleError | None, int]:
+    """Ask some rows, one by one where they cannot be asked together.
+
+    Return the answers, the places of the rows that have one, why the first other has none, and how
+    many rows were sent.
+    """
+    try:
+        return ask_checked(oracle, rows), np.arange(len(rows)), None, len(rows)
+    except OracleError as error:
+        if len(rows) == 1:
+            raise
+        together = error
+    found: dict[int, Answers] = {}
+    failure: OracleError | None = None
+    # In no order of the table, which may be sorted: that it begins with bad rows tells little.
+    for asked, i in enumerate(np.random.default_rng(0).permutation(len(rows)).tolist()):
+        if not found and asked >= ENOUGH_TO_GIVE_UP:
+            break
+        try:
+            found[i] = ask_checked(oracle, [rows[i]])
+        except OracleError as error:
+            failure = failure or error
+    if not found or failure is None:  # or it is the batch that the model cannot take
+        raise together
+    good = sorted(found)
+    answers = Answers(
+        np.concatenate([found[i].probability for i in good]),
+        np.concatenate([found[i].decision for i in good]),
+    )
+    return answers, np.array(good, dtype=np.intp), failure, 2 * len(rows)
+
+
+def _answers_again(
+    oracle: Oracle, rows: Sequence[Row], first: Answers, twice: NDArray[np.intp]
+) -> bool:
+    """Whether rows that were answered once are answered the same when they are asked again."""
+    try:
+        second = _ask_shuffled(oracle, rows)
+    except OracleError:
+        return False
+    return _alike(Answers(first.probability[twice], first.decision[twice]), second)
 
 
 def _to_ask_again(first: Answers, most: int) -> NDArray[np.intp]:
