@@ -19,7 +19,7 @@ from waysout.batch.tables import people
 from waysout.cli.batch import BatchSignals
 from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.schema import Row
-from waysout.errors import LLMUnreachable
+from waysout.errors import LLMUnreachable, OracleError
 from waysout.llm.base import Reply, Request
 from waysout.llm.simulated import Simulated
 from waysout.oracles.answers import ask_checked
@@ -374,3 +374,91 @@ def test_a_batch_asks_no_more_than_it_says_and_tries_the_model_once(
         assert reached <= spent["oracle_rows"] + spent["setup_rows"] + spent["probe_rows"]
     tried = json.loads((tmp_path / "ways" / "_manifest.json").read_text("utf-8"))["probed"]
     assert tried == {"rows": 48, "stable": True}
+
+
+NO_LLM = ("--calls", "0", "--oracle-rows", "10", "--part-rows", "3", "--workers", "1")
+
+
+def test_a_damaged_part_is_done_again_and_nobody_else_may_read_the_folder(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    out = tmp_path / "ways"
+    asked = ("batch", *FILES, *NO_LLM, "--limit", "9", "--out", str(out))
+    assert waysout(*asked)[0] == 0
+    whole = pd.read_parquet(out)
+    for path in [out, *out.rglob("*")]:
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+    part = out / "part-000001.parquet"
+    data = bytearray(part.read_bytes())
+    data[-12] ^= 1
+    part.write_bytes(data)
+    code, _, err = waysout("audit", str(out))
+    assert code == 6
+    assert f"{part} is damaged" in err
+    code, _, err = waysout(*asked)
+    assert code == 0, err
+    assert given() == [1]
+    assert f"note: part 1 is done again: {part} is damaged" in " ".join(err.split())
+    assert pd.read_parquet(out).equals(whole)
+    assert waysout("audit", str(out))[0] == 0
+
+
+def test_a_manifest_that_says_other_than_was_written_is_refused(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    out = tmp_path / "ways"
+    asked = ("batch", *FILES, *NO_LLM, "--limit", "3", "--out", str(out))
+    assert waysout(*asked)[0] == 0
+    manifest = out / "_manifest.json"
+    manifest.write_text(manifest.read_text().replace('"part_rows": 3', '"part_rows": 7'))
+    for again in (asked, ("audit", str(out))):
+        code, _, err = waysout(*again)
+        assert code == 6
+        assert f"{manifest} is damaged" in err
+        assert "put back a copy" in " ".join(err.split())
+
+
+def test_a_row_that_the_model_breaks_on_fails_alone_even_if_it_is_tried_first(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = (40, 42, 20, "part-time")  # the first row, which the model is tried with
+
+    def breaks(oracle: Oracle, rows: Sequence[Row]) -> Answers:
+        if bad in rows:
+            raise OracleError("the model raised ValueError")
+        return ask_checked(oracle, rows)
+
+    for module in ("oracles.probe", "oracles.cache", "run.context"):
+        monkeypatch.setattr(f"waysout.{module}.ask_checked", breaks)
+    out = tmp_path / "ways"
+    code, _, err = waysout("batch", *FILES, *NO_LLM, "--limit", "9", "--out", str(out))
+    assert code == 0, err
+    assert "rows tried have no answer: the model raised ValueError" in " ".join(err.split())
+    failed = list(csv.DictReader((out / "_failed.csv").read_text().splitlines()))
+    assert [row["row_id"] for row in failed] == [str(REFUSED)]
+
+
+def test_a_table_that_is_edited_meanwhile_is_noticed_and_what_is_done_is_kept(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, out = tmp_path / "people.csv", tmp_path / "ways"
+    shutil.copy("loans.csv", table)
+    whole, wait = table.read_bytes(), InlineExecutor.wait
+
+    def edits(self: InlineExecutor, seconds: float) -> Any:
+        table.write_bytes(whole.replace(b"40,42,20", b"40,42,21"))
+        return wait(self, seconds)
+
+    files = ("--model", "model.txt", "--data", str(table), "--card", "loans.toml")
+    asked = ("batch", *files, *NO_LLM, "--limit", "12", "--out", str(out))
+    with monkeypatch.context() as patched:
+        patched.setattr(InlineExecutor, "wait", edits)
+        code, _, err = waysout(*asked)
+    assert code == 6
+    assert f"{table} was changed while the batch read it" in " ".join(err.split())
+    done = {person["row_id"] for person in told(out)}
+    assert done == set(range(6))  # the two parts that were handed out before
+    table.write_bytes(whole)
+    code, _, err = waysout(*asked)
+    assert code == 0, err
+    assert given() == [2, 3]
