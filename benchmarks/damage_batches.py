@@ -248,7 +248,7 @@ def resumed(world: World, out: Path, trial: Trial) -> str:
     same = table_of(out) == world.table and audit(out).as_dict() == world.audits["done"]
     if not same:
         return WRONG
-    return TOLD if trial.why and "is done again" in trial.why[-1] else SAME
+    return TOLD if trial.why and "to be done again" in trial.why[-1] else SAME
 
 
 def run(folders: int, seed: int) -> list[Trial]:

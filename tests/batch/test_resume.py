@@ -86,7 +86,7 @@ def test_only_a_damaged_part_is_done_again(
         assert said == []  # as a kill leaves it
     else:
         assert len(said) == 1
-        assert said[0].startswith(f"part 1 is done again: {out / file} is ")
+        assert said[0].startswith(f"part 1 has to be done again: {out / file} is ")
         assert "run the same" not in said[0]  # it is being done
     assert taken_back(out) == []
 
@@ -104,7 +104,7 @@ def test_parts_of_an_earlier_release_are_read_whole_and_marked(out: Path) -> Non
     cut_off(out / OPTIONS)
     said = taken_back(out)
     assert len(said) == 1
-    assert said[0].startswith(f"part 1 is done again: {out / OPTIONS} is damaged")
+    assert said[0].startswith(f"part 1 has to be done again: {out / OPTIONS} is damaged")
     assert marked(out) == [0, 2]
     assert people_done(out, 2) == PART_ROWS
     assert not (out / "_done.new").exists()
@@ -114,7 +114,9 @@ def test_swapped_parts_of_an_earlier_release_are_noticed(out: Path) -> None:
     shutil.rmtree(out / DONE)
     swapped(out / OPTIONS)
     (out / PEOPLE / part_name(0)).unlink()  # being written anew at a kill
-    assert taken_back(out) == [f"part 1 is done again: {out / OPTIONS} has rows of another part"]
+    assert taken_back(out) == [
+        f"part 1 has to be done again: {out / OPTIONS} has rows of another part"
+    ]
     assert marked(out) == [2]
 
 

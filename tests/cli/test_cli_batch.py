@@ -398,7 +398,7 @@ def test_a_damaged_part_is_done_again_and_nobody_else_may_read_the_folder(
     code, _, err = waysout(*asked)
     assert code == 0, err
     assert given() == [1]
-    assert f"note: part 1 is done again: {part} is damaged" in " ".join(err.split())
+    assert f"note: part 1 has to be done again: {part} is damaged" in " ".join(err.split())
     assert pd.read_parquet(out).equals(whole)
     assert waysout("audit", str(out))[0] == 0
 

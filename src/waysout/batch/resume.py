@@ -74,4 +74,4 @@ def _rows(out: Path, part: int, first: int) -> int:
 
 
 def _said(part: int, error: Exception) -> str:
-    return f"part {part} is done again: {str(error).removesuffix(f': {AGAIN}')}"
+    return f"part {part} has to be done again: {str(error).removesuffix(f': {AGAIN}')}"

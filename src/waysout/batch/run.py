@@ -187,16 +187,8 @@ def run_batch(
     private_folder(out)
     with ExitStack() as stack:
         stack.enter_context(WriterLock.take(out / "_batch"))
-        described, probed = describe(batch), probed_before(out)
-        if probed is None:
-            write_manifest(out, described)  # another batch is refused before the model is asked
-            probed = try_model(batch, note)
-        held = write_manifest(out, {**described, "probed": probed})
+        held, probed = open_folder(batch, note)
         part_rows = int(held["part_rows"])
-        for folder in (PEOPLE, STORES):
-            private_folder(out / folder)
-        sweep(out)
-        check_parts(out, part_rows, note)
         # The LLM that this process holds for all workers, if any.
         backend = batch.llm if isinstance(batch.llm, Backend) else None
         if backend is None and batch.in_memory and request.cluster == "local":
@@ -243,6 +235,24 @@ def run_batch(
             summary.llm, summary.probe_rows = batch.llm_name, probed["rows"]
             write_summary(out, summary)
     return summary, ended
+
+
+def open_folder(batch: PreparedBatch, note: Callable[[str], None]) -> tuple[dict[str, Any], Probed]:
+    """Make the folder this batch's, or check that it is, and that what is done there is sound.
+
+    Return its manifest, and what trying the model has shown.
+    """
+    out = batch.request.out
+    described, probed = describe(batch), probed_before(out)
+    if probed is None:
+        write_manifest(out, described)  # another batch is refused before the model is asked
+        probed = try_model(batch, note)
+    held = write_manifest(out, {**described, "probed": probed})
+    for folder in (PEOPLE, STORES):
+        private_folder(out / folder)
+    sweep(out)
+    check_parts(out, int(held["part_rows"]), note)
+    return held, probed
 
 
 def start_executor(

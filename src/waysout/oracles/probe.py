@@ -76,14 +76,7 @@ def probe(
     if labels is not None and len(labels) != len(rows):
         raise InputError(f"{len(rows)} rows were given to probe with, and {len(labels)} labels")
     truth = None if labels is None else np.array([bool(label) for label in labels])
-    # Rows from all over the table (it may be sorted), half of either label if possible.
-    if truth is None:
-        chosen = _spread(np.arange(len(rows)), max_rows)
-    else:
-        positive, negative = np.flatnonzero(truth), np.flatnonzero(~truth)
-        count = min(len(positive), max(max_rows // 2, max_rows - len(negative)))
-        parts = _spread(positive, count), _spread(negative, max_rows - count)
-        chosen = np.sort(np.concatenate(parts))
+    chosen = _spread(np.arange(len(rows)), max_rows) if truth is None else _of_both(truth, max_rows)
     sample = [rows[i] for i in chosen]
     model = oracle.oracle if isinstance(oracle, CachedOracle) else oracle
     first, good, failure, asked = _ask_each(model, sample)
@@ -167,6 +160,13 @@ def _to_ask_again(first: Answers, most: int) -> NDArray[np.intp]:
     unsure = np.argsort(np.abs(first.probability - 0.5), kind="stable")[: most // 2]
     others = _spread(np.setdiff1d(every, unsure), most - len(unsure))
     return np.union1d(unsure, others)
+
+
+def _of_both(truth: NDArray[np.bool_], most: int) -> NDArray[np.intp]:
+    """Return rows from all over the table (it may be sorted), half of either label if possible."""
+    positive, negative = np.flatnonzero(truth), np.flatnonzero(~truth)
+    count = min(len(positive), max(most // 2, most - len(negative)))
+    return np.sort(np.concatenate([_spread(positive, count), _spread(negative, most - count)]))
 
 
 def _spread(of: NDArray[np.intp], most: int) -> NDArray[np.intp]:
