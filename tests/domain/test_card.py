@@ -88,7 +88,7 @@ def test_a_card_is_read() -> None:
         ('rule_sets = ["paper"]', 'rule_sets = "paper"', 5, "rule_sets must be a list"),
         ('target = "status"', 'target = "income"', 9, "cannot be a feature"),
         ('target = "status"', "", 8, "needs 'target'"),
-        ('positive = "yes"', "positive = []", 8, "positive must be text, a number"),
+        ('positive = "yes"', "positive = []", 8, "positive must be text, a finite number"),
         ('kind = "integer"', "", 13, "needs a kind"),
         ('kind = "integer"', 'kind = "int"', 14, "unknown kind 'int'"),
         ('kind = "integer"', 'kind = ["integer"]', 14, "unknown kind"),
@@ -174,6 +174,55 @@ def test_rule_sets_that_include_each_other_are_refused() -> None:
     assert any("in a circle" in reason for _, reason in problems(text))
 
 
+def _sets(included: dict[str, list[str]]) -> str:
+    """Return a card whose rule sets include others, besides one rule each."""
+    rule = '[[rules.{0}]]\nkind = "range"\nfeature = "income"\nmax = 90000\n'
+    include = '[[rules.{0}]]\nkind = "include"\nset = "{1}"\n'
+    head = CARD[: CARD.index("[[rules")].replace('"realistic"', '"s0"').replace('"paper"', "")
+    parts = (
+        rule.format(name) + "".join(include.format(name, other) for other in others)
+        for name, others in included.items()
+    )
+    return head + "".join(parts)
+
+
+def test_a_set_that_is_included_twice_counts_once() -> None:
+    doubling = {f"s{i}": [f"s{i + 1}"] * 2 for i in range(40)} | {"s40": []}
+    card = Card.parse(_sets(doubling))
+    assert len(card.rules().rules) == 41
+    assert len(card.rules("s40").rules) == 1
+
+
+def test_includes_without_end_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    circle = {f"s{i}": [f"s{(i + 1) % 400}"] for i in range(400)}
+    assert "in a circle: 's0'" in problems(_sets(circle))[0][1]
+    chain = {f"s{i}": [f"s{i + 1}"] for i in range(400)} | {"s400": []}
+    monkeypatch.setattr("waysout.domain.card._MOST_RULES", 1500)
+    [(line, reason)] = problems(_sets(chain))
+    assert line is not None
+    assert "the sets up to 's1' hold more than 1,500 rules" in reason
+    assert "include fewer sets" in reason
+
+
+def test_of_very_many_problems_the_first_hundred_are_told() -> None:
+    wrong = "".join(f'[features.f{i}]\nkind = "nmber"\n' for i in range(300))
+    assert len(problems(CARD[: CARD.index("[[rules")] + wrong)) == 100
+
+
+@pytest.mark.parametrize(
+    ("line", "fragment"),
+    [
+        ("a." * 20_000 + "a = 1", "more than 1000 parts"),
+        ("x = " + "[" * 20_000 + "]" * 20_000, "nested too deeply"),
+        ("x = " + "{a = " * 5000 + "1" + "}" * 5000, "nested too deeply"),
+        ("x = " + "9" * 5000, "not valid TOML"),
+    ],
+)
+def test_a_file_made_to_break_the_parser_is_refused(line: str, fragment: str) -> None:
+    [(_, reason)] = problems(f"{line}\n{CARD}")
+    assert fragment in reason
+
+
 def test_custom_rules_need_the_users_word(tmp_path: Path) -> None:
     text = CARD + '\n[[rules.realistic]]\nkind = "custom"\ncall = "operator:ne"\n'
     assert "trust_code=True" in problems(text)[0][1]
@@ -206,6 +255,33 @@ def test_files_that_cannot_be_cards(tmp_path: Path) -> None:
     assert Card.load(tmp_path / "bom.toml").name == "loans"
     with pytest.raises(CardError):
         Card.parse("x = " + "[" * 5000)
+
+
+def test_what_is_no_file_or_has_no_end_is_refused(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.toml"
+    loop.symlink_to(loop)
+    for path, fragment in ((loop, "cannot be read"), (Path("/dev/zero"), "larger than 16 MiB")):
+        with pytest.raises(CardError, match=fragment):
+            Card.load(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fragment"),
+    [
+        ("scale = 5000", "scale = 1e-320", "at least 1e-100"),
+        ("scale = 5000", "scale = 1e400", "a finite number"),
+        ("range = [0, 100000]", f"range = [0, {'9' * 400}]", "a finite number"),
+        ("bins = [10000, 20000]", "bins = [10000, nan]", "a finite number"),
+        ('positive = "yes"', f"positive = {'9' * 400}", "a finite number"),
+        ('"high",', f"{'9' * 400},", "a finite number"),
+        ("high = 1 }", "high = inf }", "a finite number"),
+        ("max = 90000", "max = -inf", "a finite number"),
+    ],
+)
+def test_a_number_that_is_not_finite_is_refused(old: str, new: str, fragment: str) -> None:
+    text = CARD.replace(old, new)
+    assert text != CARD
+    assert any(fragment in reason for _, reason in problems(text))
 
 
 def test_advice_points_at_what_is_missing() -> None:

@@ -211,3 +211,9 @@ def test_a_row_that_meets_an_equation_is_found_where_there_is_one() -> None:
     assert rules.refusals(QUERY) is None
     held = RuleSet(SCHEMA, (equation, Linear(that="income <= 5"), Linear(that="debt >= 0")))
     assert held.refusals(QUERY) is not None
+
+
+def test_a_sum_that_no_value_balances_is_looked_for_within_the_largest() -> None:
+    # To balance it alone, the income would have to be 3e15.
+    rules = RuleSet(SCHEMA, (Linear(that="income + 1e15*years == 3"),))
+    assert rules.refusals(QUERY) is None  # years 0 and an income of 3

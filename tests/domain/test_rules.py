@@ -30,7 +30,7 @@ from waysout.domain.rules import (
     Transitions,
     rule_from_table,
 )
-from waysout.domain.rules.base import parse_comparison
+from waysout.domain.rules.comparison import parse_comparison
 from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import RuleError
 
@@ -428,6 +428,14 @@ def test_a_lever_with_no_value_left_is_closed(now: int, rule: Rule, is_open: boo
         ({"kind": "linear", "that": "age <= 3; import os"}, "cannot read"),
         ({"kind": "linear", "that": "job <= 3"}, "is a category"),
         ({"kind": "linear", "that": 7}, "must be a string such as"),
+        ({"kind": "linear", "that": "1e308*age <= 3"}, "the coefficient of 'age' is 1e+308, and"),
+        ({"kind": "linear", "that": "1e400*age <= 3"}, "divide or multiply both sides"),
+        ({"kind": "linear", "that": "1e9*1e9*age <= 3"}, "the coefficient of 'age' is 1e+18"),
+        ({"kind": "linear", "that": "9e14*age + 9e14*age <= 3"}, "the coefficient of 'age' is"),
+        ({"kind": "linear", "that": "age <= 1e300"}, "a constant is 1e+300"),
+        ({"kind": "linear", "that": "1e-300*age <= 3"}, "the coefficient of 'age' is 1e-300"),
+        ({"kind": "linear", "that": "age + 1e-400*years <= 3"}, "the coefficient of 'years' is 0"),
+        ({"kind": "step", "feature": "age", "step": 1e-320}, "step must be at least 1e-100"),
         ({"kind": "implies", "when": {}, "then": {"age": 3}}, "when is a table"),
         ({"kind": "implies", "when": {"age": {"mn": 3}}, "then": {"age": 3}}, "condition 'mn'"),
         ({"kind": "implies", "when": {"agee": 3}, "then": {"age": 3}}, "'agee'"),

@@ -25,7 +25,7 @@ from waysout.domain.rules import (
     Step,
     Transitions,
 )
-from waysout.domain.rules.base import parse_comparison
+from waysout.domain.rules.comparison import parse_comparison
 from waysout.report.rules import comparison_words, limits_in_words, rule_words
 from waysout.report.words import Wording
 

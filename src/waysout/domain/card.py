@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import re
 import tomllib
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
-from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
+from waysout.domain.card_fields import (
+    as_list,
+    as_name,
+    as_number,
+    as_scalar,
+    as_table,
+    as_text,
+    feature_of,
+)
 from waysout.domain.rules import (
     Custom,
     Direction,
@@ -22,9 +30,8 @@ from waysout.domain.rules import (
     RuleSet,
     rule_from_table,
 )
+from waysout.domain.rules.base import SMALLEST
 from waysout.domain.schema import (
-    KINDS,
-    LARGEST,
     MISSING_TOKENS,
     Feature,
     Row,
@@ -40,6 +47,14 @@ _TOP = (
     "card", "name", "title", "rule_set", "rule_sets", "missing_values", "scales", "outcome",
     "features", "rules",
 )  # fmt: skip
+# Reading this much takes seconds; the largest cards we know have a tenth of either.
+_LARGEST_FILE = 16 * 2**20
+_MOST_RULES = 100_000
+_MOST_PROBLEMS = 100
+# The standard parser takes a minute for a key of fifty thousand parts.
+_ENDLESS_KEY = re.compile(
+    r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*\.[ \t]*){1000}"""
+)
 _OUTCOME = ("target", "positive", "yes", "no", "ignore")
 _FEATURE = (
     "kind", "unit", "about", "range", "bins", "scale", "decimals", "levels", "ordered", "codes",
@@ -91,7 +106,13 @@ class Card:
         """Read a card from a file."""
         path = Path(path)
         try:
-            text = path.read_bytes().decode("utf-8-sig")
+            with path.open("rb") as file:
+                data = file.read(_LARGEST_FILE + 1)  # it may be a device that never ends
+            if len(data) > _LARGEST_FILE:
+                most = _LARGEST_FILE // 2**20
+                reason = f"larger than {most} MiB, which no card is: is it the table?"
+                raise CardError(reason, source=str(path))
+            text = data.decode("utf-8-sig")
         except FileNotFoundError:
             raise CardError("there is no such file", source=str(path)) from None
         except UnicodeDecodeError as error:
@@ -212,6 +233,9 @@ class _Reader:
         self.source = source
         self.trust_code = trust_code
         self.problems: list[CardError] = []
+        self._steps = 0  # rules and includes read so far to put the sets together
+        if _ENDLESS_KEY.search(text):
+            raise CardError("a key has more than 1000 parts with dots between them", source=source)
         try:
             self.table: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -220,7 +244,11 @@ class _Reader:
             raise CardError(
                 f"not valid TOML: {reason}", source=source, line=int(line[1]) if line else None
             ) from None
-        except (RecursionError, ValueError) as error:  # nested too deeply; thousands of digits
+        except RecursionError:
+            raise CardError(
+                "not valid TOML: lists or tables nested too deeply", source=source
+            ) from None
+        except ValueError as error:  # thousands of digits
             raise CardError(f"not valid TOML: {error}", source=source) from None
         self.lines = line_map(text)
 
@@ -241,7 +269,7 @@ class _Reader:
                 if column in schema:
                     reason = f"{column!r} is the target or ignored, so it cannot be a feature"
                     self._note(("outcome", field_name), reason)
-        sets, known = self._rule_sets(schema), self._set_names()
+        sets, known = self._rule_sets(schema), [*self._set_names]
         default = self.table.get("rule_set")
         with self._noting("rule_set"):
             if default is None and len(known) > 1:
@@ -256,7 +284,7 @@ class _Reader:
             if not isinstance(name, str) or not re.fullmatch(r"[\w-]{1,64}", name):
                 raise InputError(f"name is 1 to 64 letters, digits, - or _; got {shown(name)}")
         with self._noting("title"):
-            _text(title, "title")
+            as_text(title, "title")
         scales_from = self.table.get("scales", "card")
         with self._noting("scales"):
             if scales_from not in ("card", "training"):
@@ -272,11 +300,15 @@ class _Reader:
         around = (path[:end] for end in range(len(path), 0, -1))
         line = next((self.lines[part] for part in around if part in self.lines), None)
         self.problems.append(CardError(reason, source=self.source, line=line))
+        if len(self.problems) >= _MOST_PROBLEMS:
+            self._give_up()
 
     @contextmanager
     def _noting(self, *path: str | int) -> Iterator[None]:
         try:
             yield
+        except CardError:
+            raise  # the reader has given up
         except InputError as error:
             self._note(path, str(error))
 
@@ -293,18 +325,18 @@ class _Reader:
                 self._note((*path, key), unknown("field", key, names))
 
     def _outcome(self) -> CardOutcome:
-        table = _table(self.table.get("outcome"), "[outcome], which says what a yes is,")
+        table = as_table(self.table.get("outcome"), "[outcome], which says what a yes is,")
         self._known(("outcome",), table, _OUTCOME)
         for key in ("target", "positive"):
             if key not in table:
                 raise InputError(f"[outcome] needs {key!r}")
-        positive = _scalar(table["positive"], "positive")
+        positive = as_scalar(table["positive"], "positive")
         return CardOutcome(
-            target=_name(table["target"], "target"),
+            target=as_name(table["target"], "target"),
             positive=positive,
-            yes=_text(table.get("yes", f"{table['target']} is {positive}"), "yes"),
-            no=_text(table.get("no", f"{table['target']} is not {positive}"), "no"),
-            ignore=tuple(_name(n, "ignore") for n in _list(table.get("ignore", []), "ignore")),
+            yes=as_text(table.get("yes", f"{table['target']} is {positive}"), "yes"),
+            no=as_text(table.get("no", f"{table['target']} is not {positive}"), "no"),
+            ignore=tuple(as_name(n, "ignore") for n in as_list(table.get("ignore", []), "ignore")),
         )
 
     def _features(self) -> list[Feature]:
@@ -314,8 +346,8 @@ class _Reader:
             return []
         tokens: tuple[str, ...] = MISSING_TOKENS
         with self._noting("missing_values"):
-            given = _list(self.table.get("missing_values", [*tokens]), "missing_values")
-            tokens = tuple(_text(t, "missing_values") for t in given) or MISSING_TOKENS
+            given = as_list(self.table.get("missing_values", [*tokens]), "missing_values")
+            tokens = tuple(as_text(t, "missing_values") for t in given) or MISSING_TOKENS
         made = []
         for name, table in tables.items():
             path = ("features", name)
@@ -324,21 +356,21 @@ class _Reader:
                 continue
             self._known(path, table, _FEATURE)
             try:
-                made.append(_feature(name, table, tokens))
+                made.append(feature_of(name, table, tokens))
             except SchemaError as error:
                 self._note(path if error.field is None else (*path, error.field), str(error))
         return made
 
     def _rule_sets(self, schema: Schema) -> dict[str, RuleSet]:
         with self._noting("rule_sets"):
-            for name in _list(self.table.get("rule_sets", []), "rule_sets"):
-                _text(name, "rule_sets")
+            for name in as_list(self.table.get("rule_sets", []), "rule_sets"):
+                as_text(name, "rule_sets")
         tables = self.table.get("rules", {})
         if not isinstance(tables, dict):
             self._note(("rules",), "rules stand in a named set: [[rules.NAME]]")
             return {}
         # A text in the list of a set's rules is the name of another set to include there.
-        rules: dict[str, list[Rule | str]] = {name: [] for name in self._set_names()}
+        rules: dict[str, list[Rule | str]] = {name: [] for name in self._set_names}
         for name, found in rules.items():
             of_set = tables.get(name, [])
             if not isinstance(of_set, list):
@@ -349,7 +381,11 @@ class _Reader:
                     found.append(self._rule(schema, table))
         sets: dict[str, RuleSet] = {}
         for name in rules:
-            whole = self._with_included(name, rules, ())
+            whole = self._with_included(name, rules)
+            if self._steps > _MOST_RULES:
+                most = f"the sets up to {name!r} hold more than {_MOST_RULES:,} rules, counting"
+                self._note(("rules", name), f"{most} what they include: include fewer sets")
+                break
             with self._noting("rules", name):
                 sets[name] = RuleSet(schema, tuple(whole), name)
         return sets
@@ -358,33 +394,51 @@ class _Reader:
         if not isinstance(table, dict):
             raise InputError(f"a rule is a table, not {shown(table)}")
         if table.get("kind") == "include":
-            if set(table) - {"kind", "set"} or table.get("set") not in self._set_names():
-                raise InputError(unknown("rule set", table.get("set"), self._set_names()))
-            return str(table["set"])
+            included = table.get("set")
+            if set(table) - {"kind", "set"} or not isinstance(included, str):
+                raise InputError("an include has the name of a rule set, set = 'NAME', and no more")
+            if included not in self._set_names:
+                raise InputError(unknown("rule set", included, self._set_names))
+            return included
         rule = rule_from_table(table)
         if self.trust_code and isinstance(rule, Custom):
             rule = rule.trusted()
         RuleSet(schema, (rule,))  # binding it alone finds what is wrong with it, at its own line
         return rule
 
-    def _set_names(self) -> list[str]:
+    @cached_property
+    def _set_names(self) -> dict[str, None]:
+        """The names of the rule sets, in order."""
         # rule_sets may declare a set without rules, which [[rules.NAME]] cannot.
         declared = self.table.get("rule_sets", [])
         known = [n for n in declared if isinstance(n, str)] if isinstance(declared, list) else []
-        return [*known, *(n for n in self.table.get("rules", {}) if n not in known)]
+        return dict.fromkeys([*known, *self.table.get("rules", {})])
 
-    def _with_included(
-        self, name: str, rules: Mapping[str, list[Rule | str]], inside: tuple[str, ...]
-    ) -> list[Rule]:
-        if name in inside:
-            self._note(("rules", name), f"rule sets include each other in a circle: {name!r}")
-            return []
+    def _with_included(self, name: str, rules: Mapping[str, list[Rule | str]]) -> list[Rule]:
+        """Return the rules of a set and of those it includes, each set once.
+
+        A rule says nothing more where it stands twice, and sets that include one another twice
+        would double with each of them.
+        """
         whole: list[Rule] = []
-        for rule in rules[name]:
-            if isinstance(rule, str):
-                whole += self._with_included(rule, rules, (*inside, name))
+        around, seen = {name: iter(rules[name])}, {name}
+        while around:
+            inner = next(reversed(around))
+            for rule in around[inner]:
+                self._steps += 1
+                if self._steps > _MOST_RULES:
+                    return whole
+                if not isinstance(rule, str):
+                    whole.append(rule)
+                elif rule in around:
+                    reason = f"rule sets include each other in a circle: {rule!r}"
+                    self._note(("rules", name), reason)
+                elif rule not in seen:
+                    seen.add(rule)
+                    around[rule] = iter(rules[rule])
+                    break
             else:
-                whole.append(rule)
+                del around[inner]
         return whole
 
     def _key_and_scale(
@@ -397,7 +451,9 @@ class _Reader:
             where = f"feature {f.name!r}"
             with self._noting("features", written, "bins"):
                 if "bins" in table:
-                    edges = tuple(_number(edge, "bins") for edge in _list(table["bins"], "bins"))
+                    edges = tuple(
+                        as_number(edge, "bins") for edge in as_list(table["bins"], "bins")
+                    )
                     if not f.is_numeric:
                         raise InputError(f"{where} is a {f.kind}; bins need a number")
                     if not edges or any(a >= b for a, b in pairwise(edges)):
@@ -406,100 +462,8 @@ class _Reader:
                     bins[f.name] = edges
             with self._noting("features", written, "scale"):
                 if "scale" in table:
-                    scales[f.name] = _number(table["scale"], "scale")
-                    if not f.is_numeric or scales[f.name] <= 0:
-                        raise InputError(f"{where}: scale is a number above 0 for a numeric one")
+                    scales[f.name] = as_number(table["scale"], "scale")
+                    if not f.is_numeric or scales[f.name] < SMALLEST:
+                        least = f"a number above 0 (of at least {SMALLEST:g})"
+                        raise InputError(f"{where}: scale is {least} for a numeric one")
         return bins, scales
-
-
-def _feature(name: str, table: Mapping[str, Any], tokens: tuple[str, ...]) -> Feature:
-    if "kind" not in table:
-        raise SchemaError(f"feature {name!r} needs a kind: {', '.join(KINDS)}")
-    ends, decimals = table.get("range"), table.get("decimals")
-    code = table.get("missing_code")
-    if ends is not None and (not isinstance(ends, list) or len(ends) != 2):
-        raise _wrong("range", "two numbers, [lowest, highest]", ends)
-    if isinstance(decimals, bool) or not isinstance(decimals, int | None):
-        raise _wrong("decimals", "a whole number", decimals)
-    if not isinstance(ordered := table.get("ordered", False), bool):
-        raise _wrong("ordered", "true or false", ordered)
-    levels = tuple(_scalar(v, "levels") for v in _list(table.get("levels", []), "levels"))
-    feature = Feature(
-        name=name,
-        kind=table["kind"],
-        levels=levels,
-        ordered=ordered,
-        range=(_number(ends[0], "range"), _number(ends[1], "range")) if ends else None,
-        decimals=decimals,
-        missing=table.get("missing", "refuse"),
-        unseen=table.get("unseen", "refuse"),
-        synonyms=_texts(table.get("synonyms", {}), "synonyms"),
-        codes=_codes(table.get("codes", {}), levels),
-        words=_texts(table.get("words", {}), "words"),
-        unit=_text(table.get("unit", ""), "unit"),
-        about=_text(table.get("about", ""), "about"),
-        missing_code=None if code is None else _number(code, "missing_code"),
-        missing_tokens=tokens,
-        holds=_text(table.get("holds", ""), "holds"),  # type: ignore[arg-type]  # it checks
-        written=_text(table.get("written", ""), "written"),
-        label=_text(table.get("label", ""), "label"),
-        moves=_texts(table.get("moves", {}), "moves"),
-    )
-    without = [t for t in feature.level_texts if t not in feature.codes]
-    if feature.codes and without:
-        raise SchemaError(f"feature {name!r}: level {without[0]!r} has no code", field="codes")
-    return feature
-
-
-def _codes(raw: object, levels: Sequence[Scalar]) -> dict[str, float]:
-    """Return the codes of a table, or those of "sorted": 0, 1, 2 ... as LabelEncoder gives them."""
-    if raw == "sorted":
-        texts = any(isinstance(level, str) for level in levels)
-        ordered = sorted(levels, key=str if texts else float)
-        return {text_of(level): float(i) for i, level in enumerate(ordered)}
-    if isinstance(raw, str):
-        raise _wrong("codes", 'a table of numbers or "sorted"', raw)
-    return {text_of(k): _number(number, "codes") for k, number in _table(raw, "codes").items()}
-
-
-def _wrong(what: str, wanted: str, raw: object) -> SchemaError:
-    return SchemaError(f"{what} must be {wanted}, not {shown(raw)}", field=what)
-
-
-def _table(raw: object, what: str) -> Mapping[str, Any]:
-    if not isinstance(raw, dict):
-        raise _wrong(what, "a table", raw)
-    return raw
-
-
-def _texts(raw: object, what: str) -> dict[str, str]:
-    return {text_of(k): _text(v, what) for k, v in _table(raw, what).items()}
-
-
-def _list(raw: object, what: str) -> list[Any]:
-    if not isinstance(raw, list):
-        raise _wrong(what, "a list", raw)
-    return raw
-
-
-def _text(raw: object, what: str) -> str:
-    if not isinstance(raw, str):
-        raise _wrong(what, "text", raw)
-    return raw
-
-
-def _name(raw: object, what: str) -> str:
-    """Return a column's name in the form that tables are read in."""
-    return unicodedata.normalize("NFC", _text(raw, what)).strip()
-
-
-def _scalar(raw: object, what: str) -> Scalar:
-    if not isinstance(raw, (str, int, float)) or (isinstance(raw, float) and not isfinite(raw)):
-        raise _wrong(what, "text, a number or true/false", raw)
-    return raw
-
-
-def _number(raw: object, what: str) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not abs(raw) <= LARGEST:
-        raise _wrong(what, "a finite number of at most ±1e15", raw)
-    return float(raw)

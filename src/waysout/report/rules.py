@@ -12,7 +12,7 @@ from typing import Any
 
 from waysout.domain import rules as kinds
 from waysout.domain.rules import Rule, Violation
-from waysout.domain.rules.base import Comparison, parse_comparison
+from waysout.domain.rules.comparison import Comparison, parse_comparison
 from waysout.domain.schema import Value
 from waysout.report.words import Wording, capital, clean, counted, listed, number_text
 

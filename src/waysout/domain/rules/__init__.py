@@ -1,10 +1,12 @@
 """What may change and how: the rules of a table, and one answer for all of them.
 
-``base`` says what a rule is and what it leaves of a feature (a `Lever`), ``kinds`` has the rules.
+``base`` says what a rule is and what it leaves of a feature (a `Lever`), ``kinds`` has the rules,
+``comparison`` reads a linear one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
@@ -84,9 +86,9 @@ class RuleSet:
     def __post_init__(self) -> None:
         self._bound  # noqa: B018 - binding is what finds a wrong rule, so it happens now
         self.links  # noqa: B018 - ordering the links is what finds a circle
-        stepped = [rule.feature for rule in self.rules if isinstance(rule, Step)]
-        for feature in stepped:
-            if stepped.count(feature) > 1:
+        stepped = Counter(rule.feature for rule in self.rules if isinstance(rule, Step))
+        for feature, count in stepped.items():
+            if count > 1:
                 raise RuleError(f"feature {feature!r} has two step rules; one grid is enough")
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from waysout.domain.rules.base import (
-    COMPARISONS,
     ROUNDING,
+    SMALLEST,
     Bound,
     Check,
-    Comparison,
     Lever,
     Narrow,
     Rule,
@@ -31,13 +30,13 @@ from waysout.domain.rules.base import (
     find_features,
     interval_words,
     on_grid,
-    parse_comparison,
     read_conditions,
     read_limits,
     read_number,
     read_value,
     read_values,
 )
+from waysout.domain.rules.comparison import COMPARISONS, Comparison, parse_comparison
 from waysout.domain.schema import Feature, Row, Schema, Value, format_number
 from waysout.errors import RuleError, shown, unknown
 
@@ -139,9 +138,10 @@ class Step(FeatureRule):
         step, start = read_number("step", self.step), read_number("start", self.start)
         if not feature.is_numeric:
             raise RuleError(f"feature {feature.name!r} is a {feature.kind}; a step needs a number")
-        if step <= 0:
+        if step < SMALLEST:
+            least = "above 0" if step <= 0 else f"at least {SMALLEST:g}"
             raise RuleError(
-                f"feature {feature.name!r}: step must be above 0, not {shown(self.step)}"
+                f"feature {feature.name!r}: step must be {least}, not {shown(self.step)}"
             )
         if feature.kind == "integer" and not (step.is_integer() and start.is_integer()):
             raise RuleError(f"feature {feature.name!r} is an integer; its step and start are too")

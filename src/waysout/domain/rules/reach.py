@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from waysout.domain.rules.base import Lever, Violation, Wanted, parse_comparison
+from waysout.domain.rules.base import Lever, Violation, Wanted
+from waysout.domain.rules.comparison import parse_comparison
 from waysout.domain.rules.kinds import Linear
-from waysout.domain.schema import Row, Value
+from waysout.domain.schema import LARGEST, Row, Value
 
 if TYPE_CHECKING:
     from waysout.domain.rules import RuleSet
@@ -186,8 +187,9 @@ def _balanced(rules: RuleSet, levers: dict[str, Lever], row: Row) -> Iterator[Ro
         for name, c in parsed.terms:
             lever = levers.get(rules.schema[name].name)
             if lever is not None and lever.feature.is_numeric:
-                aim = lever.feature.coerce(float(values[name] or 0) - total / c)
-                yield rules.apply(row, {name: lever.towards(aim)})
+                aim = float(values[name] or 0) - total / c
+                near = lever.feature.coerce(min(max(aim, -LARGEST), LARGEST))
+                yield rules.apply(row, {name: lever.towards(near)})
 
 
 def _binding(refused: list[tuple[Violation, ...]]) -> tuple[Violation, ...]:
