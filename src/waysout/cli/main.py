@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
@@ -15,7 +14,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from waysout import __version__
 from waysout.cli.output import echo_json, say, with_flags
-from waysout.errors import WaysoutError
+from waysout.cli.streams import outlets
+from waysout.errors import UnavailableError, WaysoutError
 
 USAGE = 2
 # Where each command is (a function, or a `typer.Typer` for a group), and its line in the help.
@@ -117,16 +117,21 @@ def main() -> None:
     # A search's matrices are small: on two cores, threads of numpy's BLAS take twice the processor
     # time to do the same (docs/decisions.md). It is read when numpy loads, which it has not yet.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character shows its number instead.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    with outlets() as stdout:
+        try:
+            _run()
+        except SystemExit as left:
+            sys.stdout.flush()
+            if not stdout.loss:
+                raise
+            say(f"error: standard output could not be written: {stdout.loss}; what it holds is cut")
+            sys.exit(left.code or UnavailableError.exit_code)
+
+
+def _run() -> None:
+    """Run a command, and leave."""
     try:
         app()
-    except BrokenPipeError:
-        # The reader went away (`waysout … | head`), which is no error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except SystemExit as left:
         if left.code == USAGE:
             _print_error("UsageError", "wrong usage; stderr says how", USAGE)
