@@ -148,8 +148,9 @@ def test_a_server_that_dies_and_returns_costs_nobody_anything(
     assert one.replies > before  # it was asked again when it was back
     paid = spent(out)
     assert paid["llm_calls"] == one.replies + other.replies == report.tally.spent.llm_calls
-    assert paid["attempts"] == len(attempts) > paid["llm_calls"]
-    assert len(attempts) >= len(one.seen) + len(other.seen)  # a dead one is not reached
+    assert len(attempts) > paid["llm_calls"]
+    # To a dead one nothing is sent, and what was sent may have met its end.
+    assert len(attempts) >= paid["attempts"] >= len(one.seen) + len(other.seen)
     assert told(out, "attempts") == undisturbed(tmp_path / "one")
 
 

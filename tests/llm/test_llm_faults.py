@@ -194,7 +194,7 @@ def test_nothing_listens() -> None:
         return ledger
 
     started = time.monotonic()
-    assert _timeless(run(go())) == Spent(attempts=4)
+    assert _timeless(run(go())) == Spent()  # nothing could be sent
     assert time.monotonic() - started < 15
 
 

@@ -211,10 +211,11 @@ def test_a_server_dies_half_way_and_returns() -> None:
 
     pool, ledger, answers, since, reached = run(go())
     assert sorted(itertools.chain(*answers)) == sorted((i, reply_to(i)) for i in range(CALLS))
-    assert (ledger.spent.llm_calls, ledger.spent.attempts) == (CALLS, pool.asked)
+    assert ledger.spent.llm_calls == CALLS
     assert pool.asked == CALLS + pool.failed
     assert pool.failed > 0
-    assert CALLS <= reached <= pool.asked  # those that met nobody reached nobody
+    # One that met nobody was not sent, and one that was may have met its server's end.
+    assert CALLS <= reached <= ledger.spent.attempts <= pool.asked
     assert since > 5
 
 
@@ -257,7 +258,7 @@ def test_with_one_dead_server_the_circuit_stays_closed() -> None:
             return ledger, await by_turns(lambda i: caller.call(question(i), ledger), 1)
 
     ledger, answers = run(go())
-    assert (ledger.spent.llm_calls, ledger.spent.attempts) == (CALLS, CALLS + 1)
+    assert (ledger.spent.llm_calls, ledger.spent.attempts) == (CALLS, CALLS)
     assert [text for _, text in answers[0]] == [reply_to(i) for i in range(CALLS)]
 
 
@@ -332,8 +333,7 @@ def test_when_all_are_dead_the_run_ends_within_a_minute(together: int) -> None:
     outcomes, took, ledger = leaping(go())
     assert {type(outcome) for outcome in outcomes} == {LLMUnreachable}
     assert 30 < took < 60
-    assert ledger.spent.llm_calls == 0
-    assert together < ledger.spent.attempts <= 4 * together
+    assert (ledger.spent.llm_calls, ledger.spent.attempts) == (0, 0)  # nothing could be sent
 
 
 @pytest.mark.parametrize("together", [2, 8])

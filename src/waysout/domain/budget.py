@@ -1,8 +1,8 @@
 """Hard limits, and the ledger every call and row goes through.
 
-A reply that came back costs one call, however bad it is; a transport failure costs none and is
-counted under ``attempts``. A call is reserved before it is sent, so that calls in flight can never
-pass the limit together.
+A reply that came back costs one call, however bad it is; a transport failure costs none. Every
+request that was sent is counted under ``attempts``. A call is reserved before it is sent, so that
+calls in flight can never pass the limit together.
 """
 
 from __future__ import annotations

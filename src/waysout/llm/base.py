@@ -1,6 +1,6 @@
 """The protocol of every LLM backend: a request goes in, a reply comes out.
 
-A backend is one asynchronous method. It never retries, never counts and never sees an oracle:
+A backend is one asynchronous method. It never retries, never charges and never sees an oracle:
 `waysout.llm.call` does the first two, for all of them alike.
 """
 
@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
@@ -208,6 +210,29 @@ class Limits:
     bytes: int = 64 * 1024
 
 
+_SENT: ContextVar[Callable[[], None]] = ContextVar("sent", default=lambda: None)
+
+
+def note_sent() -> None:
+    """Count a request that is being sent to a server, for whoever asked for it (see `counting`)."""
+    _SENT.get()()
+
+
+def counter() -> Callable[[], None]:
+    """Return what `note_sent` calls here, to be called from elsewhere."""
+    return _SENT.get()
+
+
+@contextmanager
+def counting(count: Callable[[], None]) -> Iterator[None]:
+    """Have ``count`` called for each request that is sent within the block."""
+    before = _SENT.set(count)
+    try:
+        yield
+    finally:
+        _SENT.reset(before)
+
+
 class Backend(ABC):
     """Answers requests. One of your own goes to `find` as ``llm=``; `check_backend` tries it.
 
@@ -228,6 +253,10 @@ class Backend(ABC):
 
     parallel: int = 1
     """The number of requests that are worth having in flight at once."""
+
+    notes_sent: bool = False
+    """Whether it calls `note_sent` for each request that it sends, which may be several for one
+    call or none; otherwise each call counts as one."""
 
     @abstractmethod
     async def complete(self, request: Request) -> Reply:

@@ -1,8 +1,8 @@
 """Calls that are paid for, retried and given up: one layer for every backend.
 
-A reply that came back costs one call, however bad it is. A failure costs none and is counted as an
-attempt. Before a call is sent, the most it can cost is reserved, so that no number of calls in
-flight can pass a limit.
+A reply that came back costs one call, however bad it is; a failure costs none. Every request that
+was sent is counted as an attempt, where it is sent (`note_sent`). Before a call is sent, the most
+it can cost is reserved, so that no number of calls in flight can pass a limit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from waysout.domain.budget import Ledger
 from waysout.errors import BudgetSpent, InputError, LLMFailure, LLMUnreachable, shown
-from waysout.llm.base import Backend, Reply, Request, Usage
+from waysout.llm.base import Backend, Reply, Request, Usage, counting
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +156,10 @@ class Price:
         return (request.most_tokens_in * dearest + request.max_tokens * self.tokens_out) / 1e6
 
 
+def _counted_already() -> None:
+    pass
+
+
 class Caller:
     """Sends requests to a backend: within the budget, with retries, charged to the ledger.
 
@@ -218,12 +222,16 @@ class Caller:
         for failures in range(1, self.retry.attempts + 1):
             self.breaker.check()
             ledger.check_deadline()
-            ledger.count_attempt()
+            count = ledger.count_attempt
+            if not self.backend.notes_sent:
+                count()
+                count = _counted_already
             left = ledger.seconds_left
             self.breaker.waiting += 1
             try:
                 async with asyncio.timeout(None if left == float("inf") else left):
-                    reply = await self.backend.complete(request)
+                    with counting(count):
+                        reply = await self.backend.complete(request)
             except TimeoutError:
                 ledger.check_deadline()
                 failure = LLMFailure("no reply in time")

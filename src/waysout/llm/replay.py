@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from waysout.errors import InputError, LLMError, UnavailableError
-from waysout.llm.base import Backend, Form, Reply, Request, Usage
+from waysout.llm.base import Backend, Form, Reply, Request, Usage, note_sent
 
 VERSION = 1
 _HEAD = b'{"waysout_call"'
@@ -108,6 +108,7 @@ class Recorder(Backend):
     def __init__(self, backend: Backend, path: str | Path) -> None:
         self.backend = backend
         self.name, self.form, self.parallel = backend.name, backend.form, backend.parallel
+        self.notes_sent = backend.notes_sent
         self.path = Path(path)
         self._asking: dict[str, asyncio.Lock] = {}
         self._full: UnavailableError | None = None
@@ -145,7 +146,9 @@ class Recorder(Backend):
         key = request.key(self.name)
         try:
             async with self._asking.setdefault(key, asyncio.Lock()):
-                if key not in self._replies:
+                if key in self._replies:
+                    note_sent()  # it is charged like any other, and so is it counted
+                else:
                     if self._full is not None:
                         raise self._full
                     reply = self._replies[key] = await self.backend.complete(request)

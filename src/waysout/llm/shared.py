@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Self
 
 from waysout.errors import LLMError, LLMFailure, LLMUnreachable, WaysoutError
-from waysout.llm.base import Backend, Form, Reply, Request
+from waysout.llm.base import Backend, Form, Reply, Request, counter, counting
 
 # How long a backend may take to end what it was doing, in seconds.
 _PATIENCE = 3.0
@@ -118,7 +118,8 @@ class _Client:
 
     async def _answer(self, number: int, request: Request) -> None:
         try:
-            outcome: Reply | RemoteError = await self.backend.complete(request)
+            with counting(lambda: self.channel.send((number, None))):
+                outcome: Reply | RemoteError = await self.backend.complete(request)
         except Exception as error:
             outcome = RemoteError.of(error, LLMError)
         except asyncio.CancelledError:
@@ -142,6 +143,7 @@ class BackendClient(Backend):
     def __init__(self, ends: PipeEnds) -> None:
         self._numbers = itertools.count()
         self._waiting: dict[int, Future[Reply]] = {}
+        self._counts: dict[int, Callable[[], None]] = {}
         self._gone = False
         self._described = threading.Event()
         self._channel = Channel(ends, self._receive, self._lose)
@@ -153,6 +155,7 @@ class BackendClient(Backend):
         """Have the server answer one request; a cancelled one is cancelled there, too."""
         number = next(self._numbers)
         future = self._waiting[number] = Future()
+        self._counts[number] = counter()  # until the server's last word, also of a cancelled one
         try:
             if self._gone:
                 raise LLMUnreachable(_GONE)
@@ -170,10 +173,13 @@ class BackendClient(Backend):
 
     # In the thread that listens
 
-    def _receive(self, messages: Sequence[_BackendInfo | tuple[int, Reply | RemoteError]]) -> None:
+    def _receive(
+        self, messages: Sequence[_BackendInfo | tuple[int, Reply | RemoteError | None]]
+    ) -> None:
         for message in messages:
             if isinstance(message, _BackendInfo):
                 self.name, self.form, self.parallel = message.name, message.form, message.parallel
+                self.notes_sent = message.notes_sent
                 self._described.set()
             else:
                 self._settle(*message)
@@ -183,8 +189,14 @@ class BackendClient(Backend):
         self._described.set()
         for number in [*self._waiting]:
             self._settle(number, RemoteError(LLMUnreachable, (_GONE,)))
+        self._counts.clear()
 
-    def _settle(self, number: int, outcome: Reply | RemoteError) -> None:
+    def _settle(self, number: int, outcome: Reply | RemoteError | None) -> None:
+        """Note what the server says of a request: that it was sent (``None``), or how it ended."""
+        if outcome is None:
+            self._counts[number]()
+            return
+        self._counts.pop(number, None)
         future = self._waiting.get(number) or Future()  # it may be gone already
         with suppress(InvalidStateError):  # it was cancelled
             if isinstance(outcome, RemoteError):
@@ -200,10 +212,11 @@ class _BackendInfo:
     name: str
     form: Form
     parallel: int
+    notes_sent: bool
 
     @classmethod
     def of(cls, backend: Backend) -> Self:
-        return cls(backend.name, backend.form, backend.parallel)
+        return cls(backend.name, backend.form, backend.parallel, backend.notes_sent)
 
 
 # Between processes ------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ class SharedBackend(Backend):
         self.name = inner.name
         self.form = inner.form
         self.parallel = inner.parallel
+        self.notes_sent = inner.notes_sent
         self.asked = 0
         self._slots = slots
         self._turn = turn

@@ -46,6 +46,8 @@ class OpenAIBackend(Backend):
     one.
     """
 
+    notes_sent = True
+
     def __init__(
         self,
         model: str,
@@ -128,10 +130,7 @@ class OpenAIBackend(Backend):
     async def _negotiate(
         self, transport: Transport, request: Request, accepted: asyncio.Event
     ) -> Reply:
-        """Ask, and leave out what the server refuses: for good only once that has helped.
-
-        These few extra requests, once for each server, are not attempts in the ledger.
-        """
+        """Ask, and leave out what the server refuses: for good only once that has helped."""
         dialect, first = self._dialect, None
         while True:
             try:

@@ -1,9 +1,9 @@
 """HTTP/1.1 without TLS or a proxy: as much of it as a request to a model server takes.
 
 Connections are kept and used again. A server may close a kept one at any time; a request that meets
-this is sent once more on a new connection, which does not count as an attempt: nothing was answered
-and no time was lost. If the server takes longer than a second (`_AT_ONCE`) to close it, it counts
-as a failure: the server may have worked on the request.
+this is sent once more on a new connection, without a wait: nothing was answered and no time was
+lost. Both count as attempts. If the server takes longer than a second (`_AT_ONCE`) to close it, it
+counts as a failure: the server may have worked on the request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 from urllib.parse import urlsplit
 
-from waysout.llm.base import Limits
+from waysout.llm.base import Limits, note_sent
 from waysout.llm.openai.transport import (
     HttpResponse,
     Transport,
@@ -71,12 +71,14 @@ class Http1Transport(Transport):
         started = None
         if connection is not None:
             try:
+                _note(body)
                 started = await connection.request(request)
             except _ClosedBefore:
                 if self._closed:
                     raise
         if connection is None or started is None:
             connection = await self._connect()
+            _note(body)
             started = await connection.request(request)
         try:
             yield HttpResponse(*started, connection.read_body, self._max_bytes)
@@ -108,6 +110,12 @@ class Http1Transport(Transport):
         except (OSError, UnicodeError) as error:  # the latter: a name that no host can have
             raise TransportError(_reason(error)) from None
         return connection
+
+
+def _note(body: bytes | None) -> None:
+    """Count a request of the LLM; a look whether a server is up is none."""
+    if body is not None:
+        note_sent()
 
 
 class _ClosedBefore(TransportError):

@@ -67,6 +67,8 @@ class ServerPool(Backend):
     it does in the running one.
     """
 
+    notes_sent = True
+
     def __init__(self, servers: Sequence[OpenAIBackend], *, patience: float = _PATIENCE) -> None:
         models = {server.model for server in servers}
         if len(models) != 1 or len({server.url for server in servers}) != len(servers):

@@ -12,11 +12,11 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from waysout.errors import MissingExtra
-from waysout.llm.base import Limits
+from waysout.llm.base import Limits, note_sent
 from waysout.llm.keys import is_loopback, is_openai
 
 _T = TypeVar("_T")
@@ -137,6 +137,12 @@ def _has_proxy(url: str) -> bool:
     return ("http" in proxies or "all" in proxies) and not proxy_bypass(host)
 
 
+async def _note(event: str, info: Mapping[str, Any]) -> None:
+    """Count a request of the LLM as its head goes out; a CONNECT to a proxy is none."""
+    if event.endswith(".send_request_headers.started") and info["request"].method == b"POST":
+        note_sent()
+
+
 class HttpxTransport(Transport):
     """httpx2 with our headers alone; it follows no redirect and retries nothing."""
 
@@ -166,7 +172,13 @@ class HttpxTransport(Transport):
 
         # Made by hand: the client would add headers of its own.
         method = "GET" if body is None else "POST"
-        request = httpx2.Request(method, self._url + path, headers=self._headers, content=body)
+        request = httpx2.Request(
+            method,
+            self._url + path,
+            headers=self._headers,
+            content=body,
+            extensions={"trace": _note},
+        )
         response = await self._translated(self._http.send(request, stream=True))
         pieces = response.aiter_raw()
         headers = {name.lower(): value for name, value in response.headers.items()}
