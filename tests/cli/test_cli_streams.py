@@ -110,3 +110,11 @@ def test_messages_that_cannot_be_written_change_nothing(monkeypatch: pytest.Monk
             main()
         assert ended.value.code == 3
         assert json.loads(stdout.getvalue())["error"]["code"] == 3
+
+
+@pytest.mark.usefixtures("in_world")
+def test_a_closed_stdin_is_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    code, said = left(monkeypatch, io.BytesIO(), *FIND, "--json-row", "-", "--no-run")  # type: ignore[arg-type]
+    assert code == 3
+    assert "stdin" in said

@@ -67,6 +67,7 @@ class Outlet(io.RawIOBase):
 def outlets() -> Iterator[Outlet]:
     """Put an `Outlet` behind standard output and error; yield that of the output."""
     _open_closed()
+    sys.stdin = sys.stdin or io.StringIO()  # closed: there is nothing to read
     before = sys.stdout, sys.stderr
     stdout, stderr = (_behind(stream) for stream in before)
     sys.stdout, sys.stderr = (_text(o, s) for o, s in zip((stdout, stderr), before, strict=True))
