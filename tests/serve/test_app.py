@@ -10,6 +10,7 @@ from guard_world import HOST, PORT, TOKEN, Answered, Headers, ask, exchange, ser
 from serve_world import LLM, ROW, make_service, small
 from starlette.testclient import TestClient
 
+from waysout.serve import tokens
 from waysout.serve.app import create_app
 from waysout.serve.guard import App
 from waysout.serve.hosts import Hosts
@@ -149,6 +150,16 @@ class TestLogin:
         assert answer.status_code in (401, 422)
         assert "set-cookie" not in answer.headers
         assert set(answer.json()["error"]) == {"type", "message", "code"}
+
+    def test_who_guesses_waits_and_who_knows_the_token_comes_in(
+        self, locked: TestClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tokens, "HOLD_SECONDS", 0.0)
+        answers = [self.login(locked, f"guess {i}") for i in range(tokens.FREE_GUESSES + 5)]
+        assert [answer.status for answer in answers] == [401] * tokens.FREE_GUESSES + [429] * 5
+        assert int(answers[-1].header("retry-after")) > 0
+        assert "try again in" in answers[-1].error["message"]
+        assert self.login(locked).status == 204
 
     def test_another_page_cannot_log_anybody_in(self, locked: TestClient) -> None:
         assert self.login(locked, origin="http://evil.example").status == 403

@@ -21,9 +21,9 @@ from guard_world import (
     status_of,
 )
 
-from waysout.serve.guard import Guard, Message, Receive, Scope, Send
+from waysout.serve.guard import KNOWN, Guard, Message, Receive, Scope, Send
 from waysout.serve.hosts import Hosts
-from waysout.serve.tokens import Gate
+from waysout.serve.tokens import FREE_GUESSES, Gate
 
 HOSTS = Hosts.of("127.0.0.1", PORT)
 JSON = ("content-type", "application/json")
@@ -184,12 +184,50 @@ class TestToken:
         answer = post(self.guard, b"{}")
         assert (answer.status, answer.read) == (401, 0)
 
+    def test_who_guesses_is_told_to_wait_and_the_holder_is_served(self) -> None:
+        held: list[float] = []
+
+        async def pause(seconds: float) -> None:
+            held.append(seconds)
+
+        guard = Guard(echo, HOSTS, Gate(TOKEN, PORT, pause=pause))
+        guess = [HOST, ("authorization", "Bearer guessed-horse-battery")]
+        answers = [ask(guard, headers=guess) for _ in range(2 * FREE_GUESSES)]
+        assert {answer.status for answer in answers[:FREE_GUESSES]} == {401}
+        for answer in answers[FREE_GUESSES:]:
+            assert (answer.status, answer.error["type"]) == (429, "TooManyGuesses")
+            assert int(answer.header("retry-after")) > 0
+        shown = ("authorization", f"Bearer {TOKEN}")
+        assert ask(guard, headers=[HOST, shown]).status == 200
+        assert ask(guard, headers=[HOST]).status == 401
+        assert len(held) == FREE_GUESSES  # all after the eleventh, and the holder
+
+    @pytest.mark.parametrize("path", ["/", "/static/page.js", "/api/login", "/api/health"])
+    def test_an_open_door_does_not_tell_whether_a_token_is_right(self, path: str) -> None:
+        scope = scope_of("GET", path, [HOST, ("authorization", f"Bearer {TOKEN}")])
+        assert status_in(self.guard, scope) == 200
+        assert KNOWN not in scope
+
+    def test_the_server_is_told_whom_the_guard_knows(self) -> None:
+        cookie = ("cookie", f"{self.gate.cookie}={self.gate.login()}")
+        bearer = ("authorization", f"Bearer {TOKEN}")
+        foreign = ("origin", "http://evil.example")
+        for guard, path, headers, known in [
+            (self.guard, "/x", [cookie], True), (self.guard, "/", [cookie], True),
+            (self.guard, "/x", [bearer], True), (self.guard, "/x", [], False),
+            (self.guard, "/", [], False), (self.guard, "/x", [bearer, foreign], False),
+            (OPEN, "/x", [], True), (OPEN, "/x", [foreign], False),
+        ]:  # fmt: skip
+            scope = scope_of("GET", path, [HOST, *headers])
+            status_in(guard, scope)
+            assert (KNOWN in scope) is known
+
 
 def status_in(guard: Guard, scope: Scope) -> int:
     sent: list[Message] = []
 
     async def receive() -> Message:
-        return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": b""}
 
     async def send(message: Message) -> None:
         sent.append(message)

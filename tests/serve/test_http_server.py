@@ -1,18 +1,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
-from guard_world import HOST, echo, exchange, serving, status_of
+from guard_world import HOST, PORT, TOKEN, echo, exchange, serving, status_of
 
 from waysout.errors import InputError, UnavailableError
 from waysout.serve import http_server
-from waysout.serve.guard import Receive, Scope, Send
-from waysout.serve.http_server import open_socket
+from waysout.serve.guard import Guard, Receive, Scope, Send
+from waysout.serve.hosts import Hosts
+from waysout.serve.http_server import PatientProtocol, open_socket
+from waysout.serve.tokens import Gate
 
 
 def test_a_free_port_is_found() -> None:
@@ -121,6 +129,30 @@ def test_who_does_not_read_what_they_asked_for_is_dropped(monkeypatch: pytest.Mo
         assert dropped.wait(20)
 
 
+def test_the_last_bytes_of_an_answer_are_not_waited_for_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_server, "READ_SECONDS", 0.2)
+    lost, forget = threading.Event(), PatientProtocol.connection_lost
+
+    def leave(self: PatientProtocol, error: Exception | None) -> None:
+        forget(self, error)
+        lost.set()
+
+    async def some(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(60_000)})
+
+    monkeypatch.setattr(PatientProtocol, "connection_lost", leave)
+    opened = socket.create_server(("127.0.0.1", 0))
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # its connections have that too
+    with serving(some, opened) as port, socket.socket() as idle:
+        idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        idle.connect(("127.0.0.1", port))
+        idle.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert lost.wait(20)
+
+
 async def _is_there(receive: Receive) -> bool:
     try:
         async with asyncio.timeout(0.001):
@@ -129,3 +161,136 @@ async def _is_there(receive: Receive) -> bool:
     except TimeoutError:
         return True
     return False
+
+
+def _get(path: str, *lines: str) -> bytes:
+    head = [f"GET {path} HTTP/1.1", f"Host: {HOST[1]}", *lines]
+    return "\r\n".join([*head, "", ""]).encode()
+
+
+AUTHORIZED = f"Authorization: Bearer {TOKEN}"
+LOGIN = _get("/api/login", "Content-Type: application/json", "Content-Length: 99")
+GUESS = _get("/api/problems", "Authorization: Bearer something-else-entirely")
+
+
+class TestStrangers:
+    """At most 40 connections, 10 of them without the token."""
+
+    most = 40
+
+    @pytest.fixture
+    def port(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+        monkeypatch.setattr(http_server, "MOST_CONNECTIONS", self.most)
+        monkeypatch.setattr("waysout.serve.tokens.HOLD_SECONDS", 0.01)
+        guard = Guard(echo, Hosts.of("127.0.0.1", PORT), Gate(TOKEN, PORT))
+        with serving(guard, socket.create_server(("127.0.0.1", 0))) as port:
+            yield port
+
+    @pytest.mark.parametrize(
+        "sent",
+        [b"", b"G", _get("/")[:-4], LOGIN, LOGIN + b"{", _get("/"), GUESS],
+        ids=["nothing", "a letter", "half a head", "no body", "half a body", "page", "guess"],
+    )
+    def test_strangers_who_wait_lock_nobody_out(self, port: int, sent: bytes) -> None:
+        with ExitStack() as held:
+            crowd = [held.enter_context(_connected(port, sent)) for _ in range(2 * self.most)]
+            answer = exchange(port, _get("/x", AUTHORIZED, "Connection: close"))
+            assert status_of(answer) == 200
+            _until_left(crowd[0])
+
+    def test_who_has_shown_the_token_is_not_dropped_for_strangers(self, port: int) -> None:
+        with _connected(port) as holder, ExitStack() as held:
+            assert _asked(holder) == 200
+            crowd = [held.enter_context(_connected(port)) for _ in range(2 * self.most)]
+            _until_left(crowd[0])
+            assert _asked(holder) == 200
+
+    def test_who_has_shown_the_token_and_waits_makes_room_for_who_comes(self, port: int) -> None:
+        with ExitStack() as held:
+            crowd = []
+            for _ in range(2 * self.most):
+                crowd.append(held.enter_context(_connected(port)))
+                assert _asked(crowd[-1]) == 200
+            _until_left(crowd[0])
+
+
+def _connected(port: int, sent: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+    connection.sendall(sent)
+    return connection
+
+
+def _asked(connection: socket.socket) -> int:
+    """Ask with the token, read the answer, and stay connected."""
+    connection.sendall(_get("/x", AUTHORIZED))
+    found = b""
+    while not found.endswith(b"\r\n0\r\n\r\n"):  # the last chunk
+        found += connection.recv(65_536)
+    return status_of(found)
+
+
+def _until_left(connection: socket.socket) -> None:
+    """Wait until the server has hung up."""
+    try:
+        while connection.recv(65_536):
+            pass
+    except ConnectionResetError:
+        pass
+
+
+@dataclass(eq=False)
+class Waiting:
+    """What is asked of a connection to see who goes."""
+
+    network: str
+    since: float
+    dropped: bool = False
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+def test_the_oldest_of_the_network_with_most_connections_goes() -> None:
+    crowd = [Waiting("one", 0), *(Waiting("many", 9 - i) for i in range(9)), Waiting("two", 1)]
+    waiting: Any = crowd
+    http_server.drop_one(waiting)
+    assert [each.since for each in crowd if each.dropped] == [1]
+    assert [each.network for each in crowd if each.dropped] == ["many"]
+    http_server.drop_one([])
+
+
+def test_where_files_run_out_a_stranger_goes_and_the_log_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    crowd: Any = [Waiting("one", 0), Waiting("one", 1)]
+    monkeypatch.setattr(http_server, "_strangers", lambda _: [c for c in crowd if not c.dropped])
+    server, loop = http_server.make_server(echo, _nothing), asyncio.new_event_loop()
+    context = {"message": "", "exception": OSError(errno.EMFILE, "Too many open files")}
+    with caplog.at_level(logging.ERROR):
+        for left in (1, 0, 0):
+            server._on_loop_error(loop, context)
+            assert sum(not each.dropped for each in crowd) == left
+        assert len(caplog.records) == 1
+        server._on_loop_error(loop, {"message": "another fault", "exception": OSError("x")})
+        assert "another fault" in caplog.text
+    loop.close()
+
+
+@pytest.mark.parametrize(("files", "most"), [(256, 192), (20_000, 768)])
+def test_connections_leave_files_for_the_searches(
+    monkeypatch: pytest.MonkeyPatch, files: int, most: int
+) -> None:
+    monkeypatch.setattr(http_server, "file_limit", lambda: files)
+    assert http_server.make_server(echo, _nothing).config.limit_concurrency == most
+
+
+def test_the_limit_of_files_is_raised_as_far_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    limits = [(256, 4096)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, found: limits.append(found))
+    http_server.raise_file_limit()
+    assert (limits[-1], http_server.file_limit()) == ((4096, 4096), 4096)
+    limits[:] = [(1024, resource.RLIM_INFINITY)]
+    http_server.raise_file_limit()
+    assert http_server.file_limit() == http_server.MOST_FILES

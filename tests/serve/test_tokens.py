@@ -1,11 +1,25 @@
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from waysout.errors import InputError, UnavailableError
-from waysout.serve.tokens import MOST_SESSIONS, VARIABLE, Gate, read_token
+from waysout.serve.tokens import (
+    FORGIVEN_AFTER,
+    FREE_GUESSES,
+    FREE_OVERALL,
+    HOLD_SECONDS,
+    MOST_NETWORKS,
+    MOST_SESSIONS,
+    VARIABLE,
+    Gate,
+    Guesses,
+    WrongToken,
+    read_token,
+)
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -94,3 +108,70 @@ def test_logins_do_not_fill_the_memory() -> None:
         gate.login()
     assert not gate.admits(None, [first])
     assert gate.admits(None, [second])
+
+
+@dataclass
+class Shown:
+    """A gate whose time passes only when it is told to, and how long tokens were held."""
+
+    now: float = 0.0
+    held: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.guesses = Guesses(lambda: self.now)
+        self.gate = Gate(TOKEN, guesses=self.guesses, pause=self._hold)
+
+    async def _hold(self, seconds: float) -> None:
+        self.held.append(seconds)
+
+    def wrong(self, network: str = "192.0.2.1") -> int:
+        """Show a wrong token, and return how long to wait with the next."""
+        with pytest.raises(WrongToken) as caught:
+            self.right(network, "wrong-horse-battery-staple")
+        return caught.value.seconds
+
+    def right(self, network: str = "192.0.2.1", token: str = TOKEN) -> None:
+        asyncio.run(self.gate.check(token, network))
+
+
+def test_one_who_guesses_is_slowed() -> None:
+    shown = Shown()
+    assert [shown.wrong() for _ in range(FREE_GUESSES)] == [0] * FREE_GUESSES
+    assert shown.held == []
+    assert shown.wrong() == FORGIVEN_AFTER  # the eleventh
+    assert shown.wrong() == 2 * FORGIVEN_AFTER
+    assert shown.held == [HOLD_SECONDS]
+    assert shown.wrong("192.0.2.2") == 0
+    assert len(shown.held) == 1
+
+
+def test_the_right_token_waits_as_a_wrong_one_would_and_is_never_refused() -> None:
+    shown = Shown()
+    for _ in range(500):
+        shown.wrong()
+    before = len(shown.held)
+    shown.right()
+    assert shown.held[before:] == [HOLD_SECONDS]
+    shown.gate.admits(None, [shown.gate.login()])
+    assert len(shown.held) == before + 1
+
+
+def test_guesses_are_forgiven_soon_however_many_there_were() -> None:
+    shown = Shown()
+    for _ in range(500):
+        last = shown.wrong()
+    assert last <= 2 * FREE_GUESSES * FORGIVEN_AFTER
+    shown.now += last
+    held = len(shown.held)
+    shown.right()
+    assert len(shown.held) == held
+
+
+def test_guesses_from_everywhere_are_slowed_and_do_not_fill_the_memory() -> None:
+    shown = Shown()
+    waits = [shown.wrong(f"192.0.{i // 250}.{i % 250}") for i in range(2 * MOST_NETWORKS)]
+    assert not any(waits[:FREE_OVERALL])
+    assert all(waits[FREE_OVERALL:])
+    assert len(shown.guesses._forgiven) == MOST_NETWORKS
+    shown.right("198.51.100.1")
+    assert shown.held[-1] == HOLD_SECONDS

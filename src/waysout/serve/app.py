@@ -19,7 +19,7 @@ from waysout.serve.metrics import Counting, Metrics
 from waysout.serve.models import Given
 from waysout.serve.pages import make_pages
 from waysout.serve.service import Service
-from waysout.serve.tokens import LONGEST, Gate
+from waysout.serve.tokens import LONGEST, Gate, WrongToken
 
 
 class Login(Given):
@@ -86,14 +86,21 @@ def make_login(gate: Gate | None) -> APIRouter:
     A form and a cookie, never a token in an address: addresses stay in histories and logs.
     """
     router = APIRouter(prefix="/api")
+    refusals = api.errors(401, 422, 429)
+    refusals[429]["description"] = "Too many wrong tokens; Retry-After says when to try again"
 
-    @router.post("/login", status_code=204, responses=api.errors(401, 422))
+    @router.post("/login", status_code=204, responses=refusals)
     async def login(request: Request, login: Login) -> Response:
         """Trade the token for a cookie."""
         answer = Response(status_code=204)
-        if gate is not None and not gate.is_token(login.token):
-            return error_answer("WrongToken", "this is not the token", USAGE, 401)
         if gate is not None:
+            try:
+                await gate.check(login.token, Head(request.scope).network)
+            except WrongToken as wrong:
+                if not wrong.seconds:
+                    return error_answer("WrongToken", str(wrong), USAGE, 401)
+                wait = {"Retry-After": str(wrong.seconds)}
+                return error_answer("TooManyGuesses", str(wrong), USAGE, 429, wait)
             # Through a proxy the page came by HTTPS; the guard has checked its origin.
             secure = request.headers.get("origin", "").lower().startswith("https:")
             answer.set_cookie(

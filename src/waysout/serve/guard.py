@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from waysout.serve.errors import USAGE
-from waysout.serve.hosts import Hosts
-from waysout.serve.tokens import Gate
+from waysout.serve.hosts import Hosts, network_of
+from waysout.serve.tokens import Gate, WrongToken
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -24,6 +24,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+# In the scope of a request that was admitted: the server keeps its connection before others.
+KNOWN = "waysout.known"
 _OPEN = ("/", "/favicon.ico", "/api/login", "/api/health")
 _STATIC = "/static/"
 _PAGES = ("/", "/docs")
@@ -79,7 +81,10 @@ class Guard:
         else:
             head, send = Head(scope), _with_headers(scope["path"], send)
             try:
-                self._check(head)
+                self._check_origin(head)
+                if await self._is_known(head):
+                    scope[KNOWN] = True
+                self._check_size(head)
                 if head.has_body:
                     receive = await self._read_body(receive)
             except TurnedAway as reason:
@@ -87,8 +92,8 @@ class Guard:
                 return
             await self.app(scope, receive, send)
 
-    def _check(self, head: Head) -> None:
-        """Check the head: Host, Origin, token, and the size and type of a body."""
+    def _check_origin(self, head: Head) -> None:
+        """Check which server the request is for, and whose page it comes from."""
         found = head.all("host")
         if len(found) != 1 or not self.hosts.is_host(found[0]):
             raise TurnedAway(400, "ForeignHost", "the Host header must name this server, once")
@@ -100,13 +105,35 @@ class Guard:
         sites = head.all("sec-fetch-site")
         if not set(sites) <= {"same-origin", "none"} and not head.is_visit:
             raise TurnedAway(403, "ForeignOrigin", "this request came from a page of another site")
-        gate = None if head.path in _OPEN or head.path.startswith(_STATIC) else self.gate
-        if gate is not None and not gate.admits(head.bearer, head.cookies(gate.cookie)):
-            raise TurnedAway(
-                401, "TokenNeeded",
-                "this needs the token: Authorization: Bearer …, or a login on the page",
-                www_authenticate="Bearer",
-            )  # fmt: skip
+
+    async def _is_known(self, head: Head) -> bool:
+        """Whether a request shows that it may do what it asks for; where it must, it has to.
+
+        A token is not looked at where none is needed: that would be a way to guess it unnoticed.
+        """
+        gate = self.gate
+        if gate is None or gate.has_session(head.cookies(gate.cookie)):
+            return True
+        if head.path in _OPEN or head.path.startswith(_STATIC):
+            return False
+        needed = TurnedAway(
+            401, "TokenNeeded",
+            "this needs the token: Authorization: Bearer …, or a login on the page",
+            www_authenticate="Bearer",
+        )  # fmt: skip
+        if head.bearer is None:
+            raise needed
+        try:
+            await gate.check(head.bearer, head.network)
+        except WrongToken as wrong:
+            if not wrong.seconds:
+                raise needed from None
+            wait = str(wrong.seconds)
+            raise TurnedAway(429, "TooManyGuesses", str(wrong), retry_after=wait) from None
+        return True
+
+    def _check_size(self, head: Head) -> None:
+        """Check the size and the type of a body, as far as the head tells."""
         if head.length is not None and head.length > self.most_body:
             raise self._too_large()
         if head.has_body and head.media_types != ["application/json"]:
@@ -166,6 +193,7 @@ class Head:
     def __init__(self, scope: Scope) -> None:
         self.path: str = scope["path"]
         self.method: str = scope["method"]
+        self.network = network_of((scope.get("client") or ("",))[0])
         self._headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
 
     def all(self, name: str) -> list[str]:

@@ -88,6 +88,21 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def network_of(address: str) -> str:
+    """Return whom an address counts for: itself, or of IPv6 the /64, which one customer has whole.
+
+    >>> network_of("192.0.2.7"), network_of("2001:db8::7:1"), network_of("::ffff:192.0.2.7")
+    ('192.0.2.7', '2001:db8::/64', '192.0.2.7')
+    """
+    try:
+        found = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((found, 64), strict=False))
+
+
 def url_of(host: str, port: int) -> str:
     """Return the address to open; of a server bound to everything, that of this machine."""
     return f"http://{_written(_ANY.get(host, host))}:{port}/"

@@ -1,4 +1,4 @@
-"""The server's process: its socket, its timeouts for slow clients, and its shutdown."""
+"""The server's process: its socket, its patience with clients, and its shutdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from threading import Timer
 from types import FrameType
 from typing import Any
@@ -17,9 +20,12 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from waysout.errors import InputError, UnavailableError
-from waysout.serve.guard import App
-from waysout.serve.hosts import is_loopback
+from waysout.serve.guard import KNOWN, App
+from waysout.serve.hosts import is_loopback, network_of
 from waysout.serve.tokens import VARIABLE
+
+if sys.platform != "win32":
+    import resource
 
 # Seconds for searches and streams to end; a model may hang in its thread, and is not waited for.
 PATIENCE = 4.0
@@ -29,8 +35,15 @@ KEEP_ALIVE_SECONDS = 15
 HEAD_SECONDS = 15.0
 READ_SECONDS = 60.0
 MOST_HEAD_BYTES = 32_768
-# Streams, and the requests beside them; more get 503.
-MOST_CONNECTIONS = 512
+# More get 503. Strangers, who have not shown the token, have a quarter of them between them: one
+# more, and the one that has waited longest goes. So they can lock nobody out by waiting.
+MOST_CONNECTIONS = 768
+STRANGERS_SHARE = 4
+# Connections taken in a turn of the loop: those that are to go are closed before the next turn.
+MOST_AT_ONCE = 16
+QUEUE = 2048
+MOST_FILES = 8192
+_log = logging.getLogger(__name__)
 
 
 def open_socket(host: str, port: int, *, token: bool) -> socket.socket:
@@ -57,6 +70,7 @@ def open_socket(host: str, port: int, *, token: bool) -> socket.socket:
 
 def run_server(app: App, opened: socket.socket, closing: Callable[[], Awaitable[None]]) -> None:
     """Answer requests until a signal comes; then ``closing`` ends searches and streams."""
+    raise_file_limit()
     make_server(app, closing).run(sockets=[opened])
 
 
@@ -72,12 +86,34 @@ def make_server(app: App, closing: Callable[[], Awaitable[None]]) -> Server:
         access_log=False,  # its lines would hold query strings
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        # A connection is a file, and a part of the files is for the searches.
+        limit_concurrency=min(MOST_CONNECTIONS, file_limit() * 3 // 4),
+        backlog=MOST_AT_ONCE,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STREAM_SECONDS,
         h11_max_incomplete_event_size=MOST_HEAD_BYTES,
     )
     return Server(config, closing)
+
+
+def file_limit() -> int:
+    """Return how many files this process may have open."""
+    if sys.platform == "win32":
+        return MOST_FILES
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST_FILES if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_file_limit() -> None:
+    """Have the files that a full server needs, where the system grants them.
+
+    Many systems begin with 1024, or 256, for the sake of programs that use ``select``.
+    """
+    if sys.platform != "win32" and file_limit() < MOST_FILES:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        most = MOST_FILES if hard == resource.RLIM_INFINITY else min(MOST_FILES, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 class Server(uvicorn.Server):
@@ -91,6 +127,25 @@ class Server(uvicorn.Server):
         self._closing = closing
         self._signal = 0
         self._closed = False
+        self._out_of_files = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer."""
+        asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
+        await super().startup(sockets)
+        for opened in sockets or ():  # asyncio takes as many in a turn as it lets wait
+            opened.listen(QUEUE)
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Drop a stranger where files run out; asyncio tries again after a second."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+            return
+        drop_one(_strangers(self.server_state.connections))
+        if not self._out_of_files:  # once: it may come many times a second
+            self._out_of_files = True
+            _log.error("out of open files: %s; `ulimit -n` says how many there may be", error)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Shut down at the first signal, exit at once at the second."""
@@ -116,18 +171,49 @@ class Server(uvicorn.Server):
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 with a time limit for a request's head, and for the client to read the answer."""
+    """HTTP/1.1 with a time limit for a request's head, and for the client to read the answer.
+
+    A connection is a stranger's until the guard has admitted a request of it.
+    """
 
     _head_timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None
+    _was_known = False
+    dropped = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit of the head."""
+        """Start the time limit of the head, and make room if there are too many."""
         super().connection_made(transport)
+        self.since = self.loop.time()
+        self.network = network_of(self.client[0] if self.client else "")
         # asyncio sets this only for sockets that name their protocol: small answers waited 40 ms.
         opened = transport.get_extra_info("socket")
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The read limit then holds for the last bytes too, with which a connection would be
+        # closed and yet stay for as long as the client likes.
+        transport.set_write_buffer_limits(high=0)
         self._watch_head()
+        make_room(self.connections, self.limit_concurrency or MOST_CONNECTIONS)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the guard has admitted a request of this connection."""
+        return self._was_known or (self.scope is not None and KNOWN in self.scope)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no request under way, or only the beginning of a head."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def drop(self) -> None:
+        """End the connection at once."""
+        self.dropped = True
+        self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        """Remember whom the answer was for: a next request has another scope."""
+        self._was_known = self.is_known
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         """Take data in; half a head does not restart the limit."""
@@ -158,3 +244,31 @@ class PatientProtocol(H11Protocol):
         elif not waiting and self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+def make_room(connections: Iterable[object], most: int) -> None:
+    """Drop a stranger where there are too many, or else a known connection that only waits."""
+    everyone = [each for each in connections if isinstance(each, PatientProtocol)]
+    if len(everyone) <= most // STRANGERS_SHARE:
+        return
+    strangers = _strangers(everyone)
+    if len(strangers) > most // STRANGERS_SHARE:
+        drop_one(strangers)
+    elif len(everyone) >= most - MOST_AT_ONCE:
+        drop_one([each for each in everyone if each.is_idle and each.is_known and not each.dropped])
+
+
+def drop_one(connections: Sequence[PatientProtocol]) -> None:
+    """Drop the oldest connection of the network that has most: whoever else waits, stays."""
+    count = Counter(each.network for each in connections)
+    worst = min(connections, key=lambda each: (-count[each.network], each.since), default=None)
+    if worst is not None:
+        worst.drop()
+
+
+def _strangers(connections: Iterable[object]) -> list[PatientProtocol]:
+    return [
+        each
+        for each in connections
+        if isinstance(each, PatientProtocol) and not each.is_known and not each.dropped
+    ]

@@ -1,13 +1,16 @@
-"""Access: by the token, or by the cookie of a browser that has shown it."""
+"""Access: by the token, or by the cookie of a browser that has shown it; and who guesses it."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import math
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
+from time import monotonic
 
 from waysout.errors import InputError, UnavailableError
 
@@ -15,6 +18,14 @@ VARIABLE = "WAYSOUT_TOKEN"
 SHORTEST, LONGEST = 16, 512
 # Browsers that are logged in at once; the oldest makes room.
 MOST_SESSIONS = 1000
+# Wrong tokens that cost nothing, and the seconds after which one of them is forgiven: of one
+# network, and of all together, as guesses may come from many.
+FREE_GUESSES, FORGIVEN_AFTER = 10, 6.0
+FREE_OVERALL, FORGIVEN_OVERALL = 100, 1.0
+MOST_NETWORKS = 1000
+# Beyond those a token is held for this long before it is looked at.
+HOLD_SECONDS = 0.5
+_ALL = ""
 # The characters of one word in a header.
 _TOKEN = re.compile(rf"[\x21-\x7e]{{{SHORTEST},{LONGEST}}}")
 
@@ -49,6 +60,53 @@ def read_token(environ: Mapping[str, str], file: Path | None = None) -> str | No
     return token
 
 
+class WrongToken(Exception):
+    """What was shown is not the token; after too many, the ``seconds`` to wait before the next."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(
+            f"this is not the token, and too many wrong ones came: try again in {seconds} s"
+            if seconds
+            else "this is not the token"
+        )
+        self.seconds = seconds
+
+
+class Guesses:
+    """Counts wrong tokens, of each network and overall, and forgives them one by one.
+
+    For each it keeps one number: when all of its guesses will be forgiven. That is never far away,
+    so whoever comes by the same address tomorrow does not pay for them.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._forgiven: dict[str, float] = {}
+
+    def seconds(self, network: str) -> float:
+        """Return how long it takes until there is a free guess again; 0 if there is one now."""
+        return max(
+            self._debt(network) - FREE_GUESSES * FORGIVEN_AFTER,
+            self._debt(_ALL) - FREE_OVERALL * FORGIVEN_OVERALL,
+            0.0,
+        )
+
+    def add(self, network: str) -> None:
+        """Count a wrong token."""
+        self._add(network, FREE_GUESSES, FORGIVEN_AFTER)
+        self._add(_ALL, FREE_OVERALL, FORGIVEN_OVERALL)
+        while len(self._forgiven) > MOST_NETWORKS:  # the one that guessed longest ago
+            del self._forgiven[next(iter(self._forgiven))]
+
+    def _add(self, network: str, free: int, each: float) -> None:
+        debt = min(self._debt(network), 2 * free * each)
+        self._forgiven.pop(network, None)
+        self._forgiven[network] = self._clock() + debt + each
+
+    def _debt(self, network: str) -> float:
+        return max(0.0, self._forgiven.get(network, 0.0) - self._clock())
+
+
 class Gate:
     """Knows the token, and the cookies of browsers that have shown it.
 
@@ -61,13 +119,36 @@ class Gate:
     (True, False)
     """
 
-    def __init__(self, token: str, port: int = 0) -> None:
+    def __init__(
+        self,
+        token: str,
+        port: int = 0,
+        guesses: Guesses | None = None,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self.cookie = f"waysout-{port}"
         self._token = _digest(token)
         self._sessions: dict[bytes, None] = {}
+        self._guesses = guesses or Guesses()
+        self._pause = pause
 
     def __repr__(self) -> str:
         return "Gate(token=…)"
+
+    async def check(self, given: str, network: str) -> None:
+        """Raise ``WrongToken`` unless this is the token; where many were wrong, after a while.
+
+        The right one waits as well: an answer that came sooner would tell it from a wrong one, and
+        nobody would wait for the rest. It is never refused unseen, since behind a proxy all come by
+        one address, and one who guesses would lock all others out. So a guesser gets as many
+        answers as connections without a token are let in, each 0.5 s; the rest is up to the
+        token's length. Cookies are not held: we drew them, and they cannot be guessed.
+        """
+        if self._guesses.seconds(network):
+            await self._pause(HOLD_SECONDS)
+        if not self.is_token(given):
+            self._guesses.add(network)
+            raise WrongToken(math.ceil(self._guesses.seconds(network)))
 
     def is_token(self, given: str) -> bool:
         """Whether this is the token; takes the same time for every text."""
@@ -86,12 +167,14 @@ class Gate:
         for cookie in cookies:
             self._sessions.pop(_digest(cookie), None)
 
-    def admits(self, bearer: str | None, cookies: Iterable[str]) -> bool:
-        """Whether a request is admitted."""
-        if bearer is not None and self.is_token(bearer):
-            return True
+    def has_session(self, cookies: Iterable[str]) -> bool:
+        """Whether one of these cookies is that of a login."""
         # Looked up by digest: the time it takes reveals nothing about a cookie.
         return any(_digest(cookie) in self._sessions for cookie in cookies)
+
+    def admits(self, bearer: str | None, cookies: Iterable[str]) -> bool:
+        """Whether a request is admitted."""
+        return (bearer is not None and self.is_token(bearer)) or self.has_session(cookies)
 
 
 def _digest(text: str) -> bytes:
