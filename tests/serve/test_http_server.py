@@ -17,7 +17,7 @@ from guard_world import HOST, PORT, TOKEN, echo, exchange, serving, status_of
 
 from waysout.errors import InputError, UnavailableError
 from waysout.serve import http_server
-from waysout.serve.guard import Guard, Receive, Scope, Send
+from waysout.serve.guard import KNOWN, Guard, Receive, Scope, Send
 from waysout.serve.hosts import Hosts
 from waysout.serve.http_server import PatientProtocol, open_socket
 from waysout.serve.tokens import Gate
@@ -115,6 +115,7 @@ def test_who_does_not_read_what_they_asked_for_is_dropped(monkeypatch: pytest.Mo
     dropped = threading.Event()
 
     async def much(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[KNOWN] = True
         await send({"type": "http.response.start", "status": 200, "headers": []})
         while not dropped.is_set():  # waits once the buffers are full, until somebody reads
             await send({"type": "http.response.body", "body": bytes(65_536), "more_body": True})
@@ -212,6 +213,36 @@ class TestStrangers:
                 crowd.append(held.enter_context(_connected(port)))
                 assert _asked(crowd[-1]) == 200
             _until_left(crowd[0])
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_stranger_who_leaves_leaves_no_request_behind(
+    caplog: pytest.LogCaptureFixture, known: bool
+) -> None:
+    came, ended = threading.Event(), list[str]()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http"
+        if known:
+            scope[KNOWN] = True
+        came.set()
+        try:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            await asyncio.sleep(0)
+            ended.append("by itself")
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    with (
+        caplog.at_level(logging.ERROR),
+        serving(slow, socket.create_server(("127.0.0.1", 0))) as port,
+        _connected(port, _get("/x")),
+    ):
+        assert came.wait(10)
+    assert ended == ["by itself" if known else "cancelled"]
+    assert not caplog.records
 
 
 def _connected(port: int, sent: bytes = b"") -> socket.socket:

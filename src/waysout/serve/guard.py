@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from waysout.serve.errors import USAGE
@@ -71,6 +71,9 @@ class Guard:
     most_body: int = 262_144
     body_seconds: float = 20.0
     linger_seconds: float = 1.0
+    # Strangers' requests are answered one in a turn of the loop: a thousand that come at once would
+    # take the time of those who have the token.
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the head, then the body, then pass the request on."""
@@ -87,6 +90,9 @@ class Guard:
                 self._check_size(head)
                 if head.has_body:
                     receive = await self._read_body(receive)
+                if KNOWN not in scope:
+                    async with self.turn:
+                        await asyncio.sleep(0)
             except TurnedAway as reason:
                 await self._turn_away(reason, head, receive, send)
                 return

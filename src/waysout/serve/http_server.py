@@ -35,12 +35,12 @@ KEEP_ALIVE_SECONDS = 15
 HEAD_SECONDS = 15.0
 READ_SECONDS = 60.0
 MOST_HEAD_BYTES = 32_768
-# More get 503. Strangers, who have not shown the token, have a quarter of them between them: one
+# More get 503. Strangers, who have not shown the token, have a sixth of them between them: one
 # more, and the one that has waited longest goes. So they can lock nobody out by waiting.
 MOST_CONNECTIONS = 768
-STRANGERS_SHARE = 4
+STRANGERS_SHARE = 6
 # Connections taken in a turn of the loop: those that are to go are closed before the next turn.
-MOST_AT_ONCE = 16
+MOST_AT_ONCE = 32
 QUEUE = 2048
 MOST_FILES = 8192
 _log = logging.getLogger(__name__)
@@ -179,11 +179,13 @@ class PatientProtocol(H11Protocol):
     _head_timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None
     _was_known = False
+    _task: asyncio.Task[Any] | None = None
     dropped = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit of the head, and make room if there are too many."""
         super().connection_made(transport)
+        self.app = self._answer
         self.since = self.loop.time()
         self.network = network_of(self.client[0] if self.client else "")
         # asyncio sets this only for sockets that name their protocol: small answers waited 40 ms.
@@ -221,10 +223,20 @@ class PatientProtocol(H11Protocol):
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timers."""
+        """Stop the timers, and a stranger's request: the next would come before it ends."""
         for timer in filter(None, (self._head_timer, self._read_timer)):
             timer.cancel()
         super().connection_lost(exc)
+        if self._task is not None and not self.is_known:
+            self._task.cancel()
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        self._task = asyncio.current_task()
+        try:
+            await self.config.loaded_app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self.cycle.disconnected:  # then nobody waits for the answer
+                raise
 
     def pause_writing(self) -> None:
         """Start the time limit for the client to read."""
