@@ -161,6 +161,18 @@ class TestLogin:
         assert "try again in" in answers[-1].error["message"]
         assert self.login(locked).status == 204
 
+    @pytest.mark.parametrize(
+        "body", [b"[" * 100_000, b'{"token":' + b"9" * 10_000 + b"}", b'{"token":"\xff"}']
+    )
+    def test_a_body_that_cannot_be_read_says_what_can(
+        self, locked: TestClient, body: bytes
+    ) -> None:
+        answer = locked.post(
+            "/api/login", content=body, headers={"content-type": "application/json"}
+        )
+        assert answer.status_code == 400
+        assert "send JSON in UTF-8" in answer.json()["error"]["message"]
+
     def test_another_page_cannot_log_anybody_in(self, locked: TestClient) -> None:
         assert self.login(locked, origin="http://evil.example").status == 403
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from serve_world import problem
 
-from waysout.serve import api
+from waysout.serve import api, http_server, tokens
 from waysout.serve.limits import SETTLING_ROWS, ServiceLimits
 
 DOCS = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
@@ -32,6 +32,14 @@ def test_the_limits_are_those_of_the_service() -> None:
     assert f"and {SETTLING_ROWS} rows to settle what it shows" in flat
     assert limits.seconds == 600
     assert f"{limits.body // 1024} KiB for a body, {limits.kept} searches kept" in flat
+
+
+def test_the_places_and_the_guesses_are_those_of_the_server() -> None:
+    flat = " ".join(DOCS.split())
+    most = http_server.MOST_CONNECTIONS
+    assert f"have {most // http_server.STRANGERS_SHARE} of {most} places" in flat
+    assert (tokens.FREE_GUESSES, tokens.HOLD_SECONDS) == (10, 0.5)
+    assert f"ten wrong tokens from an address ({tokens.FREE_OVERALL} from all" in flat
 
 
 def test_the_python_makes_an_application() -> None:

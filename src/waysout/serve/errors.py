@@ -105,6 +105,10 @@ def install_errors(app: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> Response:
         path, status = shown(request.url.path), error.status_code
         kind, said = {
+            # FastAPI's own words here are that there was an error.
+            400: ("BadRequest",
+                  "the body cannot be read: send JSON in UTF-8, of at most a few hundred levels, "
+                  "its whole numbers of at most 4,300 digits"),
             404: ("NotFound", f"there is nothing at {path}: see GET /api/openapi.json"),
             405: ("MethodNotAllowed",
                   f"{request.method} is not allowed at {path}: see GET /api/openapi.json"),
