@@ -12,6 +12,7 @@ from waysout.serve.tokens import (
     FREE_GUESSES,
     FREE_OVERALL,
     HOLD_SECONDS,
+    MOST_HELD,
     MOST_NETWORKS,
     MOST_SESSIONS,
     VARIABLE,
@@ -154,6 +155,37 @@ def test_the_right_token_waits_as_a_wrong_one_would_and_is_never_refused() -> No
     assert shown.held[before:] == [HOLD_SECONDS]
     shown.gate.admits(None, [shown.gate.login()])
     assert len(shown.held) == before + 1
+
+
+@pytest.mark.parametrize("holder", [True, False])
+def test_a_crowd_that_guesses_by_the_address_of_a_holder_does_not_keep_the_holder_out(
+    holder: bool,
+) -> None:
+    shown, release = Shown(), asyncio.Event()
+    if holder:
+        shown.right()
+    for _ in range(FREE_GUESSES + 1):
+        shown.wrong()
+
+    async def hold(_: float) -> None:
+        await release.wait()
+
+    async def rush() -> bool:
+        gate = shown.gate
+        gate._pause = hold
+        crowd = [
+            asyncio.create_task(gate.check("guess", "192.0.2.1")) for _ in range(2 * MOST_HELD)
+        ]
+        await asyncio.sleep(0)
+        served = asyncio.create_task(gate.check(TOKEN, "192.0.2.1"))
+        await asyncio.sleep(0)
+        at_once = served.done()
+        release.set()
+        await asyncio.gather(served, *crowd, return_exceptions=True)
+        assert not gate._held
+        return at_once
+
+    assert asyncio.run(rush()) is holder
 
 
 def test_guesses_are_forgiven_soon_however_many_there_were() -> None:

@@ -8,6 +8,7 @@ import hmac
 import math
 import re
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from time import monotonic
@@ -25,6 +26,8 @@ FREE_OVERALL, FORGIVEN_OVERALL = 100, 1.0
 MOST_NETWORKS = 1000
 # Beyond those a token is held for this long before it is looked at.
 HOLD_SECONDS = 0.5
+# With so many held at once, of a network that has shown the token, none is held for a while.
+MOST_HELD, RUSH_SECONDS = 64, 10.0
 _ALL = ""
 # The characters of one word in a header.
 _TOKEN = re.compile(rf"[\x21-\x7e]{{{SHORTEST},{LONGEST}}}")
@@ -80,7 +83,7 @@ class Guesses:
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
         self._forgiven: dict[str, float] = {}
 
     def seconds(self, network: str) -> float:
@@ -101,10 +104,10 @@ class Guesses:
     def _add(self, network: str, free: int, each: float) -> None:
         debt = min(self._debt(network), 2 * free * each)
         self._forgiven.pop(network, None)
-        self._forgiven[network] = self._clock() + debt + each
+        self._forgiven[network] = self.clock() + debt + each
 
     def _debt(self, network: str) -> float:
-        return max(0.0, self._forgiven.get(network, 0.0) - self._clock())
+        return max(0.0, self._forgiven.get(network, 0.0) - self.clock())
 
 
 class Gate:
@@ -131,6 +134,9 @@ class Gate:
         self._sessions: dict[bytes, None] = {}
         self._guesses = guesses or Guesses()
         self._pause = pause
+        self._held = Counter[str]()
+        # Networks that have shown the token, and until when what they show is not held.
+        self._holders: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return "Gate(token=…)"
@@ -144,11 +150,30 @@ class Gate:
         answers as connections without a token are let in, each 0.5 s; the rest is up to the
         token's length. Cookies are not held: we drew them, and they cannot be guessed.
         """
-        if self._guesses.seconds(network):
-            await self._pause(HOLD_SECONDS)
+        if self._holds(network):
+            self._held[network] += 1
+            try:
+                await self._pause(HOLD_SECONDS)
+            finally:
+                self._held -= Counter([network])  # which forgets those of which none is left
         if not self.is_token(given):
             self._guesses.add(network)
             raise WrongToken(math.ceil(self._guesses.seconds(network)))
+        self._holders.setdefault(network, 0.0)
+        while len(self._holders) > MOST_NETWORKS:
+            del self._holders[next(iter(self._holders))]
+
+    def _holds(self, network: str) -> bool:
+        """Whether tokens of a network are held.
+
+        Where hundreds guess at once by the address of a holder, connections that are held would be
+        dropped for the next, and the holder's among them.
+        """
+        if not self._guesses.seconds(network):
+            return False
+        if network in self._holders and self._held[network] >= MOST_HELD:
+            self._holders[network] = self._guesses.clock() + RUSH_SECONDS
+        return self._guesses.clock() >= self._holders.get(network, 0.0)
 
     def is_token(self, given: str) -> bool:
         """Whether this is the token; takes the same time for every text."""
