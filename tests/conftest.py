@@ -41,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def waysout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     """Run the command line as `main` does; returns exit code, stdout and stderr."""
+    # It would end the tests with the process.
+    monkeypatch.setattr("waysout.cli.main._leave_model_behind", lambda code: None)
 
     def run(*args: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["waysout", *map(str, args)])

@@ -4,6 +4,8 @@ import io
 import json
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -699,3 +701,21 @@ def test_a_table_without_labels_will_do(waysout: CommandLine, tmp_path: Path) ->
     code, _, err = waysout(*unlabelled, "--method", "nearest")
     assert code == 3
     assert "needs rows whose outcome is known" in err
+
+
+def test_a_deadline_ends_the_command_although_the_model_hangs(
+    world: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "asleep.py").write_text(
+        "import threading\ndef score(frame):\n    threading.Event().wait()\n"
+    )
+    source = ["--data", str(world / "loans.csv"), "--card", str(world / "loans.toml")]
+    ran = subprocess.run(
+        [sys.executable, "-m", "waysout", "find", *source, "--model", "asleep:score", "--row", "0",
+         "--seconds", "0.5", "--no-run"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=50,
+    )  # fmt: skip
+    # Less than the 60 s that the row itself may take.
+    assert ran.returncode == 4
+    assert "still being tried when the deadline of 0.5 seconds passed" in ran.stderr

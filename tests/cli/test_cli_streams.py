@@ -42,6 +42,7 @@ def left(
         text = None if stdout is None else io.TextIOWrapper(stdout, "utf-8")  # type: ignore[type-var]
         patched.setattr(sys, "stdout", text)
         patched.setattr(sys, "stderr", errors)
+        patched.setattr("waysout.cli.main._leave_model_behind", lambda code: None)
         patched.setattr(sys, "argv", ["waysout", *map(str, args)])
         with pytest.raises(SystemExit) as ended:
             main()

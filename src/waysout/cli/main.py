@@ -122,10 +122,24 @@ def main() -> None:
             _run()
         except SystemExit as left:
             sys.stdout.flush()
-            if not stdout.loss:
-                raise
-            say(f"error: standard output could not be written: {stdout.loss}; what it holds is cut")
-            sys.exit(left.code or UnavailableError.exit_code)
+            code = left.code
+            if stdout.loss:
+                said = f"standard output could not be written: {stdout.loss}; what it holds is cut"
+                say(f"error: {said}")
+                code = code or UnavailableError.exit_code
+            _leave_model_behind(code)
+            sys.exit(code)
+
+
+def _leave_model_behind(code: object) -> None:
+    """End the process at once where the model still works on what nobody waits for any more.
+
+    After a deadline or Ctrl-C the interpreter would wait for the threads that wait for the model.
+    """
+    watchdog = sys.modules.get("waysout.oracles.watchdog")  # else no model was asked
+    if watchdog is not None and watchdog.is_at_work():
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
 def _run() -> None:

@@ -79,6 +79,11 @@ def hung() -> int:
     return len(_left)
 
 
+def is_at_work() -> bool:
+    """Whether any call is under way, left behind or not."""
+    return any(isinstance(t, _Hand) and t not in _idle for t in threading.enumerate())
+
+
 class _Hand(threading.Thread):
     """Makes calls one by one. The interpreter ends without it, unlike a thread of an executor."""
 
