@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapter import Adapter, classes_of, no_classes
+from waysout.oracles.file_trial import trial_rows
 from waysout.oracles.inputs import InputColumn, InputLayout, Inputs, Place, codes_of, places
 
 
@@ -17,6 +21,39 @@ def read_model(file: Path) -> Any:
     import catboost
 
     return catboost.CatBoost().load_model(str(file))
+
+
+def check_model(model: Any) -> None:
+    """Raise where a tree splits at borders, or has leaves, that the model does not have.
+
+    Writing the model as JSON goes to every node and leaf that a row could get to.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place, "model.json")
+        model.save_model(str(file), format="json")
+        told = json.loads(file.read_bytes())
+    borders = {f["feature_index"]: f["borders"] for f in told["features_info"]["float_features"]}
+    width = len(told["scale_and_bias"][1])
+    for tree in told.get("oblivious_trees") or ():
+        splits = tree["splits"] or ()
+        whole = len(tree["leaf_values"]) == width << len(splits)
+        for split in splits:
+            if split["split_type"] == "FloatFeature":
+                known = borders.get(split["float_feature_index"], ())
+                whole = whole and any(math.isclose(split["border"], b, rel_tol=1e-6) for b in known)
+        if not whole:
+            raise OracleError(
+                "the CatBoost model is damaged: a tree has other splits or leaves than the model"
+            )
+
+
+def try_rows(model: Any) -> None:
+    """Ask for rows, the categories as numbers and as text."""
+    cells = trial_rows(len(model.feature_names_)).astype(object)
+    for at in model.get_cat_feature_indices():
+        cells[:, at] = [str(value)[:1] for value in cells[:, at]]
+    for kind in ("RawFormulaVal", "Probability"):
+        model.predict(cells, prediction_type=kind, thread_count=1)
 
 
 def columns(model: Any) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import numpy as np
 from waysout.domain.schema import Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapter import Adapter, Splits, check_codes, classes_of
+from waysout.oracles.file_trial import follows, trial_rows
 from waysout.oracles.inputs import (
     InputColumn,
     InputKind,
@@ -23,6 +27,88 @@ from waysout.oracles.inputs import (
 
 # These decide at a threshold of their own, which "the likelier class wins" would overrule.
 _OWN_THRESHOLD = ("FixedThresholdClassifier", "TunedThresholdClassifierCV")
+
+
+def read_model(file: Path, trusted: frozenset[str]) -> Any:
+    """Read a skops file that creates none but trusted types, or those that skops knows."""
+    io = importlib.import_module("skops.io")
+    asked = set(io.get_untrusted_types(file=file))
+    if asked - trusted:
+        raise OracleError(
+            f"the file wants to create types that skops does not know: "
+            f"{', '.join(sorted(asked - trusted))}. If you trust them, pass trusted_types=[…]"
+        )
+    return io.load(file, trusted=sorted(asked))
+
+
+def check_model(model: Any) -> None:
+    """Raise where trees or sparse matrices lead to cells that they do not have."""
+    for part in _parts(model, set()):
+        if hasattr(part, "check_format"):  # a sparse matrix; only its shape is checked by itself
+            part.check_format(full_check=True)
+        nodes = getattr(part, "nodes", None)
+        if hasattr(part, "children_left"):
+            leaf = part.children_left == -1
+            children = np.column_stack([part.children_left, part.children_right])
+            features, width = part.feature, part.n_features
+        elif isinstance(nodes, np.ndarray) and nodes.dtype.names:
+            # The trees of HistGradientBoosting; how many columns there are the whole model knows.
+            leaf = nodes["is_leaf"] != 0
+            children = np.column_stack([nodes["left"], nodes["right"]])
+            features, width = nodes["feature_idx"], getattr(model, "n_features_in_", 1 << 31)
+            sets = nodes["bitset_idx"][(nodes["is_categorical"] != 0) & ~leaf]
+            if (sets >= len(part.raw_left_cat_bitsets)).any():
+                raise OracleError("a tree of the model names categories that it does not have")
+        else:
+            continue
+        columns = features[~leaf]
+        outside = (columns < 0) | (columns >= width)
+        if not len(leaf) or not follows(children.astype(np.int64), leaf) or outside.any():
+            raise OracleError("a tree of the model leads to nodes or columns that it does not have")
+
+
+def _parts(part: Any, seen: set[int], depth: int = 0) -> Iterator[Any]:
+    """Find everything inside a model."""
+    if depth > 20 or id(part) in seen:
+        return
+    seen.add(id(part))
+    yield part
+    inside: Iterable[Any] = ()
+    if isinstance(part, dict):
+        inside = part.values()
+    elif isinstance(part, (list, tuple, set)) or (
+        isinstance(part, np.ndarray) and part.dtype == object
+    ):
+        inside = part if not isinstance(part, np.ndarray) else part.ravel().tolist()
+    elif not isinstance(part, type):
+        inside = vars(part).values() if hasattr(part, "__dict__") else ()
+    for child in inside:
+        yield from _parts(child, seen, depth + 1)
+    if hasattr(part, "tree_"):
+        yield from _parts(part.tree_, seen, depth + 1)
+
+
+def try_rows(model: Any) -> None:
+    """Ask for rows of numbers, and for rows of the categories that the encoders were fitted on."""
+    names = getattr(model, "feature_names_in_", None)
+    cells = trial_rows(int(getattr(model, "n_features_in_", 1 if names is None else len(names))))
+    finite = np.nan_to_num(cells, nan=0.0, posinf=1e15, neginf=-1e15).clip(-1e15, 1e15)
+    batches: list[Any] = [cells, finite]
+    if names is not None:
+        import pandas as pd
+
+        known = _fitted_categories(model)
+        for base in (cells, finite):
+            frame = pd.DataFrame(base, columns=list(names))
+            for name, values in known.items():
+                if name in frame and len(values):
+                    frame[name] = [values[i % len(values)] for i in range(len(frame))]
+            batches.append(frame)
+    for batch in batches:
+        for method in ("predict_proba", "predict", "decision_function"):
+            # A row that it refuses is no fault of the model.
+            with contextlib.suppress(ArithmeticError, LookupError, TypeError, ValueError):
+                getattr(model, method, lambda _: None)(batch)
 
 
 def adapter(model: Any, schema: Schema, inputs: Inputs, like: InputLayout | None = None) -> Adapter:

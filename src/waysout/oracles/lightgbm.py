@@ -14,6 +14,9 @@ from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import MissingExtra, OracleError, UnavailableError
 from waysout.oracles.adapter import (
@@ -24,6 +27,7 @@ from waysout.oracles.adapter import (
     no_classes,
     recorded_layout,
 )
+from waysout.oracles.file_trial import follows, trial_rows
 from waysout.oracles.inputs import InputColumn, Inputs, Place, codes_if_any, codes_of, match, places
 
 SMALL_BATCH = 1000
@@ -102,6 +106,83 @@ def read_model(file: Path) -> Any:
     if not body[at:].startswith(b"end of trees") or b"\nend of parameters" not in body[at:]:
         raise OracleError("the LightGBM model is cut short after its last tree")
     return import_lightgbm().Booster(model_str=content.decode("utf-8"))
+
+
+def check_model(booster: Any) -> None:
+    """Raise where a tree leads to nodes, leaves, columns or categories that it does not have.
+
+    LightGBM follows whatever the file says: out of its memory, or round and round.
+    """
+    head, _, body = booster.model_to_string(num_iteration=-1).partition("\nTree=")
+    about = _fields(head)
+    width, classes = int(about["max_feature_idx"]) + 1, int(about["num_class"])
+    told = re.search(r"num_class:(\d+)", about.get("objective", ""))
+    per_round = int(about["num_tree_per_iteration"])
+    trees = body.partition("\nend of trees")[0].split("\nTree=")
+    # Answers are written to num_class cells a row, by each tree of a round, and by the objective.
+    counts = {classes, per_round, int(told[1]) if told else classes}
+    names = (len(about["feature_names"].split(" ")), len(about["feature_infos"].split(" ")))
+    if counts != {max(1, classes)} or len(trees) % per_round or set(names) != {width}:
+        raise OracleError(
+            f"the LightGBM model is damaged: {len(trees)} trees for {classes} classes, and names "
+            f"for {names[0]} of {width} columns"
+        )
+    for i, tree in enumerate(trees):
+        if not _is_sound(_fields(tree), width):
+            raise OracleError(
+                f"the LightGBM model is damaged at tree {i}: it leads to nodes, leaves, columns or "
+                "categories that are not there"
+            )
+
+
+def _fields(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def _is_sound(fields: dict[str, str], width: int) -> bool:
+    """Whether every index of a tree is in range, and no node comes twice on the way down."""
+
+    def numbers(name: str) -> NDArray[np.int64]:
+        cells = fields.get(name, "").split()
+        return np.array([int(float(cell)) for cell in cells], dtype=np.int64)
+
+    leaves, sets = int(fields["num_leaves"]), int(fields["num_cat"])
+    if len(fields["leaf_value"].split()) != leaves or leaves < 1 or sets < 0:
+        return False
+    if fields.get("is_linear", "0") != "0":
+        used, columns = numbers("num_features"), numbers("leaf_features")
+        sizes = {len(columns), len(fields.get("leaf_coeff", "").split())}
+        lengths = {len(used), len(fields.get("leaf_const", "").split())}
+        outside = (columns < 0) | (columns >= width)
+        if (used < 0).any() or sizes != {int(used.sum())} or lengths != {leaves} or outside.any():
+            return False
+    if leaves == 1:
+        return True
+    columns, kinds = numbers("split_feature"), numbers("decision_type")
+    children = np.column_stack([numbers("left_child"), numbers("right_child")])
+    if {len(children), len(columns), len(kinds)} != {leaves - 1}:
+        return False
+    # Leaf i is written as -1 - i: here leaves come after the nodes.
+    below = np.where(children < 0, leaves - 2 - children, children)
+    below = np.vstack([below, np.zeros((leaves, 2), dtype=np.int64)])
+    inner = children[children >= 0]
+    if (inner >= leaves - 1).any() or not follows(below, np.arange(len(below)) >= leaves - 1):
+        return False
+    if (columns < 0).any() or (columns >= width).any():
+        return False
+    categorical = kinds & 1 == 1
+    if not categorical.any():
+        return True
+    cells = np.array(fields["threshold"].split(), dtype=np.float64)[categorical]
+    bounds, stored = numbers("cat_boundaries"), len(fields.get("cat_threshold", "").split())
+    if len(bounds) != sets + 1 or bounds[0] != 0 or (np.diff(bounds) < 0).any():
+        return False
+    return bool(bounds[-1] == stored and ((cells >= 0) & (cells < sets)).all())
+
+
+def try_rows(booster: Any) -> None:
+    """Ask for rows."""
+    booster.predict(trial_rows(booster.num_feature()), num_threads=1)
 
 
 def columns(model: Any) -> list[str]:

@@ -1,7 +1,8 @@
 """Models by name: a file, an address or MODULE:FUNCTION (`load_model`).
 
 The suffix alone decides what reads a file. Unpickling runs whatever code the file holds, so it
-happens only for a pickle's suffix and only when the caller says so.
+happens only for a pickle's suffix and only when the caller says so; any other file is first tried in
+a process of its own (`waysout.oracles.file_trial`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from waysout.errors import MissingExtra, OracleError, UnavailableError, WaysoutError, unknown
+from waysout.oracles.file_trial import try_file
+from waysout.oracles.lightgbm import import_lightgbm
 
-# The module that reads a kind of file.
-_READERS = {
+# The module that reads a kind of file, and the package that this stands on.
+READERS = {
     ".txt": "lightgbm", ".lgb": "lightgbm", ".json": "xgboost", ".ubj": "xgboost",
-    ".cbm": "catboost", ".onnx": "onnx",
+    ".cbm": "catboost", ".onnx": "onnx", ".skops": "estimators",
 }  # fmt: skip
+_PACKAGES = {"onnx": "onnxruntime", "estimators": "skops.io"}
 PICKLES = (".pkl", ".pickle", ".joblib")
 
 # The extra that brings a package which a file may ask for.
@@ -33,7 +37,7 @@ _EXTRAS = {
 }  # fmt: skip
 
 
-_FILES = (*_READERS, ".skops", *PICKLES)
+_FILES = (*READERS, *PICKLES)
 _NAMED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -98,6 +102,8 @@ def load_model(
         )
     if file.is_dir():
         raise OracleError(f"{file} is a folder, not a model file")
+    if file.exists() and not file.is_file():  # a pipe would keep us waiting, /dev/zero for ever
+        raise OracleError(f"{file} is a pipe or a device, not a model file")
     try:
         with file.open("rb") as stream:
             head = stream.read(64)
@@ -123,7 +129,10 @@ def load_model(
     try:
         # Code that a pickle runs may print, and stdout may be a JSON document.
         with contextlib.redirect_stdout(sys.stderr):
-            return _read(file, suffix, frozenset(trusted_types))
+            trusted = frozenset(trusted_types)
+            if suffix not in PICKLES:
+                try_file(file, suffix, _library(suffix), trusted)
+            return read_file(file, suffix, trusted)
     except UnavailableError:
         raise
     except WaysoutError as error:
@@ -136,8 +145,23 @@ def load_model(
             f"{file} needs the package {package!r}, which is not installed here"
         ) from error
     except Exception as error:
-        reason = str(error).split("\nStack trace")[0].strip()[:400] or type(error).__name__
-        raise OracleError(f"{file} could not be read as a {suffix} model: {reason}") from error
+        raise OracleError(f"{file}: {reason_of(error, suffix)}") from error
+
+
+def reason_of(error: Exception, suffix: str) -> str:
+    """Say why a model file was not read."""
+    if isinstance(error, WaysoutError):
+        return str(error)
+    reason = str(error).split("\nStack trace")[0].strip()[:400] or type(error).__name__
+    return f"the file could not be read as a {suffix} model: {reason}"
+
+
+def _library(suffix: str) -> Any:
+    """Import what reads a kind of file, or say which extra to install."""
+    kind = READERS[suffix]
+    if kind == "lightgbm":
+        return import_lightgbm()
+    return importlib.import_module(_PACKAGES.get(kind, kind))
 
 
 def _look_in(folder: Path) -> None:
@@ -180,18 +204,11 @@ def _imported(name: str, folder: Path) -> Any:
     return found
 
 
-def _read(file: Path, suffix: str, trusted: frozenset[str]) -> Any:
-    if suffix in _READERS:
-        return importlib.import_module(f"waysout.oracles.{_READERS[suffix]}").read_model(file)
-    if suffix == ".skops":
-        io = importlib.import_module("skops.io")
-        asked = set(io.get_untrusted_types(file=file))
-        if asked - trusted:
-            raise OracleError(
-                f"the file wants to create types that skops does not know: "
-                f"{', '.join(sorted(asked - trusted))}. If you trust them, pass trusted_types=[…]"
-            )
-        return io.load(file, trusted=sorted(asked))
+def read_file(file: Path, suffix: str, trusted: frozenset[str]) -> Any:
+    """Read a file that may be read: one that was tried, or a pickle that is trusted."""
+    if suffix in READERS:
+        module = importlib.import_module(f"waysout.oracles.{READERS[suffix]}")
+        return module.read_model(file, trusted) if suffix == ".skops" else module.read_model(file)
     # joblib reads plain pickles too, and people call its files .pkl.
     if suffix == ".joblib" or importlib.util.find_spec("joblib"):
         return importlib.import_module("joblib").load(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from waysout.domain.schema import Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapter import Adapter, Output
+from waysout.oracles.file_trial import trial_rows
 from waysout.oracles.inputs import InputColumn, InputLayout, Inputs, places
 
 _DTYPES = {
@@ -72,6 +74,29 @@ def read_model(file: Path) -> Any:
     import onnxruntime
 
     return OnnxModel(onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"]))
+
+
+def try_rows(model: Any) -> None:
+    """Ask for rows; where a tensor says nothing about its width, for one column."""
+    session = model.session
+    feeds: dict[str, Any] = {}
+    for node in session.get_inputs():
+        last = node.shape[-1] if node.shape else 1
+        cells = trial_rows(min(last, 100_000) if isinstance(last, int) else 1)
+        dtype = _dtype(node)
+        if dtype is np.object_:
+            feeds[node.name] = cells.astype(str).astype(object)
+        elif np.issubdtype(dtype, np.floating):
+            with np.errstate(over="ignore"):
+                feeds[node.name] = cells.astype(dtype)
+        else:
+            whole = np.nan_to_num(cells, posinf=2.0**30, neginf=-(2.0**30))
+            feeds[node.name] = whole.clip(-(2.0**30), 2.0**30).astype(dtype)
+    # In pieces first: one row that a graph refuses would keep the others from it.
+    for start in range(0, len(next(iter(feeds.values()))), 40):
+        with contextlib.suppress(Exception):
+            session.run(None, {name: cells[start : start + 40] for name, cells in feeds.items()})
+    session.run(None, feeds)
 
 
 def _dtype(node: Any) -> Any:

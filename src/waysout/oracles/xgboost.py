@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import struct
@@ -23,6 +24,7 @@ from waysout.oracles.adapter import (
     no_classes,
     recorded_layout,
 )
+from waysout.oracles.file_trial import follows, trial_rows
 from waysout.oracles.inputs import Inputs, Place, codes_of, places
 
 _SIZES = {"i": 1, "U": 1, "I": 2, "l": 4, "L": 8, "d": 4, "D": 8, "C": 1}
@@ -99,6 +101,65 @@ def _integer(data: bytes, at: int) -> tuple[int, int]:
     if value < 0:
         raise IndexError
     return value, at + 1 + _SIZES[code]
+
+
+def check_model(booster: Any) -> None:
+    """Raise where a tree leads to nodes, columns or categories that it does not have."""
+    learner = json.loads(bytes(booster.save_raw(raw_format="json")))["learner"]
+    params = learner["learner_model_param"]
+    width = int(params["num_feature"])
+    groups = max(1, int(params["num_class"]), int(params["num_target"]))
+    booster_of = learner["gradient_booster"]
+    model = booster_of.get("gbtree", booster_of)["model"]
+    if "weights" in model:
+        whole = len(model["weights"]) % ((width + 1) * groups) == 0 and bool(model["weights"])
+    else:
+        trees, of_group = model["trees"], model["tree_info"]
+        whole = len(trees) == len(of_group) and all(0 <= group < groups for group in of_group)
+        bounds = model.get("iteration_indptr", [0, len(trees)])
+        whole = whole and bounds == sorted(bounds) and bounds[0] >= 0 and bounds[-1] == len(trees)
+        whole = whole and len(booster_of.get("weight_drop", trees)) == len(trees)
+        whole = whole and all(_is_sound(tree, width, groups) for tree in trees)
+    if not whole:
+        raise OracleError(
+            "the XGBoost model is damaged: a tree leads to nodes, columns, classes or categories "
+            "that are not there"
+        )
+
+
+def _is_sound(tree: dict[str, Any], width: int, groups: int) -> bool:
+    """Whether every index of a tree is in range, and no node comes twice on the way down."""
+    names = ("left_children", "right_children", "split_indices", "split_type")
+    left, right, columns, kinds = (np.array(tree[name], dtype=np.int64) for name in names)
+    outputs = max(1, int(tree["tree_param"]["size_leaf_vector"]))
+    if not len(left) or {len(left)} != {len(right), len(columns), len(kinds)} or outputs > groups:
+        return False
+    leaf = left == -1
+    inner = ~leaf
+    if not follows(np.column_stack([left, right]), leaf):
+        return False
+    if (columns[inner] < 0).any() or (columns[inner] >= width).any():
+        return False
+    nodes, starts, sizes = (
+        np.array(tree[f"categories_{name}"], dtype=np.int64)
+        for name in ("nodes", "segments", "sizes")
+    )
+    told = {len(nodes)} == {len(starts), len(sizes)} and (starts >= 0).all() and (sizes >= 0).all()
+    ends = starts + sizes
+    sets = set(nodes.tolist())
+    split = np.flatnonzero(inner & (kinds == 1)).tolist()
+    return bool(told and (ends <= len(tree["categories"])).all() and sets.issuperset(split))
+
+
+def try_rows(booster: Any) -> None:
+    """Ask for rows."""
+    from xgboost import DMatrix
+
+    cells = trial_rows(booster.num_features())
+    about = {"feature_names": booster.feature_names, "feature_types": booster.feature_types}
+    for rows in (cells, np.where(np.abs(cells) < 2**24, cells, np.nan)):  # it refuses infinity
+        with contextlib.suppress(ValueError):
+            booster.predict(DMatrix(rows, enable_categorical=True, **about))
 
 
 def columns(model: Any) -> list[str]:
