@@ -9,7 +9,7 @@ import re
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
-from itertools import count, cycle, islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from waysout.domain.schema import Feature, Row, Schema
 
 NUMBERS = ("income", "debt", "age", "years")
 JOBS = tuple("abcdefgh")
-TRUSTED = ("numpy.dtype", "sklearn.tree._tree.Tree")
+TRUSTED = ("numpy.dtype", "sklearn.tree._tree.Tree", "scipy.sparse._csr.csr_matrix")
 INTEGERS = (-1, -2, 1, 7, 10**4, 10**6, 2**31 - 1, -(2**31), 0)
 FLOATS = ("nan", "inf", "-inf", "1e308", "-0.0")
 Edit = Callable[[bytes, random.Random], bytes]
@@ -427,22 +427,20 @@ def _skops_edits(canary: Path) -> list[Edit]:
 
 def skops(folder: Path, files: int, seed: int, canary: Path) -> Made:
     """Yield skops files of a line, a forest, a support vector machine and sparse weights."""
-    from skops.io import dumps
     from sklearn.ensemble import RandomForestClassifier
+    from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
-    from sklearn.impute import SimpleImputer
     from sklearn.svm import SVC
+    from skops.io import dumps
 
     cells, outcome = table()
-    wholes = []
-    for last in (
-        LogisticRegression().fit(cells, outcome).sparsify(),
-        RandomForestClassifier(5, max_depth=4, random_state=0).fit(cells, outcome),
-        make_pipeline(SimpleImputer(), StandardScaler(), SVC()).fit(cells, outcome),
-    ):
-        wholes.append(dumps(last))
+    line = make_pipeline(SimpleImputer(), LogisticRegression()).fit(cells, outcome)
+    line[-1].sparsify()
+    forest = RandomForestClassifier(5, max_depth=4, random_state=0).fit(cells, outcome)
+    machine = make_pipeline(SimpleImputer(), StandardScaler(), SVC()).fit(cells, outcome)
+    wholes = [dumps(model) for model in (line, forest, machine)]
     return _write(folder, ".skops", wholes, _skops_edits(canary), files, seed)
 
 

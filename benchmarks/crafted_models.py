@@ -35,7 +35,9 @@ def ask_all(out: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     import waysout
     from waysout.errors import WaysoutError
+    from waysout.oracles import file_trial
 
+    file_trial.SECONDS = 20  # a loop takes as long as it may
     schema, rows = craft.schema(), craft.rows(400)
     for line in sys.stdin:
         path = line.strip()
@@ -68,7 +70,8 @@ class Asker:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         process = self.process
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.write(f"{file}\n".encode())
         process.stdin.flush()
         ready, _, _ = select.select([process.stdout], [], [], self.limit)

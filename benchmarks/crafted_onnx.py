@@ -8,7 +8,6 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-
 NODES = (
     "nodes_truenodeids", "nodes_falsenodeids", "nodes_featureids", "nodes_nodeids",
     "nodes_treeids", "class_nodeids", "class_treeids", "class_ids", "target_nodeids",
@@ -20,12 +19,16 @@ def wholes(cells: Any, outcome: Any) -> list[bytes]:
     """Return a forest and a line."""
     from skl2onnx import to_onnx
     from sklearn.ensemble import RandomForestClassifier
+    from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
 
+    line = make_pipeline(SimpleImputer(), LogisticRegression())
     made = []
-    for model in (RandomForestClassifier(4, max_depth=4, random_state=0), LogisticRegression()):
+    for model in (RandomForestClassifier(4, max_depth=4, random_state=0), line):
         model.fit(cells, outcome)
-        options = {id(model): {"zipmap": False}}
+        last = model[-1] if model is line else model
+        options = {id(last): {"zipmap": False}}
         made.append(to_onnx(model, cells[:1].astype("f"), options=options).SerializeToString())
     return made
 

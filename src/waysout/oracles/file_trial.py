@@ -47,7 +47,7 @@ VERSION = 1
 
 # Packages that the libraries import for what the trial does not do; without them it starts in half
 # a second instead of two.
-_NEEDLESS = ("torch", "matplotlib", "graphviz", "plotly", "dask", "polars", "pyarrow")
+_NEEDLESS = ("torch", "matplotlib", "graphviz", "plotly", "dask", "pyarrow")
 _TABLES = ("pandas", "sklearn")
 _NEED_TABLES = (".cbm", ".skops")
 _START = (

@@ -171,7 +171,7 @@ def _is_sound(fields: dict[str, str], width: int) -> bool:
     if (columns < 0).any() or (columns >= width).any():
         return False
     categorical = kinds & 1 == 1
-    if not categorical.any():
+    if not sets and not categorical.any():
         return True
     cells = np.array(fields["threshold"].split(), dtype=np.float64)[categorical]
     bounds, stored = numbers("cat_boundaries"), len(fields.get("cat_threshold", "").split())

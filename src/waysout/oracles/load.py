@@ -1,8 +1,8 @@
 """Models by name: a file, an address or MODULE:FUNCTION (`load_model`).
 
 The suffix alone decides what reads a file. Unpickling runs whatever code the file holds, so it
-happens only for a pickle's suffix and only when the caller says so; any other file is first tried in
-a process of its own (`waysout.oracles.file_trial`).
+happens only for a pickle's suffix and only when the caller says so; any other file is first tried
+in a process of its own (`waysout.oracles.file_trial`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ READERS = {
     ".cbm": "catboost", ".onnx": "onnx", ".skops": "estimators",
 }  # fmt: skip
 _PACKAGES = {"onnx": "onnxruntime", "estimators": "skops.io"}
+# How such a file begins; an ONNX file may begin with any of its fields.
+_STARTS = {
+    ".txt": b"tree", ".lgb": b"tree", ".json": b"{", ".ubj": b"{", ".cbm": b"CBM1", ".skops": b"PK",
+}  # fmt: skip
 PICKLES = (".pkl", ".pickle", ".joblib")
 
 # The extra that brings a package which a file may ask for.
@@ -123,6 +127,12 @@ def load_model(
         raise OracleError(
             f"{file} is a pickle under the suffix {suffix}. It was not read: rename it and pass "
             "trust_pickle=True if you trust its author"
+        )
+    start = _STARTS.get(suffix, b"")
+    if not head.lstrip().startswith(start):
+        raise OracleError(
+            f"{file} is no {suffix} model: it begins with {head[:16]!r}, not with {start!r}. Was "
+            "it saved in another format?"
         )
     if suffix in PICKLES or trusted_types:
         _look_in(Path(folder))  # whoever trusts the file trusts the code it needs
