@@ -34,6 +34,9 @@ class Text:
     def model_to_string(self, num_iteration: int) -> str:
         return self.text
 
+    def dump_model(self) -> dict[str, Any]:
+        return {}
+
     def save_raw(self, raw_format: str) -> bytes:
         return self.text.encode()
 

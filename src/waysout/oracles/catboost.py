@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import tempfile
@@ -48,7 +49,10 @@ def check_model(model: Any) -> None:
 
 
 def try_rows(model: Any) -> None:
-    """Ask for rows, the categories as numbers and as text."""
+    """Ask for rows, and for what the adapter wants to know."""
+    classes_of(model)
+    with contextlib.suppress(ValueError):
+        model.get_all_params()
     cells = trial_rows(len(model.feature_names_)).astype(object)
     for at in model.get_cat_feature_indices():
         cells[:, at] = [str(value)[:1] for value in cells[:, at]]

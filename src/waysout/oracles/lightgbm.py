@@ -133,6 +133,7 @@ def check_model(booster: Any) -> None:
                 f"the LightGBM model is damaged at tree {i}: it leads to nodes, leaves, columns or "
                 "categories that are not there"
             )
+    booster.dump_model()  # as the adapter does; it reads what stands beside the trees as well
 
 
 def _fields(text: str) -> dict[str, str]:

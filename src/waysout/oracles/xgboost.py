@@ -152,9 +152,11 @@ def _is_sound(tree: dict[str, Any], width: int, groups: int) -> bool:
 
 
 def try_rows(booster: Any) -> None:
-    """Ask for rows."""
+    """Ask for rows, and for what the adapter wants to know."""
     from xgboost import DMatrix
 
+    booster.save_config()
+    booster.attributes()
     cells = trial_rows(booster.num_features())
     about = {"feature_names": booster.feature_names, "feature_types": booster.feature_types}
     for rows in (cells, np.where(np.abs(cells) < 2**24, cells, np.nan)):  # it refuses infinity
