@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 
 from waysout.errors import OracleError
 from waysout.oracles import file_trial
-from waysout.oracles.catboost import check_model as check_catboost
+from waysout.oracles.catboost import read_model as read_catboost
 from waysout.oracles.estimators import check_model as check_estimator
 from waysout.oracles.file_trial import follows, try_file
 from waysout.oracles.lightgbm import check_model as check_lightgbm
@@ -39,9 +40,6 @@ class Text:
 
     def save_raw(self, raw_format: str) -> bytes:
         return self.text.encode()
-
-    def save_model(self, name: str, format: str) -> None:
-        Path(name).write_text(self.text)
 
 
 @pytest.fixture(scope="module")
@@ -163,14 +161,20 @@ def test_xgboost_trees_of_classes_that_are_not_there(
         check_xgboost(Text(json.dumps(model)))
 
 
-def test_catboost_trees_with_too_few_leaves(tmp_path: Path) -> None:
-    model = data.cat().fit(data.coded(), data.approved())
-    check_catboost(model)
-    model.save_model(str(tmp_path / "m.json"), format="json")
-    told = json.loads((tmp_path / "m.json").read_bytes())
-    told["oblivious_trees"][0]["leaf_values"].pop()
+@pytest.mark.parametrize("options", [{}, {"grow_policy": "Lossguide"}, {"ignored_features": [1]}])
+def test_catboost_indices_that_lead_nowhere(options: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "m.cbm"
+    model = data.cat(**options).fit(data.coded(), data.approved())
+    model.save_model(str(file))
+    whole, own = file.read_bytes(), model.predict_proba(data.coded())
+    np.testing.assert_array_equal(
+        read_catboost(file).predict(data.coded(), prediction_type="Probability"), own
+    )
+    size = len(model.get_leaf_values())
+    length = whole.index(struct.pack("<I", size) + struct.pack("<d", model.get_leaf_values()[0]))
+    file.write_bytes(whole[:length] + struct.pack("<I", size - 1) + whole[length + 4 :])
     with pytest.raises(OracleError, match="damaged"):
-        check_catboost(Text(json.dumps(told)))
+        read_catboost(file)
 
 
 @pytest.mark.parametrize("field", ["left_child", "right_child", "feature"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
-import tempfile
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from waysout.domain.schema import Feature, Schema
 from waysout.errors import OracleError
@@ -16,36 +17,115 @@ from waysout.oracles.adapter import Adapter, classes_of, no_classes
 from waysout.oracles.file_trial import trial_rows
 from waysout.oracles.inputs import InputColumn, InputLayout, Inputs, Place, codes_of, places
 
+# Where a row goes from a node: so many nodes on, or it stays at a leaf. What a node compares.
+_STEP = np.dtype([("left", "<u2"), ("right", "<u2")])
+_BIN = np.dtype([("column", "<u2"), ("mask", "u1"), ("value", "u1")])
+_BIN_VALUES = 254
+
 
 def read_model(file: Path) -> Any:
-    """Read a model in CatBoost's own format."""
+    """Read a model in CatBoost's own format, after following every index of its trees."""
+    with file.open("rb") as stream:
+        _, size = struct.unpack("<4sI", stream.read(8).ljust(8, b"\0"))
+        core = stream.read(size)
+    try:
+        sound = _is_sound(core)
+    except (IndexError, ValueError, struct.error):
+        sound = False
+    if not sound:
+        raise OracleError(
+            "the CatBoost model is damaged: it is cut short, or a tree leads to nodes, leaves or "
+            "columns that are not there"
+        )
     import catboost
 
     return catboost.CatBoost().load_model(str(file))
 
 
-def check_model(model: Any) -> None:
-    """Raise where a tree splits at borders, or has leaves, that the model does not have.
+class _Table:
+    """A table of a flatbuffer: CatBoost uses its vectors as they are, so these are looked at."""
 
-    Writing the model as JSON goes to every node and leaf that a row could get to.
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data = data
+        start = at - _number(data, at, "<i")
+        slots = struct.unpack_from(f"<{_number(data, start, '<H') // 2 - 2}H", data, start + 4)
+        self.places = [at + slot if slot else 0 for slot in slots]
+
+    def _at(self, field: int) -> int:
+        return self.places[field] if field < len(self.places) else 0
+
+    def number(self, field: int, default: int = -1) -> int:
+        at = self._at(field)
+        return _number(self.data, at, "<i") if at else default
+
+    def table(self, field: int) -> _Table:
+        at = self._at(field)
+        return _Table(self.data, at + _number(self.data, at, "<I"))
+
+    def vector(self, field: int, dtype: Any) -> NDArray[Any]:
+        at = self._at(field)
+        if not at:
+            return np.zeros(0, dtype)
+        at += _number(self.data, at, "<I")
+        return np.frombuffer(self.data, dtype, _number(self.data, at, "<I"), at + 4)
+
+    def tables(self, field: int) -> list[_Table]:
+        at = self._at(field)
+        at += _number(self.data, at, "<I") if at else 0
+        steps = self.vector(field, "<u4").tolist()
+        return [_Table(self.data, at + 4 * (i + 1) + step) for i, step in enumerate(steps)]
+
+
+def _number(data: bytes, at: int, form: str) -> int:
+    if at < 0:
+        raise IndexError
+    return int(struct.unpack_from(form, data, at)[0])
+
+
+def _is_sound(core: bytes) -> bool:
+    """Whether every index of the trees is in range; the fields are those of CatBoost's model.fbs.
+
+    Of the columns in question: categories, numbers, one for each category, counts of categories,
+    and what was made of texts.
     """
-    with tempfile.TemporaryDirectory() as place:
-        file = Path(place, "model.json")
-        model.save_model(str(file), format="json")
-        told = json.loads(file.read_bytes())
-    borders = {f["feature_index"]: f["borders"] for f in told["features_info"]["float_features"]}
-    width = len(told["scale_and_bias"][1])
-    for tree in told.get("oblivious_trees") or ():
-        splits = tree["splits"] or ()
-        whole = len(tree["leaf_values"]) == width << len(splits)
-        for split in splits:
-            if split["split_type"] == "FloatFeature":
-                known = borders.get(split["float_feature_index"], ())
-                whole = whole and any(math.isclose(split["border"], b, rel_tol=1e-6) for b in known)
-        if not whole:
-            raise OracleError(
-                "the CatBoost model is damaged: a tree has other splits or leaves than the model"
-            )
+    trees = _Table(core, _number(core, 0, "<I")).table(1)
+    kinds = {4: -1, 5: 3, 6: 1, 7: 1, 13: 3}  # where the borders or values of each kind stand
+    cats, numbers, *others = (trees.tables(field) for field in kinds)
+    columns = len(cats) + len(numbers) + len(trees.tables(12)) + len(trees.tables(18))
+    for among, first in ((cats, 0), (numbers, 1)):
+        for column in among:
+            index, flat = column.number(first), column.number(first + 1)
+            if not (0 <= index < len(among) and 0 <= flat < columns):
+                return False
+    if not all(0 <= column.number(0) < len(cats) for column in others[0]):
+        return False
+    spans = [
+        len(column.vector(at, "<i4"))
+        for among, at in zip((numbers, *others), list(kinds.values())[1:], strict=True)
+        for column in among
+    ]
+    splits, sizes = trees.vector(1, "<i4"), trees.vector(2, "<i4").astype(np.int64)
+    starts, bins = trees.vector(3, "<i4"), trees.vector(17, _BIN)
+    ends = np.cumsum(sizes)
+    if (sizes < 0).any() or len(splits) != sizes.sum() or len(bins) not in (0, len(splits)):
+        return False
+    if len(starts) and not np.array_equal(starts, ends - sizes):
+        return False
+    if len(splits) and (splits.min() < 0 or splits.max() >= sum(spans)):
+        return False
+    if len(bins) and bins["column"].max() >= sum(-(-span // _BIN_VALUES) for span in spans):
+        return False
+    leaves, width = len(trees.vector(8, "<f8")), trees.number(0, 0)
+    steps, leaf_of = trees.vector(10, _STEP), trees.vector(11, "<u4").astype(np.int64)
+    if width < 1 or not len(steps):
+        return width >= 1 and sizes.max(initial=0) < 32 and leaves == sum(width << sizes)
+    if len(steps) != len(splits) or len(leaf_of) != len(splits):
+        return False
+    last = np.repeat(ends, sizes)
+    ways = np.stack([steps["left"], steps["right"]]).astype(np.int64)
+    leaf = (ways == 0).any(axis=0)
+    inside = (np.arange(len(splits)) + ways.max(axis=0) < last).all()
+    return bool(inside and (leaf_of[leaf] + width <= leaves).all())
 
 
 def try_rows(model: Any) -> None:

@@ -6,9 +6,9 @@ or hangs it, or takes all of its memory, when the file is read or at the first r
 So another process, with little memory and time, does three things first:
 
 1. it reads the file as we would;
-2. it follows every index of what the library made of it (``check_model`` in the module of each
-   kind that lets us look), because rows on trial need not reach a damaged node, and others would.
-   What the library holds is looked at, not the file, so that nothing hangs on both reading alike;
+2. it follows every index of the trees (``check_model`` in the module of each kind that lets us look
+   at what the library made of the file, so that nothing hangs on both reading it alike; `catboost`
+   looks at the file), because rows on trial need not reach a damaged node, and others would;
 3. it asks for rows with extreme, missing and ordinary values (``try_rows``).
 
 Only if that process ends well is the file read here. An ONNX graph and an estimator of
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.abc
 import json
 import os
 import signal
@@ -34,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.errors import OracleError, WaysoutError
+from waysout.errors import OracleError
 from waysout.files import cache_dir, file_sha256, sha256
 
 SECONDS, SECONDS_A_MB = 60, 1
@@ -58,7 +59,13 @@ _sound: set[str] = set()
 
 
 def try_file(file: Path, suffix: str, library: Any, trusted: Collection[str] = ()) -> None:
-    """Raise unless the file can be read and asked without harm; ``library`` is what reads it."""
+    """Raise unless the file can be read and asked without harm; ``library`` is what reads it.
+
+    Types of the running script cannot be had in another process; whoever trusts a file with them
+    has it read untried.
+    """
+    if any(name.startswith("__main__.") for name in trusted):
+        return
     size = file.stat().st_size
     known = _key(file, suffix, library, trusted)
     mark = cache_dir() / "models-tried" / known
@@ -138,8 +145,7 @@ def main(file: str, suffix: str, trusted: list[str], memory: int) -> None:
     out = os.dup(1)
     os.dup2(2, 1)  # what the libraries print is no answer
     _limit_memory(memory)
-    for package in (*_NEEDLESS, *(() if suffix in _NEED_TABLES else _TABLES)):
-        sys.modules[package] = None  # type: ignore[assignment]
+    sys.meta_path.insert(0, _Without((*_NEEDLESS, *(() if suffix in _NEED_TABLES else _TABLES))))
     load = importlib.import_module("waysout.oracles.load")
     try:
         model = load.read_file(Path(file), suffix, frozenset(trusted))
@@ -149,9 +155,7 @@ def main(file: str, suffix: str, trusted: list[str], memory: int) -> None:
     except Exception as error:
         if _is_memory(error):
             os.write(out, b"memory")
-        # skops reads in Python alone, and may need types of the caller's own script: what it
-        # raises here it raises there as well, or it is no fault of the file.
-        elif suffix != ".skops" or isinstance(error, WaysoutError):
+        else:
             os.write(out, load.reason_of(error, suffix).encode())
         os._exit(0)
     try:
@@ -160,6 +164,17 @@ def main(file: str, suffix: str, trusted: list[str], memory: int) -> None:
         if _is_memory(error):
             os.write(out, b"memory")
     os._exit(0)  # what is torn down at an ordinary end is no part of the trial
+
+
+class _Without(importlib.abc.MetaPathFinder):
+    """Makes packages look as if they were not installed."""
+
+    def __init__(self, packages: Collection[str]) -> None:
+        self.packages = packages
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name in self.packages:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def _limit_memory(most: int) -> None:
@@ -176,7 +191,7 @@ def _limit_memory(most: int) -> None:
 
 
 def _is_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or "bad_alloc" in str(error) or "alloc" in str(error)
+    return isinstance(error, MemoryError) or "alloc" in str(error)  # bad_alloc, Failed to allocate
 
 
 def trial_rows(width: int) -> NDArray[np.float64]:
