@@ -104,6 +104,33 @@ def load_model(
             f"{file}: {unknown('kind of model file', suffix or file.name, _FILES)}. A model may "
             "also be an address (http://…), or a function (module:function)"
         )
+    _check_start(file, suffix, trust_pickle=trust_pickle)
+    if suffix in PICKLES or trusted_types:
+        _look_in(Path(folder))  # whoever trusts the file trusts the code it needs
+    try:
+        # Code that a pickle runs may print, and stdout may be a JSON document.
+        with contextlib.redirect_stdout(sys.stderr):
+            trusted = frozenset(trusted_types)
+            if suffix not in PICKLES:
+                try_file(file, suffix, _library(suffix), trusted)
+            return read_file(file, suffix, trusted)
+    except UnavailableError:
+        raise
+    except WaysoutError as error:
+        raise OracleError(f"{file}: {error}") from None
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if package in _EXTRAS:
+            raise MissingExtra(package, _EXTRAS[package]) from None
+        raise OracleError(
+            f"{file} needs the package {package!r}, which is not installed here"
+        ) from error
+    except Exception as error:
+        raise OracleError(f"{file}: {reason_of(error, suffix)}") from error
+
+
+def _check_start(file: Path, suffix: str, *, trust_pickle: bool) -> None:
+    """Raise unless this is a file of its kind by its first bytes, and may be read."""
     if file.is_dir():
         raise OracleError(f"{file} is a folder, not a model file")
     if file.exists() and not file.is_file():  # a pipe would keep us waiting, /dev/zero for ever
@@ -134,28 +161,6 @@ def load_model(
             f"{file} is no {suffix} model: it begins with {head[:16]!r}, not with {start!r}. Was "
             "it saved in another format?"
         )
-    if suffix in PICKLES or trusted_types:
-        _look_in(Path(folder))  # whoever trusts the file trusts the code it needs
-    try:
-        # Code that a pickle runs may print, and stdout may be a JSON document.
-        with contextlib.redirect_stdout(sys.stderr):
-            trusted = frozenset(trusted_types)
-            if suffix not in PICKLES:
-                try_file(file, suffix, _library(suffix), trusted)
-            return read_file(file, suffix, trusted)
-    except UnavailableError:
-        raise
-    except WaysoutError as error:
-        raise OracleError(f"{file}: {error}") from None
-    except ModuleNotFoundError as error:
-        package = (error.name or "").split(".")[0]
-        if package in _EXTRAS:
-            raise MissingExtra(package, _EXTRAS[package]) from None
-        raise OracleError(
-            f"{file} needs the package {package!r}, which is not installed here"
-        ) from error
-    except Exception as error:
-        raise OracleError(f"{file}: {reason_of(error, suffix)}") from error
 
 
 def reason_of(error: Exception, suffix: str) -> str:
