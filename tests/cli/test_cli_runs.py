@@ -479,6 +479,25 @@ def test_a_damaged_run_is_told_of_and_repaired(waysout: CommandLine) -> None:
     assert timeless(resumed)["options"] == timeless(again)["options"]
 
 
+def test_one_damaged_run_does_not_hide_the_others(waysout: CommandLine) -> None:
+    waysout(*FIND, *QUICK)
+    [run] = list_runs(runs_dir())
+    data = run.read_bytes()
+    at = data.index(b"queries", 100)
+    bad = new_run_path("bad")
+    bad.write_bytes(data[: at + 4] + b"\xd7" + data[at + 5 :])  # no text: SQLite's error quotes it
+    code, out, err = waysout("runs", "list")
+    assert (code, "finished" in out, "damaged" in out) == (0, True, True)
+    assert f"waysout runs repair {bad}" in " ".join(err.split())
+    listed = {run["run"]: run["status"] for run in json.loads(waysout("runs", "list", "--json")[1])}
+    assert listed == {run.stem: "finished", bad.stem: "damaged"}
+    for command in ("show", "export", "resume"):
+        code, _, err = waysout("runs", command, bad.stem)
+        assert (code, "is damaged (" in err) == (6, True)
+    assert waysout("runs", "repair", bad.stem)[0] == 0
+    assert waysout("runs", "export", bad.stem)[1] == waysout("runs", "export", run.stem)[1]
+
+
 def test_repair_tells_scripts(waysout: CommandLine, tmp_path: Path) -> None:
     waysout(*FIND, *QUICK)
     [run] = list_runs(runs_dir())

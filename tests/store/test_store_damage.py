@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -128,27 +128,82 @@ def _says_so(path: Path) -> bool:
     return False
 
 
-def test_a_changed_letter_is_noticed_where_it_is_read(run: Path) -> None:
+@pytest.mark.parametrize("way", [Store.read, Store.open])
+def test_a_changed_letter_is_noticed_when_the_run_is_opened(
+    run: Path, way: Callable[[Path], Store]
+) -> None:
     data = run.read_bytes()
     assert b"reply 4 x" in data
     at = data.index(b"reply 4 x")
     run.write_bytes(data[:at] + b"R" + data[at + 1 :])
-    with Store.read(run) as store:
-        hit = [index for index in range(6) if not _readable(store, index)]
-        assert len(hit) == 1
+    with pytest.raises(IntegrityError, match="row 25 of answers"):
+        way(run)
     report = repair(run)
     # The answers of that query after the fourth are whole, and of no use without it.
     assert report.tables["answers"] == RepairCounts(64, 8)
     assert report.unusable == 7
     with Store.read(run) as store:
-        assert len(list(store.answers(hit[0]))) == 4
+        assert sorted(len(list(store.answers(index))) for index in range(6)) == [4] + 5 * [12]
 
 
-def _readable(store: Store, index: int) -> bool:
-    try:
-        return len(list(store.answers(index))) == 12
-    except IntegrityError:
-        return False
+def test_a_text_that_has_become_bytes_is_noticed_and_mended(run: Path) -> None:
+    """One bit of a row's header says which it is, and the checksum is of the content."""
+    with sqlite3.connect(run) as db:
+        db.execute("UPDATE answers SET label = CAST(label AS BLOB) WHERE id = 1")
+    db.close()
+    with pytest.raises(IntegrityError, match="row 1 of answers"):
+        read_all(run)
+    assert repair(run).tables["answers"] == RepairCounts(72, 0)
+    assert check_usable(run) == 72
+
+
+def test_a_byte_that_is_no_text_in_the_schema(run: Path) -> None:
+    """SQLite's message quotes it, and Python cannot read that."""
+    data = run.read_bytes()
+    assert data.count(b"totals") > 10
+    for name in (b"queries", b"answers_seq", b"totals", b"INDEX", b"BEGIN UPDATE"):
+        at = data.index(name, 100)
+        run.write_bytes(data[: at + 4] + b"\xd7" + data[at + 5 :])
+        with pytest.raises(IntegrityError, match=f"waysout runs repair {run}"):
+            read_all(run)
+    assert repair(run).tables["answers"] == RepairCounts(72, 0)
+    assert check_usable(run) == 72
+
+
+def test_a_changed_trigger_is_noticed_before_it_counts_wrongly(run: Path) -> None:
+    data = run.read_bytes()
+    run.write_bytes(data.replace(b"options = options + (1)", b"options = options + (3)"))
+    with pytest.raises(IntegrityError, match="its tables are not those of a run"):
+        Store.open(run)
+    assert repair(run).tables["options"] == RepairCounts(72, 0)
+
+
+def test_rows_that_a_page_no_longer_counts_are_missed(run: Path) -> None:
+    """The number of cells in a page's header: with less of them nothing else looks wrong."""
+    with sqlite3.connect(run) as db:
+        at = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'events'").fetchone()[0]
+    db.close()
+    with Store.open(run) as store:
+        store.event("hello", {})
+    data = bytearray(run.read_bytes())
+    place = (at - 1) * PAGE
+    assert data[place + 3 : place + 5] == b"\0\1"
+    data[place + 4] = 0
+    run.write_bytes(data)
+    with pytest.raises(IntegrityError):
+        read_all(run)
+
+
+def test_a_number_that_no_row_has_stops_no_repair(run: Path) -> None:
+    with sqlite3.connect(run) as db:
+        db.execute("UPDATE events SET id = -5")
+        db.execute("INSERT INTO events SELECT -id, at, id, 'x', '{}', 0 FROM queries")
+        db.execute("UPDATE run SET id = 9")
+    db.close()
+    report = repair(run)
+    assert report.tables["run"] == RepairCounts(1, 0)
+    with Store.read(run) as store:
+        assert store.manifest["method"] == MANIFEST["method"]
 
 
 def test_wrong_counts_are_mended(run: Path) -> None:

@@ -367,7 +367,7 @@ def test_a_run_of_many_queries_costs_the_same_for_each(tmp_path: Path) -> None:
         seen = set(counted)
         counted.clear()
         assert store.summary().finished == 2001
-        assert len(counted) == 3
+        assert len(counted) == 9
         list(store.answers(77)), list(store.setup(77)), list(store.options(77))
         store.spent(77), store.finished(77), store.partial(77), store.query(77)
         next(store.results()), next(store.queries()), next(store.events(), None)

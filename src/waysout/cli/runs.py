@@ -24,7 +24,7 @@ RunName = Annotated[str, typer.Argument(help="A run: its name, its file, or last
 @app.command("list")
 def list_(json: JsonFlag = False) -> None:
     """List the stored runs, newest first."""
-    from waysout.errors import WaysoutError
+    from waysout.errors import IntegrityError, WaysoutError
     from waysout.store import Store, list_runs, runs_dir
 
     found: list[dict[str, Any]] = []
@@ -33,8 +33,9 @@ def list_(json: JsonFlag = False) -> None:
             with Store.read(path) as store:
                 found.append(_summary(store))
         except WaysoutError as error:
-            unreadable = {"run": path.stem, "path": path, "status": "unreadable"}
-            found.append({**unreadable, "problem": str(error)})
+            status = "damaged" if isinstance(error, IntegrityError) else "unreadable"
+            named = {"run": path.stem, "path": path, "status": status}
+            found.append({**named, "problem": str(error)})
     if json:
         print_json(found)
         return

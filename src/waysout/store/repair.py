@@ -49,8 +49,7 @@ def repair(path: str | Path, out: str | Path | None = None) -> RepairReport:
         raise InputError(f"there is no run {path}")
     with tables.faults(path), WriterLock.take(path):
         try:
-            with Store.read(path) as store:
-                store.verify()
+            Store.read(path).close()
             return RepairReport(path, fine=True, original=path)
         except (IntegrityError, InputError):
             return _repaired(path, None if out is None else Path(out))
@@ -75,8 +74,7 @@ def _repaired(path: Path, out: Path | None) -> RepairReport:
             check_version(path, unpack(manifest[0]["body"]))
         else:  # its results can still be read, though it can no longer be resumed
             tables.insert(db, "run", (tables.now(), pack({"waysout_run": VERSION, "lost": True})))
-    with Store.read(new) as store:
-        store.verify()
+    Store.read(new).close()
     if out is not None:
         return RepairReport(out, False, path, counts, unusable)
     number, original = 1, path.with_name(f"{path.name}.damaged")
@@ -94,7 +92,7 @@ def _copy_rows(path: Path, db: sqlite3.Connection) -> dict[str, int]:
     """Copy every intact row; return how many there were, as far as the file still tells."""
     expected: dict[str, int] = {}
     for number, columns in read_pages(path):
-        values = columns[1:-1]
+        values = tables.as_written(columns[1:-1])
         if columns[1:2] == [tables.TOTALS_MARK]:
             counts = [n for n in columns[3:] if isinstance(n, int)]
             if len(counts) == len(columns[3:]) == len(tables.COUNTS):
@@ -109,6 +107,8 @@ def _copy_rows(path: Path, db: sqlite3.Connection) -> dict[str, int]:
             older = "query = ? AND (final, at) < (?, ?)"
             db.execute(f"DELETE FROM results WHERE {older}", (query, final, at))
             tables.insert(db, table, values, otherwise="IGNORE")
+        elif table == "run":  # there is one, whatever became of its number
+            tables.insert(db, table, values, id=1, otherwise="IGNORE")
         elif table is not None:
             tables.insert(db, table, values, id=number, otherwise="IGNORE")
     return expected

@@ -65,6 +65,8 @@ class _Pages:
                 try:
                     size, place = _varint(page, place)
                     row, place = _varint(page, place)
+                    if row >= 2**63:  # negative, which no number of ours is
+                        raise _Torn
                     yield row, _columns(self._payload(page, place, size))
                 except (_Torn, UnicodeDecodeError):
                     continue

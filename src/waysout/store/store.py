@@ -52,13 +52,16 @@ class Store:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open an existing run for writing."""
+        """Open an existing run for writing; raise `IntegrityError` if it is damaged."""
         path = _existing(path)
         return cls._opened(path, WriterLock.take(path))
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Open a run for reading; another process may be writing it."""
+        """Open a run for reading; raise `IntegrityError` if it is damaged.
+
+        Another process may be writing it.
+        """
         return cls._opened(_existing(path), None)
 
     @classmethod
@@ -77,6 +80,8 @@ class Store:
             if db.execute("PRAGMA application_id").fetchone()[0] != tables.APPLICATION:
                 raise no_run(path)
             check_version(path, store.manifest)
+            # At once: a broken page may hide rows, and what is left would look like all there is.
+            store.verify()
             if lock is not None:
                 tables.write_ahead(db)
             undo.pop_all()
@@ -270,9 +275,11 @@ class Store:
 
     def summary(self) -> RunSummary:
         """Return the run in a few figures, at the same cost for a run of any size."""
-        manifest = self.manifest
+        manifest, begun = self.manifest, self._select("run", "id = 1")[0]
+        # Not by the totals, which keep that time without a checksum.
+        last = (self._select(table, "id > 0 ORDER BY id DESC LIMIT 1") for table in tables.COLUMNS)
+        updated = max(row["at"] for rows in last for row in rows)
         with self._one_at_a_time, faults(self.path):
-            begun = self._db.execute("SELECT at FROM run WHERE id = 1").fetchone()
             count = self._db.execute("SELECT * FROM totals WHERE id = 1").fetchone()
         queries, finished = count["queries"], count["finished"]
         status: Status = "running"
@@ -285,7 +292,7 @@ class Store:
             path=self.path,
             status=status,
             created=moment(begun["at"]),
-            updated=moment(count["updated"]),
+            updated=moment(updated),
             method=str(manifest.get("method", "")),
             llm=str(manifest.get("llm") or ""),
             queries=queries,
@@ -308,6 +315,8 @@ class Store:
             found = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if found != "ok":
                 raise damaged(self.path, found)
+            if not tables.schema_holds(self._db):
+                raise damaged(self.path, "its tables are not those of a run")
             if self._db.execute(f"{tables.AFTER_GAP} LIMIT 1").fetchone() is not None:
                 raise damaged(self.path, "answers are missing")
             if not tables.counts_hold(self._db):

@@ -23,6 +23,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from waysout.errors import InputError, IntegrityError, UnavailableError
@@ -94,6 +95,9 @@ def faults(path: Path) -> Iterator[None]:
         read_only = code == sqlite3.SQLITE_READONLY
         reason = "it is open for reading only" if read_only else str(error)
         raise UnavailableError(f"cannot use {path}: {reason}; {_KEPT}") from None
+    except UnicodeDecodeError:
+        # The module puts SQLite's message into a text, and that quotes the broken bytes.
+        raise damaged(path, "its tables are described by bytes that are no text") from None
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise full(path) from None
@@ -158,9 +162,25 @@ def select(db: sqlite3.Connection, path: Path, table: str, condition: str,
     sql = f"SELECT id, {', '.join(columns)}, crc FROM {table} WHERE {condition}"
     rows = db.execute(sql, tuple(parameters)).fetchall()
     for row in rows:
-        if checksum(table, [row[name] for name in columns]) != row["crc"]:
+        values = [row[name] for name in columns]
+        if checksum(table, values) != row["crc"] or as_written(values) != values:
             raise damaged(path, f"row {row['id']} of {table}")
     return rows
+
+
+def as_written(values: Sequence[Cell]) -> list[Cell]:
+    """Return cells as `as_cell` makes them: bytes only where they cannot be text.
+
+    A single changed bit makes bytes of a text, and the checksum of both is the same.
+    """
+    return [_as_written(value) if isinstance(value, bytes) else value for value in values]
+
+
+def _as_written(cell: bytes) -> str | bytes:
+    try:
+        return cell.decode()
+    except UnicodeDecodeError:
+        return cell
 
 
 def counts_hold(db: sqlite3.Connection) -> bool:
@@ -171,6 +191,22 @@ def counts_hold(db: sqlite3.Connection) -> bool:
             sums[name] = f"(SELECT coalesce(sum({amount.format(row=table)}), 0) FROM {table})"
     same = " AND ".join(f"{name} = {counted}" for name, counted in sums.items())
     return db.execute(f"SELECT 1 FROM totals WHERE id = 1 AND {same}").fetchone() is not None
+
+
+def schema_holds(db: sqlite3.Connection) -> bool:
+    """Whether tables, indices and triggers are ours: a changed trigger would count wrongly."""
+    return _schema(db) == _our_schema()
+
+
+@cache
+def _our_schema() -> set[tuple[str, ...]]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        _make_tables(db)
+        return _schema(db)
+
+
+def _schema(db: sqlite3.Connection) -> set[tuple[str, ...]]:
+    return set(map(tuple, db.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")))
 
 
 # The file --------------------------------------------------------------------------------------
