@@ -308,12 +308,12 @@ def judge(whole: Whole, damaged: Path, *, log: bool) -> str:
 
 def _is_part(found: Mapping[str, Any], whole: Whole) -> bool:
     """Whether less is shown than of the whole run, and the same search goes on to the same end."""
-    if any(isinstance(told, WaysoutError) for told in found.values()):
-        return True
     counts = ("queries", "finished", "options", "llm_calls", "oracle_rows")
-    fewer = all(found["list"][0][name] <= whole.listed[0][name] for name in counts)
-    same = _found(found["resume"]) == _found(whole.end)
-    return fewer and same and all(result in whole.exported for result in found["export"])
+    kept = {what: told for what, told in found.items() if not isinstance(told, WaysoutError)}
+    [listed], [all_] = kept.get("list", whole.listed), whole.listed
+    fewer = all(listed[name] <= all_[name] for name in counts)
+    same = _found(kept.get("resume", whole.end)) == _found(whole.end)
+    return fewer and same and all(result in whole.exported for result in kept.get("export", ()))
 
 
 def _found(result: Any) -> Any:
