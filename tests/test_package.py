@@ -91,7 +91,9 @@ def test_a_command_loads_no_other_and_looks_for_no_plugin(tmp_path: Path) -> Non
     )
     loaded = run(f"{code}\nimport sys; print('|', *sys.modules)", tmp_path)
     ours = {name for name in loaded.split("|")[-1].split() if name.startswith("waysout.cli.")}
-    assert ours == {f"waysout.cli.{name}" for name in ("main", "find", "arguments", "output")}
+    assert ours == {
+        f"waysout.cli.{name}" for name in ("main", "find", "arguments", "output", "streams")
+    }
     assert "\n0\n|" in loaded
 
 

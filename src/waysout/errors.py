@@ -11,6 +11,7 @@ traceback and leaves with the class's exit code.
     │   ├── CardError             a card that cannot be read (knows file and line)
     │   └── TableError            a table that cannot be read
     ├── OracleError (4)           the model cannot be loaded, asked or trusted
+    │   └── OracleTimeout         it did not answer within its time
     ├── UnavailableError (5)      something is missing on this machine
     │   ├── MissingExtra          a package (says which extra to install)
     │   └── DataUnavailable       a data set (says how to get it)
@@ -40,8 +41,8 @@ from collections.abc import Iterable, Sequence
 
 __all__ = [
     "BudgetSpent", "CardError", "DataUnavailable", "InputError", "IntegrityError", "LLMError",
-    "LLMFailure", "LLMRefused", "LLMUnreachable", "MissingExtra", "OracleError", "RowError",
-    "RuleError", "SchemaError", "TableError", "UnavailableError", "WaysoutError",
+    "LLMFailure", "LLMRefused", "LLMUnreachable", "MissingExtra", "OracleError", "OracleTimeout",
+    "RowError", "RuleError", "SchemaError", "TableError", "UnavailableError", "WaysoutError",
 ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from waysout.cli.sources import Sourced, open_source
 from waysout.report.words import date_text
 from waysout.run.source import Source, Trust
 from waysout.store import Store, list_runs, new_run_path, runs_dir, tables
+from waysout.store.lock import WriterLock
 
 pytestmark = pytest.mark.usefixtures("in_world")
 QUICK = (*ROW, "--llm", "simulated:1", "--calls", "8", "--oracle-rows", "40")
@@ -521,3 +522,27 @@ def test_what_is_no_run_is_listed_as_unreadable(waysout: CommandLine) -> None:
 def test_without_runs_there_is_no_last_one(waysout: CommandLine, command: str) -> None:
     code, _, err = waysout("runs", command)
     assert (code, "there are no runs in" in err) == (3, True)
+
+
+def test_delete_removes_a_run_with_all_that_was_made_of_it_and_nothing_else(
+    waysout: CommandLine,
+) -> None:
+    for _ in range(2):
+        assert waysout(*FIND, *QUICK)[0] == 0
+    kept, gone = (run.stem for run in list_runs(runs_dir()))
+    beside = [f"{gone}.db-wal", f"{gone}.db-shm", f"{gone}.db.damaged", f"{gone}.db.damaged-2",
+              f".{gone}.db.repaired", f".{gone}.db.new-journal", f"{gone}.db.lock"]  # fmt: skip
+    others = [f"{gone}.dbx", f"x{gone}.db.damaged", "letter.txt"]
+    for name in (*beside, *others):
+        (runs_dir() / name).write_text("")
+    code, out, _ = waysout("runs", "delete", gone, "--json")
+    assert (code, len(json.loads(out)["deleted"][gone])) == (0, 1 + len(beside))
+    left = {file.name for file in runs_dir().iterdir()}
+    assert left == {f"{kept}.db", *others}
+    code, _, err = waysout("runs", "delete", kept, gone)
+    assert (code, f"unknown run '{gone}'" in err) == (3, True)
+    with WriterLock.take(runs_dir() / f"{kept}.db"):
+        assert waysout("runs", "delete", kept)[0] != 0
+    assert (runs_dir() / f"{kept}.db").exists()
+    assert waysout("runs", "delete", "last")[0] == 0
+    assert not list_runs(runs_dir())

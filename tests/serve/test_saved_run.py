@@ -170,8 +170,7 @@ def test_pins_survive_a_restart_and_a_new_part() -> None:
     run(story())
 
 
-@pytest.mark.usefixtures("runs")
-def test_a_link_survives_a_restart() -> None:
+def test_a_link_survives_a_restart(runs: Path) -> None:
     async def story() -> None:
         before = await searched()
         place, oracle = f"/api/searches/{before['id']}", Adder()
@@ -195,8 +194,22 @@ def test_a_link_survives_a_restart() -> None:
             assert view["run"].endswith("-part3")
         async with client(kept()) as c:
             assert (await c.get(place)).json()["locks"]["fixed"] == ["a"]
+            assert list(runs.iterdir())
             await c.http.delete(place)
             assert (await c.get(place)).status_code == 404
+        assert not list(runs.iterdir()), "nothing of it is left, of any part"
+
+    run(story())
+
+
+def test_a_search_that_is_deleted_while_it_runs_leaves_nothing_on_file(runs: Path) -> None:
+    async def story() -> None:
+        async with client(kept()) as c:
+            stays, goes = await c.started(), await c.started()
+            await c.http.delete(f"/api/searches/{goes['id']}")
+            await c.waited(stays["id"])
+        assert list(runs.iterdir())
+        assert all(stays["id"] in file.name for file in runs.iterdir())
 
     run(story())
 

@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "serve": ("serve:serve", "Show ways out in a browser, and over HTTP for programs."),
     "methods": ("find:methods", "List the search methods, and their settings (--set NAME=VALUE)."),
     "certify": ("certify:certify", "Prove that one person has no way out, or find the cheapest."),
-    "runs": ("runs:app", "Stored searches: list, show, resume, export, repair."),
+    "runs": ("runs:app", "Stored searches: list, show, resume, export, repair, delete."),
     "card": ("card:app", "Cards describe a table: what each column is and what may change."),
     "data": ("data:app", "The data sets of the paper, and a synthetic one."),
     "models": ("models:app", "LLMs that run on this machine: what is here, how to get the rest."),

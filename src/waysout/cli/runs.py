@@ -1,4 +1,4 @@
-"""``waysout runs``: stored searches; list, show, resume, export or repair them."""
+"""``waysout runs``: stored searches; list, show, resume, export, repair or delete them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from waysout.report.result import Result
     from waysout.store import Store
 
-app = typer.Typer(help="Stored searches: list, show, resume, export, repair.", no_args_is_help=True)
+app = typer.Typer(
+    help="Stored searches: list, show, resume, export, repair, delete.", no_args_is_help=True
+)
 RunName = Annotated[str, typer.Argument(help="A run: its name, its file, or last.")]
 
 
@@ -265,3 +267,20 @@ def repair(
     with Store.read(report.path) as store:
         if hint := how_to_resume(store):
             say(hint)
+
+
+@app.command()
+def delete(
+    runs: Annotated[list[str], typer.Argument(help="Runs: their names or files, or last.")],
+    json: JsonFlag = False,
+) -> None:
+    """Delete runs for good, with what a repair kept of them; one that is being written stays."""
+    from waysout.store import delete_run, find_run
+
+    paths = list(dict.fromkeys(map(find_run, runs)))  # all of them are there, or none goes
+    gone = {path.stem: delete_run(path) for path in paths}
+    if json:
+        print_json({"deleted": gone})
+        return
+    for name, files in gone.items():
+        tell(f"deleted {name}: {len(files)} {'file' if len(files) == 1 else 'files'}")

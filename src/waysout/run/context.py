@@ -137,9 +137,9 @@ class RunContext:
         async with self._probing:
             if self._refusal is not None:
                 raise self._refusal
-            if self._probed or self.stopped:
-                return 0
             seconds = self.plan.budget.seconds
+            if self._probed or self.stopped or seconds == 0:  # without time, nothing is asked
+                return 0
             try:
                 async with asyncio.timeout(seconds):
                     report = await asyncio.to_thread(

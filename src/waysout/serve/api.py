@@ -167,7 +167,7 @@ async def show_search(search: SearchDep) -> Response:
 
 @router.delete("/searches/{id}", status_code=204, responses=errors(404, 422))
 async def delete_search(search: SearchDep, service: Running) -> Response:
-    """Forget a search; if it runs, it is stopped."""
+    """Forget a search, and what is on file of it; if it runs, it is stopped."""
     service.delete(search.id)
     return Response(status_code=204)
 

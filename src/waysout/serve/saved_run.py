@@ -18,14 +18,14 @@ from waysout.domain.memory import Memory
 from waysout.domain.problem import Problem
 from waysout.domain.result import Outcome, OutcomeKind, ResultData, plain
 from waysout.domain.spelling import as_in_table
-from waysout.errors import IntegrityError
+from waysout.errors import IntegrityError, WaysoutError
 from waysout.report.result import Result
 from waysout.run.plan import describe, differences, told
 from waysout.run.recall import memory_of
 from waysout.serve.forms import lock_rules
 from waysout.serve.models import Locks
 from waysout.serve.problems import ServedProblem
-from waysout.store import Store, find_run, new_run_path, runs_dir
+from waysout.store import Store, delete_run, find_run, new_run_path, runs_dir
 
 _log = logging.getLogger(__name__)
 _PINS = "pins"
@@ -144,6 +144,16 @@ def find_saved(
             name, run = found
             return name, replace(run, part=max(1, parts[path]), name=path.stem)
     return None
+
+
+def delete_saved(id: str) -> None:
+    """Delete what is on file of a search, all its parts."""
+    if _ID.fullmatch(id):
+        for path in runs_dir().glob(f"*-{id}-part*.db"):
+            try:
+                delete_run(path)
+            except WaysoutError as error:
+                _log.warning("the run %s stays on file: %s", path.name, error)
 
 
 def _part_of(path: Path, id: str) -> int:

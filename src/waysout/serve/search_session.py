@@ -276,10 +276,12 @@ class SearchSession:
                 loop = asyncio.get_running_loop()
                 self._giving_up = loop.call_later(_PATIENCE, self._task.cancel)
 
-    def close(self) -> None:
-        """Stop, and end the streams of all followers."""
+    def close(self) -> asyncio.Task[None] | None:
+        """Stop, and end the streams of all followers; returns the part that still ends."""
+        task = self._task
         self.stop("the search was deleted")
         self.log.close("gone")
+        return task
 
     async def _run(self, stop: Stop) -> None:
         result, kind, failure = None, OutcomeKind.FAILED, ""

@@ -22,7 +22,7 @@ from waysout.serve.forms import method_forms, problem_form, problem_line
 from waysout.serve.limits import ServiceLimits
 from waysout.serve.models import ContinueRequest, SearchRequest
 from waysout.serve.problems import ServedProblem
-from waysout.serve.saved_run import SavedRun, find_saved
+from waysout.serve.saved_run import SavedRun, delete_saved, find_saved
 from waysout.serve.search_session import (
     SearchListener,
     SearchSession,
@@ -88,6 +88,7 @@ class Service:
         self._opening = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._erasing: set[asyncio.Task[None]] = set()
         self._restoring = asyncio.Lock()
         self._forgotten: set[str] = set()
         self._closing = False
@@ -112,7 +113,7 @@ class Service:
             await asyncio.wait(self._tasks, timeout=_LAST_EVENTS_SECONDS)
         for search in self.searches.values():
             search.log.close("gone")
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._erasing, return_exceptions=True)
         await self._stack.aclose()
 
     async def _open_llm(self) -> SharedBackend:
@@ -251,13 +252,24 @@ class Service:
         return search
 
     def delete(self, id: str) -> None:
-        """Forget a search; if it runs, it is stopped. A run that it left stays on file."""
-        self._drop(id)
+        """Forget a search, and what is on file of it; if it runs, it is stopped."""
+        ending = self._drop(id)
         self._forgotten.add(id)
+        if self._context.keep_runs:
+            task = asyncio.create_task(self._erase(id, ending))
+            self._erasing.add(task)
+            task.add_done_callback(self._erasing.discard)
 
-    def _drop(self, id: str) -> None:
-        self.search(id).close()
+    async def _erase(self, id: str, ending: asyncio.Task[None] | None) -> None:
+        """Delete the runs of a search, when nothing is written to them any more."""
+        if ending is not None:
+            await asyncio.wait([ending])
+        await asyncio.to_thread(delete_saved, id)
+
+    def _drop(self, id: str) -> asyncio.Task[None] | None:
+        ending = self.search(id).close()
         del self.searches[id]
+        return ending
 
     def _begin(self, search: SearchSession, request: ContinueRequest) -> None:
         if self._closing:

@@ -6,7 +6,7 @@ damaged one, and `waysout.store.folder` knows where runs are kept.
 
 from __future__ import annotations
 
-from waysout.store.folder import find_run, list_runs, new_run_path, runs_dir
+from waysout.store.folder import delete_run, find_run, list_runs, new_run_path, runs_dir
 from waysout.store.records import Event, Recorded, RunSummary, check_same
 from waysout.store.store import Store
 
@@ -16,6 +16,7 @@ __all__ = [
     "RunSummary",
     "Store",
     "check_same",
+    "delete_run",
     "find_run",
     "list_runs",
     "new_run_path",

@@ -7,7 +7,8 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-from waysout.errors import InputError, unknown
+from waysout.errors import InputError, UnavailableError, unknown
+from waysout.store.lock import WriterLock
 
 SUFFIX = ".db"
 _LONGEST_LABEL = 60
@@ -50,6 +51,25 @@ def find_run(name_or_path: str) -> Path:
         if place.is_file() and (place == path or path.name == name_or_path):
             return place
     raise InputError(f"{unknown('run', name_or_path, [run.stem for run in known])} (in {runs})")
+
+
+def delete_run(path: Path) -> list[Path]:
+    """Delete a run and all that was ever made of it: copies that a repair kept hold it as well.
+
+    Returns the files that are gone. A run that a process is writing is refused.
+    """
+    lock = WriterLock.take(path)
+    try:
+        copies, beside = r"(\.(new|repaired|damaged(-\d+)?))?", r"(-wal|-shm|-journal|\.lock)?"
+        made = rf"\.?{re.escape(path.name)}{copies}{beside}"
+        found = sorted(file for file in path.parent.iterdir() if re.fullmatch(made, file.name))
+        for file in found:
+            file.unlink(missing_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"cannot delete {error.filename}: {error.strerror}") from None
+    finally:
+        lock.release()
+    return [file for file in found if not file.exists()]
 
 
 def new_run_path(label: str) -> Path:
