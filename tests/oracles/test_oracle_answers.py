@@ -236,11 +236,26 @@ def test_class_that_must_be_named(classes: Any, positive: Any, positive_class: A
         ([["a", "b"]] * 3, "returned .*'a'.* where a probability"),
         (["yes", None, "no"], r"None .*row 1"),
         ([{"yes": 1}] * 3, "label was expected"),
+        ([0.1, "yes", 0.9], r"returned 'yes' where a probability was expected.*row 1"),
+        (pd.Series([0.1, 0.9, "no"]), r"returned 'no' where a probability was expected.*row 2"),
     ],
 )
 def test_wrong_answers_are_refused(returned: Any, message: str) -> None:
     with pytest.raises(OracleError, match=message):
         as_oracle(returning(returned), SCHEMA, positive="yes").ask(ROWS)
+
+
+def test_a_text_after_probabilities_is_no_label() -> None:
+    def model(frame: Any) -> Any:
+        return ["maybe" if income == 90.0 else income / 100 for income in frame["income"]]
+
+    oracle = as_oracle(model, SCHEMA, positive="yes")
+    with pytest.raises(OracleError, match=r"returned 'maybe' .*row 1"):
+        oracle.ask(ROWS)
+    with pytest.raises(OracleError, match=r"returned 'maybe' .*row 0"):  # alone it looks like one
+        oracle.ask(ROWS[1:2])
+    assert oracle.ask(ROWS[::2]).probability.tolist() == [0.1, 0.5]
+    assert not oracle.labels_only
 
 
 @pytest.mark.parametrize(

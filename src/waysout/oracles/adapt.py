@@ -21,6 +21,7 @@ from waysout.domain.schema import Row, Scalar, Schema
 from waysout.errors import OracleError, WaysoutError, unknown
 from waysout.oracles.adapter import Adapter, classes_of
 from waysout.oracles.answers import (
+    MixedAnswers,
     Reader,
     WantedClass,
     choose_class,
@@ -191,7 +192,12 @@ class ModelOracle:
         return watched(lambda: self._adapter.ask(built), len(rows), self.row_seconds)
 
     def _read(self, returned: Any, rows: Sequence[Row]) -> Answers:
-        reading = Reader(self.schema, self._wanted, self._adapter).read(returned, rows)
+        reader = Reader(self.schema, self._wanted, self._adapter, self._gave_scores)
+        try:
+            reading = reader.read(returned, rows)
+        except MixedAnswers:
+            self._gave_scores = True  # so that the text is told from a label when asked alone
+            raise
         if self._adapter.gives == "either":
             # A batch of nothing but 0 and 1 may look like labels; what is a fraction cannot be.
             self._gave_scores = self._gave_scores or not reading.labels_only

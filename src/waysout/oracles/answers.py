@@ -129,13 +129,18 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+class MixedAnswers(OracleError):
+    """A text came back from a model that gives probabilities."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads what one model returns."""
+    """Reads what one model returns; ``gave_scores`` if it has returned probabilities before."""
 
     schema: Schema
     wanted: WantedClass
     adapter: Adapter
+    gave_scores: bool = False
 
     def read(self, returned: Any, rows: Sequence[Row]) -> AnswerReading:
         """Check one batch and find the wanted class in it."""
@@ -147,6 +152,8 @@ class Reader:
             output = Output(returned, classes)
         try:
             values = np.asarray(output.values)
+            if values.dtype.kind == "U":  # a text among numbers makes texts of them all
+                values = np.asarray(output.values, dtype=object)
         except ValueError as error:
             raise OracleError(f"the model returned rows of different lengths: {error}") from error
         if values.ndim == 2 and values.shape[1] == 1:
@@ -162,6 +169,7 @@ class Reader:
             labels = values.dtype.kind != "f"
             if values.dtype == object:
                 labels = not all(isinstance(v, (float, np.floating)) for v in values)
+                self._check_alike(values, rows)
         return (self._labels if labels else self._scores)(values, output, rows)
 
     def _scores(self, values: NDArray[Any], output: Output, rows: Sequence[Row]) -> AnswerReading:
@@ -259,6 +267,14 @@ class Reader:
         strange = frozenset[str]() if known else frozenset(map(repr, distinct))
         answers = Answers(decision.astype(np.float64), decision)
         return AnswerReading(answers, True, taken, note, strange)
+
+    def _check_alike(self, values: NDArray[Any], rows: Sequence[Row]) -> None:
+        """Raise where a text is among probabilities: read as labels, all of them would be a no."""
+        text = next((i for i, v in enumerate(values) if isinstance(v, str)), None)
+        fractions = any(isinstance(v, float) and v % 1 for v in values)
+        if text is not None and (fractions or self.gave_scores):
+            what = f"the model returned {values[text]!r:.80} where a probability was expected"
+            raise MixedAnswers(str(self._fault(rows, text, what, "Return one kind of answer")))
 
     def _check_labels(self, seen: set[Any]) -> None:
         """Raise where the labels are text and the card's is a number, or the other way round."""
