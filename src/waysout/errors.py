@@ -121,9 +121,13 @@ class TableError(InputError):
 
 
 class OracleError(WaysoutError):
-    """The model cannot be loaded, asked or trusted."""
+    """The model cannot be loaded, asked or trusted; knows whether the model itself raised."""
 
     exit_code = 4
+
+    def __init__(self, reason: str, *, raised: bool = False) -> None:
+        super().__init__(reason)
+        self.raised = raised
 
 
 class OracleTimeout(OracleError):

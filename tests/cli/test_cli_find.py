@@ -470,12 +470,13 @@ def test_a_file_that_turns_out_unwritable_leaves_the_result(
     waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device", "out.html")
+        raise OSError(28, "No space left on device")  # a file that is open names itself no more
 
     monkeypatch.setattr("waysout.report.result.Result.to_html", full)
-    code, out, err = waysout(*FIND, *ROW, *QUICK, "--html", tmp_path / "out.html", "--json")
+    page = tmp_path / "out.html"
+    code, out, err = waysout(*FIND, *ROW, *QUICK, "--html", page, "--json")
     assert (code, json.loads(out)["outcome"]) == (5, "found")
-    assert "error: cannot write out.html: No space left on device" in err
+    assert f"error: cannot write {page}: No space left on device" in err
 
 
 def test_replies_are_recorded_and_replayed(waysout: CommandLine, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Feature, Row, Schema
-from waysout.errors import InputError, OracleError, OracleTimeout
+from waysout.errors import BudgetSpent, InputError, OracleError, OracleTimeout, WaysoutError
 from waysout.oracles import watchdog
 from waysout.oracles.adapt import as_oracle
 from waysout.oracles.answers import ask_checked
@@ -179,9 +179,62 @@ def test_a_forked_process_starts_threads_of_its_own() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_the_error_of_a_model_comes_as_it_was() -> None:
-    def fail() -> Callable[[], None]:
-        raise ValueError("no such column")
+class Lazy:
+    """What some models return: nothing is computed before somebody looks."""
 
-    with pytest.raises(ValueError, match="no such column"):
-        watched(fail, 1, 60.0)
+    def __init__(self, look: Callable[[], Any]) -> None:
+        self.look = look
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.look()
+
+
+def test_an_answer_that_is_worked_out_when_looked_at_is_watched_too(
+    for_ever: threading.Event,
+) -> None:
+    lazy = as_oracle(
+        lambda frame: Lazy(for_ever.wait), SCHEMA, positive="yes", inputs="raw", row_seconds=SOON
+    )
+    with pytest.raises(OracleTimeout, match="did not answer 2 rows"):
+        lazy.ask(ROWS)
+
+
+@pytest.mark.parametrize("error", [PanicException("late"), SystemExit(3), RecursionError("deep")])
+def test_an_answer_that_raises_when_looked_at_is_a_failure(error: BaseException) -> None:
+    def fail() -> Any:
+        raise error
+
+    oracle = as_oracle(lambda frame: Lazy(fail), SCHEMA, positive="yes", inputs="raw")
+    with pytest.raises(OracleError, match=f"what the model returned raised {type(error).__name__}"):
+        oracle.ask(ROWS)
+
+
+@pytest.mark.parametrize("error", [PanicException("in words"), SystemExit(3), ValueError("no")])
+def test_an_error_that_cannot_be_told_is_a_failure(error: BaseException) -> None:
+    class Speechless(Exception):
+        def __str__(self) -> str:
+            raise error
+
+    def model(frame: Any) -> Any:
+        raise Speechless
+
+    with pytest.raises(OracleError, match=f"the model raised {type(error).__name__}"):
+        as_oracle(model, SCHEMA, positive="yes", inputs="raw").ask(ROWS)
+
+
+@pytest.mark.parametrize("error", [BudgetSpent("pretended"), InputError("pretended")])
+def test_an_error_that_a_model_borrows_from_us_is_its_failure(error: WaysoutError) -> None:
+    def model(frame: Any) -> Any:
+        raise error
+
+    with pytest.raises(OracleError, match=f"the model raised {type(error).__name__}: pretended"):
+        as_oracle(model, SCHEMA, positive="yes", inputs="raw").ask(ROWS)
+
+    class Own:
+        name, labels_only = "own", False
+
+        def ask(self, rows: Sequence[Row]) -> Answers:
+            raise error
+
+    with pytest.raises(OracleError, match=f"own raised {type(error).__name__}: pretended"):
+        ask_checked(Own(), ROWS)

@@ -433,7 +433,7 @@ def test_a_row_that_panics_exits_or_hangs_fails_that_person_alone(trouble: Any) 
     assert kinds.count(OutcomeKind.FAILED) == 1
     assert kinds[2] is OutcomeKind.FAILED
     name = type(trouble).__name__
-    said = "did not answer a row within 0.505 s" if name == "Event" else f"the model raised {name}"
+    said = "did not answer a row within 0.505 s" if name == "Event" else f"adder raised {name}"
     assert said in found[2].outcome.reason
     untroubled = search(rows, **options)
     for i in (0, 1, 3):

@@ -500,7 +500,7 @@ def test_a_model_that_panics_or_exits_fails_its_rows_and_the_service_goes_on(
 ) -> None:
     async def story() -> None:
         async with client(make_service(small(Troubled(error)), llm=None)) as c:
-            said = f"the model raised {type(error).__name__}"
+            said = f"adder raised {type(error).__name__}"
             await refused(await c.post(DECIDE, {"row": {**ROW, "c": "z"}}), 502, said)
             view = await c.waited((await c.started(row={**ROW, "c": "z"}))["id"])
             assert (view["outcome"], said in view["reason"]) == ("failed", True)

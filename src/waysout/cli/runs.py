@@ -236,7 +236,7 @@ def export(
             out.write_bytes(text.encode())  # as text, CSV line ends would change on Windows
             say(f"wrote {out}")
     except OSError as error:
-        raise UnavailableError(f"cannot write {error.filename}: {error.strerror}") from None
+        raise UnavailableError(f"cannot write {error.filename or out}: {error.strerror}") from None
 
 
 @app.command()

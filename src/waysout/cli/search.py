@@ -278,19 +278,20 @@ def hand_over(
     result, code, notes = ended.result, ended.code, []
     today = datetime.now().astimezone().date()
     # Files come first: the reader of stdout may hang up in the middle (`… | head`).
-    try:
-        if html is not None:
-            result.to_html(html, when=today)
-            notes.append(f"page: {html}")
-        if csv is not None:
-            result.to_csv(csv, all_options=all_options)
-            notes.append(f"table: {csv}")
-        if letter is not None:
-            result.to_letter(letter, when=today)
-            notes.append(f"letter: {letter}")
-    except OSError as error:
-        notes.append(f"error: cannot write {error.filename}: {error.strerror}")
-        code = code or UnavailableError.exit_code
+    files: list[tuple[str, Path | None, Callable[[Path], object]]] = [
+        ("page", html, lambda path: result.to_html(path, when=today)),
+        ("table", csv, lambda path: result.to_csv(path, all_options=all_options)),
+        ("letter", letter, lambda path: result.to_letter(path, when=today)),
+    ]
+    for kind, path, write in files:
+        if path is None:
+            continue
+        try:
+            write(path)
+            notes.append(f"{kind}: {path}")
+        except OSError as error:
+            notes.append(f"error: cannot write {path}: {error.strerror}")
+            code = code or UnavailableError.exit_code
     if json:
         print_json(ended.as_dict())
     else:

@@ -21,9 +21,10 @@ from waysout.domain.schema import Row, Scalar, Schema
 from waysout.errors import OracleError, WaysoutError, unknown
 from waysout.oracles.adapter import Adapter, classes_of
 from waysout.oracles.answers import (
-    MixedAnswers,
+    AnswerReading,
     Reader,
     WantedClass,
+    as_raised,
     choose_class,
     class_assumed,
     class_taken,
@@ -166,38 +167,31 @@ class ModelOracle:
     def _ask_like(self, like: InputLayout, rows: Sequence[Row]) -> Answers | None:
         """Answer in the form of the user's data; nothing where the model refuses that form."""
         try:
-            returned = self._call(like, rows)
-        except WaysoutError:
-            raise
-        except Exception as error:
-            self._refused_like, self._like = str(raised(error, self.schema)), None
+            answers = self._ask(like, rows)
+        except OracleError as error:
+            if not error.raised:
+                raise
+            self._refused_like, self._like = str(error), None
             self._start_trial()
             return None
-        answers = self._read(returned, rows)
         self.layout, self._like = like, None
         return answers
 
     def _ask(self, layout: InputLayout, rows: Sequence[Row]) -> Answers:
-        try:
-            returned = self._call(layout, rows)
-        except WaysoutError:
-            raise
-        except Exception as error:
-            raise raised(error, self.schema) from error
-        return self._read(returned, rows)
-
-    def _call(self, layout: InputLayout, rows: Sequence[Row]) -> Any:
-        """Call the model, and nothing else: no lock is left held, no layout half tried."""
         built = layout.build(rows)
-        return watched(lambda: self._adapter.ask(built), len(rows), self.row_seconds)
-
-    def _read(self, returned: Any, rows: Sequence[Row]) -> Answers:
         reader = Reader(self.schema, self._wanted, self._adapter, self._gave_scores)
+
+        def call() -> AnswerReading:
+            # Also what it returned, and what it raised, may run code of the model when looked at.
+            with as_raised("the model", self.schema):
+                returned = self._adapter.ask(built)
+            with as_raised("what the model returned"):
+                return reader.read(returned, rows)
+
         try:
-            reading = reader.read(returned, rows)
-        except MixedAnswers:
-            self._gave_scores = True  # so that the text is told from a label when asked alone
-            raise
+            reading = watched(call, len(rows), self.row_seconds)
+        finally:
+            self._gave_scores |= reader.gave_scores
         if self._adapter.gives == "either":
             # A batch of nothing but 0 and 1 may look like labels; what is a fraction cannot be.
             self._gave_scores = self._gave_scores or not reading.labels_only
@@ -253,7 +247,7 @@ def as_oracle(
     except WaysoutError:
         raise
     except Exception as error:
-        raise raised(error, schema) from error
+        raise raised(error, "the model", schema) from error
     label = getattr(model, "__name__", type(model).__name__) if name is None else name
     if _kind(model) == "http":
         from waysout.oracles.http import HttpOracle

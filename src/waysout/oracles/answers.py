@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from waysout.domain.card import label_text
 from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.schema import Row, Scalar, Schema
-from waysout.errors import OracleError, WaysoutError
+from waysout.errors import OracleError
 from waysout.oracles.adapter import Adapter, Output
 from waysout.oracles.watchdog import ROW_SECONDS, watched
 
@@ -129,13 +130,9 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-class MixedAnswers(OracleError):
-    """A text came back from a model that gives probabilities."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reader:
-    """Reads what one model returns; ``gave_scores`` if it has returned probabilities before."""
+    """Reads what one model returns; ``gave_scores`` once it has returned a probability."""
 
     schema: Schema
     wanted: WantedClass
@@ -271,10 +268,11 @@ class Reader:
     def _check_alike(self, values: NDArray[Any], rows: Sequence[Row]) -> None:
         """Raise where a text is among probabilities: read as labels, all of them would be a no."""
         text = next((i for i, v in enumerate(values) if isinstance(v, str)), None)
-        fractions = any(isinstance(v, float) and v % 1 for v in values)
-        if text is not None and (fractions or self.gave_scores):
+        if any(isinstance(v, float) and v % 1 for v in values):
+            self.gave_scores = True  # also where it fails, so that the text is told when alone
+        if text is not None and self.gave_scores:
             what = f"the model returned {values[text]!r:.80} where a probability was expected"
-            raise MixedAnswers(str(self._fault(rows, text, what, "Return one kind of answer")))
+            raise self._fault(rows, text, what, "Return one kind of answer")
 
     def _check_labels(self, seen: set[Any]) -> None:
         """Raise where the labels are text and the card's is a number, or the other way round."""
@@ -294,17 +292,37 @@ class Reader:
         return OracleError(f"{what}, for row {i} of the batch ({shown}). {remedy}")
 
 
-def raised(error: Exception, schema: Schema) -> OracleError:
+@contextmanager
+def as_raised(who: str, schema: Schema | None = None) -> Iterator[None]:
+    """Make one kind of error of whatever a model raises, in a thread of its own.
+
+    What is no `Exception` (a panic of a Rust library, a ``sys.exit``) is an error of the model like
+    any other: it would end the event loop, the worker or the service. So is an error that the
+    model borrows from us: a search takes an `OracleError` for a row's failure, and no other.
+    """
+    try:
+        yield
+    except OracleError:
+        raise
+    except BaseException as error:
+        raise raised(error, who, schema) from error
+
+
+def raised(error: BaseException, who: str, schema: Schema | None = None) -> OracleError:
     """Turn what a model raised into an error that names the column, where the message tells."""
     message = str(error).split("\nStack trace")[0].strip()
     message = message if len(message) <= 600 else message[:600] + "…"
+    where = "" if schema is None else _where(message, schema)
+    return OracleError(f"{who} raised {type(error).__name__}{where}: {message}", raised=True)
+
+
+def _where(message: str, schema: Schema) -> str:
     quoted = set(re.findall(r"['\"‘]([^'\"’]+)['\"’]", message))
     lines = {line.strip(" -*") for line in message.splitlines()}
     columns = [name for name in schema.names if name in quoted | lines]
     if not columns:
         columns = [f.name for f in schema if quoted & {*f.level_texts, *map(str, f.levels)}]
-    where = f" (column {', '.join(map(repr, columns[:3]))})" if columns else ""
-    return OracleError(f"the model raised {type(error).__name__}{where}: {message}")
+    return f" (column {', '.join(map(repr, columns[:3]))})" if columns else ""
 
 
 def ask_checked(oracle: Oracle, rows: Sequence[Row]) -> Answers:
@@ -313,16 +331,17 @@ def ask_checked(oracle: Oracle, rows: Sequence[Row]) -> Answers:
     An oracle may set ``row_seconds``. One that has ``watches`` limits its own calls: a lock of its
     own is then not held by a call that hangs.
     """
-    try:
-        if getattr(oracle, "watches", False):
-            answers = oracle.ask(rows)
-        else:
-            limit = getattr(oracle, "row_seconds", ROW_SECONDS)
-            answers = watched(lambda: oracle.ask(rows), len(rows), limit)
-    except WaysoutError:
-        raise
-    except Exception as error:
-        raise OracleError(f"{oracle.name} raised {type(error).__name__}: {error}") from error
+    if getattr(oracle, "watches", False):
+        return _checked(oracle, rows, oracle.ask(rows))
+
+    def call() -> Answers:
+        with as_raised(oracle.name):
+            return _checked(oracle, rows, oracle.ask(rows))
+
+    return watched(call, len(rows), getattr(oracle, "row_seconds", ROW_SECONDS))
+
+
+def _checked(oracle: Oracle, rows: Sequence[Row], answers: Answers) -> Answers:
     if not isinstance(answers, Answers):
         raise OracleError(f"the oracle returned {type(answers).__name__} instead of Answers")
     for name, dtype in (("probability", np.dtype(np.float64)), ("decision", np.dtype(np.bool_))):

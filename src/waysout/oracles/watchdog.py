@@ -44,9 +44,7 @@ def batch_seconds(rows: int, row_seconds: float) -> float:
 def watched(call: Callable[[], T], rows: int, row_seconds: float) -> T:
     """Return what a model returns for some rows; raise `OracleTimeout` if it takes too long.
 
-    The call has a thread of its own, which is left behind when it hangs. What is no `Exception` (a
-    panic of a Rust library, a ``sys.exit``) is an error of the model like any other: raised here,
-    it would end the event loop, the worker or the service.
+    The call has a thread of its own, which is left behind when it hangs.
     """
     if hung() >= MOST_HUNG:
         raise OracleTimeout(
@@ -68,9 +66,10 @@ def watched(call: Callable[[], T], rows: int, row_seconds: float) -> T:
         error = future.exception()
     if error is None:
         return future.result()
-    if isinstance(error, Exception):
+    if isinstance(error, OracleError):
         raise error
-    raise OracleError(f"the model raised {type(error).__name__}: {error}") from error
+    # Its text is not asked for: that is the model's own code, and may hang as well.
+    raise OracleError(f"the model raised {type(error).__name__}") from error
 
 
 def hung() -> int:
