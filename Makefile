@@ -5,12 +5,12 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+OLDEST := .venv-oldest
+EXTRAS ?= test
 WITH ?=
-ifeq ($(OS),Windows_NT)
-BIN := $(VENV)/Scripts
-else
-BIN := $(VENV)/bin
-endif
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(SCRIPTS)
+OLDEST_BIN := $(OLDEST)/$(SCRIPTS)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # The workers of the tests, and the processes that tests start, would compile everything anew.
@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # As the command line has it (cli/main.py): two workers with two threads each would only wait.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo serve test lint types clean
+.PHONY: demo serve test test-oldest lint types clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/waysout demo
@@ -28,6 +28,14 @@ serve: $(VENV)/.installed-demo
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# The same tests with the lowest versions that pyproject.toml allows. EXTRAS=test,moc adds others;
+# some of these ask for more than the bounds of the rest, which is tested without them.
+ifeq ($(EXTRAS),test)
+test-oldest: export WAYSOUT_OLDEST := 1
+endif
+test-oldest: $(OLDEST)/.installed-$(EXTRAS)
+	$(OLDEST_BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -44,5 +52,13 @@ $(VENV)/.installed-%: pyproject.toml
 	$(PIP) install --editable ".[$*]" $(WITH)
 	@$(PYTHON) -c "import pathlib; pathlib.Path('$@').touch()"
 
+# pip has no way to ask for the lowest versions; uv has. What they need in turn is the newest, as it
+# would be for anybody who installs them today. The folder is made anew: uv keeps what is there.
+$(OLDEST)/.installed-$(EXTRAS): pyproject.toml
+	$(PYTHON) -m venv --clear $(OLDEST)
+	$(OLDEST_BIN)/python -m pip --disable-pip-version-check --quiet install uv
+	$(OLDEST_BIN)/python -m uv pip install --quiet --python $(OLDEST) --resolution lowest-direct --editable ".[$(EXTRAS)]"
+	@$(PYTHON) -c "import pathlib; pathlib.Path('$@').touch()"
+
 clean:
-	$(PYTHON) -c "import shutil; shutil.rmtree('$(VENV)', ignore_errors=True)"
+	$(PYTHON) -c "import shutil; [shutil.rmtree(name, ignore_errors=True) for name in ('$(VENV)', '$(OLDEST)')]"

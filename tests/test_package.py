@@ -8,12 +8,18 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import waysout
 
@@ -162,3 +168,45 @@ def test_domain_and_adapters_do_not_load_models_libraries(tmp_path: Path) -> Non
     modules = "waysout.domain.problem, waysout.datasets.load, waysout.oracles.adapt"
     loaded = run(f"import {modules}\nimport sys; print(*sys.modules)", tmp_path)
     assert (HEAVY - {"numpy"}) & set(loaded.split()) == set()
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+DEPENDENCIES = [
+    requirement
+    for group in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
+    for requirement in map(Requirement, group)
+    if requirement.name != "waysout"
+]
+
+
+def test_every_dependency_has_a_lower_bound() -> None:
+    unbounded = [str(r) for r in DEPENDENCIES if not any(s.operator == ">=" for s in r.specifier)]
+    assert not unbounded
+
+
+def test_every_package_that_is_imported_is_a_dependency() -> None:
+    # Frames that a user has; what is used where it is there; what has no extra (pyproject.toml says
+    # why); what pydantic asks for in one exact version.
+    by_choice = {"polars", "truststore", "nice", "pydantic-core"}
+    named = {canonicalize_name(r.name) for r in DEPENDENCIES} | by_choice | {"waysout"}
+    imported = {
+        name.partition(".")[0]
+        for path in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else
+                     [alias.name for alias in node.names])
+    }  # fmt: skip
+    others = imported - sys.stdlib_module_names - {"sklearn"}  # scikit-learn's name
+    assert {canonicalize_name(name) for name in others} <= named
+
+
+@pytest.mark.skipif("WAYSOUT_OLDEST" not in os.environ, reason="make test-oldest asks for this")
+def test_the_lowest_versions_are_those_that_run() -> None:
+    for requirement in DEPENDENCIES:
+        with suppress(PackageNotFoundError):  # an extra that is not asked for
+            found = version(requirement.name)
+            floors = [Version(bound.version) for bound in requirement.specifier]
+            assert Version(Version(found).public) in floors, (
+                f"{requirement}: it is {found} that runs"
+            )

@@ -144,7 +144,9 @@ def onnx(form: str, folder: Path) -> tuple[Any, Any, Ask]:
     fitted = RandomForestClassifier(20, random_state=0).fit(frame.to_numpy(np.float32), y)
     first = frame.to_numpy(np.float32)[:1]
     file = folder / "model.onnx"
-    file.write_bytes(skl2onnx.to_onnx(fitted, first, options={"zipmap": False}).SerializeToString())
+    # An operator set that every onnxruntime we allow can read.
+    made = skl2onnx.to_onnx(fitted, first, options={"zipmap": False}, target_opset=17)
+    file.write_bytes(made.SerializeToString())
     model = waysout.load_model(file)
 
     def ask(rows: pd.DataFrame) -> Any:

@@ -43,7 +43,8 @@ def test_the_one_target_that_recombine_misses() -> None:
 
 
 def test_the_picture_of_the_yields() -> None:
-    pytest.importorskip("matplotlib")
+    # Earlier releases place the text a little differently.
+    pytest.importorskip("matplotlib", minversion="3.11")
     cells = Cells.read([METHODS])
     drawn = to_svg(draw("yields", cells, llm=cells.llms[0], plan="methods"))
     assert (ROOT / "docs" / "figures" / "yields-methods.svg").read_bytes() == drawn

@@ -255,7 +255,10 @@ def test_a_model_without_a_template_is_refused(tmp_path: Path) -> None:
         engine_of(folder)
 
 
-@pytest.mark.parametrize(("kind", "why"), [("mamba", "linear_attention"), ("gpt-oss", "sinks")])
+# transformers 5.0 does not name the layers of mamba; the engine then sees what they lack.
+@pytest.mark.parametrize(
+    ("kind", "why"), [("mamba", "(linear_attention|keys and values)"), ("gpt-oss", "sinks")]
+)
 def test_a_model_of_another_make_is_refused(tmp_path: Path, kind: str, why: str) -> None:
     folder = tiny_models.save(tmp_path, kind)
     with pytest.raises(InputError, match=f"cannot run: .*{why}.*openai:"):

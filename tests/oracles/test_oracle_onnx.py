@@ -19,6 +19,8 @@ from waysout.oracles.onnx import OnnxModel
 pytest.importorskip("onnxruntime", reason="the optional package onnxruntime is not installed")
 pytest.importorskip("skl2onnx", reason="skl2onnx, which makes the files, is not installed")
 
+# An operator set that every onnxruntime we allow can read.
+OPSET = 17
 TARGETS = {"text": data.outcome, "numbers": data.approved, "bands": data.band}
 
 
@@ -37,7 +39,9 @@ def matrix_model(target: str, path: Path, **options: Any) -> Any:
     table = filled(data.coded()).to_numpy(np.float32)
     model = data.forest(max_depth=4).fit(table, TARGETS[target]())
     settings = {id(model): options} if options else None
-    path.write_bytes(to_onnx(model, table[:1], options=settings).SerializeToString())
+    path.write_bytes(
+        to_onnx(model, table[:1], options=settings, target_opset=OPSET).SerializeToString()
+    )
     return model, model.predict_proba(table)
 
 
@@ -50,7 +54,7 @@ def column_model(target: str, path: Path, **options: Any) -> Any:
     kinds = [(n, types.get(table[n].dtype.kind, StringTensorType)([None, 1])) for n in table]
     model = data.pipeline(data.logistic()).fit(table, TARGETS[target]())
     settings = {id(model): options} if options else None
-    made = convert_sklearn(model, initial_types=kinds, options=settings)
+    made = convert_sklearn(model, initial_types=kinds, options=settings, target_opset=OPSET)
     path.write_bytes(made.SerializeToString())
     return model, model.predict_proba(table)
 
@@ -101,7 +105,7 @@ def test_model_that_gives_labels_only(tmp_path: Path) -> None:
 
     table = filled(data.coded()).to_numpy(np.float32)
     model = LogisticRegression(max_iter=2000).fit(table, data.outcome())
-    made = to_onnx(model, table[:1], options={"zipmap": False})
+    made = to_onnx(model, table[:1], options={"zipmap": False}, target_opset=OPSET)
     del made.graph.output[1]
     (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
     rows, keep = whole_rows()
