@@ -37,6 +37,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 
 __all__ = [
@@ -50,6 +51,15 @@ class WaysoutError(Exception):
     """Base of all errors raised on purpose."""
 
     exit_code = 1
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether the user interrupted us: of all that the code of others raises, only this is ours.
+
+    Python tells the main thread alone. A model or a rule that raises the same elsewhere has failed.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    return main and isinstance(error, KeyboardInterrupt)
 
 
 class InputError(WaysoutError):
@@ -211,6 +221,8 @@ def shown(raw: object, longest: int = 60) -> str:
         text = repr(raw)
     except ValueError:  # Python refuses to write out very long integers
         return "a number of thousands of digits"
+    except RecursionError:
+        return f"a {type(raw).__name__} of hundreds of levels"
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 

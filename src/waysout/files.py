@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from waysout.errors import UnavailableError
+from waysout.errors import InputError, UnavailableError, shown
 
 
 def cache_dir() -> Path:
@@ -25,7 +25,7 @@ def cache_dir() -> Path:
     """
     named = os.environ.get("WAYSOUT_CACHE")
     if named:
-        return Path(named).expanduser()
+        return expanded(named)
     import platformdirs
 
     return platformdirs.user_cache_path("waysout", appauthor=False)
@@ -34,7 +34,18 @@ def cache_dir() -> Path:
 def data_dir() -> Path | None:
     """Return the folder named by ``WAYSOUT_DATA``, which is read and never written, if any."""
     named = os.environ.get("WAYSOUT_DATA")
-    return Path(named).expanduser() if named else None
+    return expanded(named) if named else None
+
+
+def expanded(named: str) -> Path:
+    """Return the path that a user named, which may begin with ``~``."""
+    try:
+        return Path(named).expanduser()
+    except RuntimeError:
+        user = Path(named).parts[0]
+        raise InputError(
+            f"{shown(named)}: there is no user whose home {shown(user)} would be"
+        ) from None
 
 
 def sha256(data: bytes) -> str:

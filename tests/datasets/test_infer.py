@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from waysout.datasets.infer import infer as infer_of
@@ -262,6 +262,19 @@ def test_identifiers_are_carried_along(name: str) -> None:
     assert (schema[name].kind, schema[name].holds) == ("opaque", "number")
     assert schema.parse({name: "A 7", "x": 1}) == ("A 7", 1)
     assert carried({name: [f"K{i}" for i in range(4)]}) == {name}
+
+
+@pytest.mark.parametrize(
+    ("cells", "holds"), [([11, 12, 13, 14], "number"), (["11", "12", "13", "14"], "")]
+)
+def test_an_identifier_keeps_the_type_of_a_table_that_has_types(
+    cells: list[object], holds: str
+) -> None:
+    columns = {"id": cells, "x": [1, 2, 3, 4], "y": ["no", "yes", "no", "yes"]}
+    typed = replace(table_of(columns), typed=True)
+    schema = Card.parse(infer_card(typed, target="y", positive="yes", name="t")).schema
+    assert (schema["id"].kind, schema["id"].holds) == ("opaque", holds)
+    assert schema["id"].raw(schema["id"].parse(cells[0])) == cells[0]
 
 
 def test_an_identifier_of_few_groups_is_a_category() -> None:
@@ -788,6 +801,7 @@ def tables(draw: st.DrawFn) -> Table:
 
 @settings(deadline=None, max_examples=300)
 @given(tables())
+@example(table_of({"label": ["yes", "no"] * 2 + ["no"], "x": [0.0, 0.0, 1.0, 1.0, 2.3e-308]}))
 def test_an_inferred_card_loads_and_reads_its_own_table(drawn: Table) -> None:
     try:
         text = infer_card(drawn, target="label", positive="yes", name="t")

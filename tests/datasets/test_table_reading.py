@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from waysout.datasets.table import WIDEST, read_table
+from waysout.datasets import table as module
+from waysout.datasets.table import WIDEST, open_stream, read_records, read_table
 from waysout.errors import TableError
 
 
@@ -102,6 +104,14 @@ def test_no_such_file_and_folder(tmp_path: Path) -> None:
         read_table("a\0b")
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there are no such files here")
+def test_a_device_without_an_end_is_refused() -> None:
+    with pytest.raises(TableError, match="is a device"):
+        read_table("/dev/zero")
+    with pytest.raises(TableError, match="is a device"):
+        open_stream("/dev/zero")
+
+
 def test_thousand_columns_are_read(tmp_path: Path) -> None:
     header = ",".join(f"c{i}" for i in range(1000))
     table = read_table(write(tmp_path, f"{header}\n{','.join('1' * 1000)}\n"))
@@ -127,3 +137,39 @@ def test_parquet_keeps_types_and_gaps(tmp_path: Path) -> None:
     assert not read_table(path).typed
     assert table.records[1] == {"n": None, "t": "b", "yes": False, "cost": None}
     assert isinstance(table.records[0]["n"], int)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"x" * 10**7, r"line 2: .* has more than 1,000 characters"),
+        (b"x\n" + b'"\n",' * 10**6, r"line \d+: .* has more than 1,000 characters"),
+        (b"x" * 900 + b"\xff" * 10**7, r"not UTF-8: byte 0xff at position 904 \(line 2\)"),
+    ],
+)
+def test_a_record_without_an_end_is_not_read_whole(
+    body: bytes, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of gigabytes takes megabytes in a gzip file; the machine may have less memory."""
+    monkeypatch.setattr(module, "LONGEST", 1000)
+    longest = 0
+
+    class Measured(io.BytesIO):
+        def tell(self) -> int:
+            nonlocal longest
+            longest = max(longest, super().tell())
+            return super().tell()
+
+        def close(self) -> None:
+            self.tell()
+            super().close()
+
+    with pytest.raises(TableError, match=says):
+        list(read_records(lambda: Measured(b"a,b\n" + body), "t.csv")[1])
+    assert 0 < longest < 100_000
+
+
+def test_a_table_may_be_longer_than_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST", 10)
+    text = b'a,b\n"1\n23",4\n' * 100
+    assert len(list(read_records(lambda: io.BytesIO(text), "t.csv")[1])) == 199

@@ -80,6 +80,18 @@ def test_time_runs_out_for_calls_and_rows() -> None:
             spend()
 
 
+def test_time_that_others_took_is_given_back() -> None:
+    now = [0.0]
+    ledger = Ledger(Budget(seconds=10), clock=lambda: now[0])
+    now[0] = 12.0
+    ledger.return_seconds(5.0)
+    ledger.check_deadline()
+    assert (ledger.seconds, ledger.seconds_left) == (7.0, 3.0)
+    now[0] = 15.0
+    with pytest.raises(BudgetSpent, match="deadline of 10 seconds"):
+        ledger.check_deadline()
+
+
 @pytest.mark.parametrize("count", [-5, 1.5, float("nan"), True, "3"])
 def test_rows_are_counted_in_whole_numbers(count: object) -> None:
     ledger = Ledger()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -212,7 +213,8 @@ def test_of_very_many_problems_the_first_hundred_are_told() -> None:
 @pytest.mark.parametrize(
     ("line", "fragment"),
     [
-        ("a." * 20_000 + "a = 1", "more than 1000 parts"),
+        ("a." * 20_000 + "a = 1", "more than 100 parts"),
+        ("a = 1\nx = {" + "'b'\t. " * 100 + "c = 1}", "more than 100 parts"),
         ("x = " + "[" * 20_000 + "]" * 20_000, "nested too deeply"),
         ("x = " + "{a = " * 5000 + "1" + "}" * 5000, "nested too deeply"),
         ("x = " + "9" * 5000, "not valid TOML"),
@@ -221,6 +223,16 @@ def test_of_very_many_problems_the_first_hundred_are_told() -> None:
 def test_a_file_made_to_break_the_parser_is_refused(line: str, fragment: str) -> None:
     [(_, reason)] = problems(f"{line}\n{CARD}")
     assert fragment in reason
+
+
+def test_what_the_parser_still_takes_is_read_in_time() -> None:
+    """Seconds of the processor, not of the clock; it was the square of the length before."""
+    widest = ". ".join(["a"] * 99)
+    text = "\n".join(f"{widest}.b{i} = 1" for i in range(100)) + f"\n c{' ' * 100_000}.d = 1"
+    began = time.thread_time()
+    assert len(line_map(text)) == 101
+    assert "unknown field 'a'" in problems(text)[0][1]
+    assert time.thread_time() - began < 4
 
 
 def test_custom_rules_need_the_users_word(tmp_path: Path) -> None:

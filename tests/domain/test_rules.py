@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ from waysout.domain.rules import (
     Transitions,
     rule_from_table,
 )
+from waysout.domain.rules.base import Lever
 from waysout.domain.rules.comparison import parse_comparison
 from waysout.domain.schema import Feature, Row, Schema, Value
 from waysout.errors import RuleError
@@ -321,6 +323,24 @@ def test_ten_thousand_levels_are_no_burden() -> None:
     assert lever.sample(3) == ("5000", "6666", "8333")
 
 
+def test_thousands_of_choices_are_looked_up_and_not_gone_through() -> None:
+    compared = 0
+
+    class Counted(int):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    values = [Counted(i) for i in range(1000)]
+    lever = Lever.of(Feature("n", "integer", range=(0, 10_000)), 5000).only(values)
+    assert sum(map(lever.admits, range(2000))) == 1000
+    assert lever.towards(1200) == 999
+    assert compared < 20_000
+
+
 def test_levers_say_what_is_left() -> None:
     rules = RuleSet(
         SCHEMA,
@@ -472,9 +492,26 @@ def test_custom_verdicts_that_do_not(verdict: object) -> None:
     assert broken(Custom(name="x", call=lambda q, c: verdict), QUERY) == ["x"]  # type: ignore[arg-type,return-value]
 
 
-def test_a_custom_rule_that_breaks_says_which() -> None:
+class Panic(BaseException):
+    """As Rust libraries raise through pyo3."""
+
+
+class NoVerdict:
+    """What a rule may return by mistake."""
+
+    def __bool__(self) -> bool:
+        raise SystemExit(0)
+
+
+def test_a_verdict_that_breaks_is_a_rule_that_breaks() -> None:
+    with pytest.raises(RuleError, match=r"custom rule .* broke: SystemExit"):
+        broken(Custom(call=lambda q, c: NoVerdict()), QUERY)  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize("error", [KeyError("nope"), SystemExit(3), Panic("at src/lib.rs:7")])
+def test_a_custom_rule_that_breaks_says_which(error: BaseException) -> None:
     def my_rule(query: dict[str, Value], candidate: dict[str, Value]) -> None:
-        raise KeyError("nope")
+        raise error
 
     with pytest.raises(RuleError, match="custom rule 'my_rule' broke"):
         RuleSet(SCHEMA, (Custom(call=my_rule),)).violations(QUERY, QUERY)
@@ -494,6 +531,8 @@ def test_a_custom_rule_is_imported_only_when_trusted() -> None:
         ("-a + 2*3*b.c > `x y` - 1e2", (("a", -1.0), ("b.c", 6.0), ("x y", -1.0)), 100.0),
         ("größe * 2 == 5 + 1", (("größe", 2.0),), -6.0),
         ("- - a < .5", (("a", 1.0),), -0.5),
+        ("0.1*a + 0.2*a + 1000.7 < 0.1*3*b + 1000.8", (("a", 0.3), ("b", -0.3)), -0.1),
+        ("0.1*a + 0.2*a + b <= 0.3*a", (("b", 1.0),), 0.0),
     ],
 )
 def test_comparisons_are_read(
@@ -508,11 +547,52 @@ def test_a_missing_value_leaves_a_linear_rule_nothing_to_judge() -> None:
     assert broken(Linear(that="debt <= 0"), query, query) == []
 
 
-def test_rounding_noise_does_not_break_a_linear_rule() -> None:
-    schema = Schema(tuple(Feature(n, "number") for n in "abc"))
-    rules = RuleSet(schema, (Linear(that="a + b <= c"),))
-    row: Row = (0.1, 0.2, 0.3)
-    assert rules.violations(row, row) == ()
+NUMBERS = Schema(tuple(Feature(n, "number") for n in "abc"))
+
+
+@pytest.mark.parametrize(
+    ("that", "row"),
+    [
+        ("a + b <= c", (0.1, 0.2, 0.3)),
+        ("0.1*a + 0.2*b <= 0.3*c", (1, 1, 1)),
+        ("0.1*a + 0.2*b == 0.3*c", (1e15, 1e15, 1e15)),
+        ("0.7*a + 0.1*b == 0.8*c", (1e12 + 1, 1e12 + 1, 1e12 + 1)),
+        ("a - b == 0.1", (1000.3, 1000.2, 0)),
+        ("a + 1000.7 <= 1000.8", (0.1, 0, 0)),
+        ("0.1*3*a == 0.3*b", (7, 7, 0)),
+        ("a + b == c", (0.1, 0.7, 0.1 + 0.7)),
+        ("a - b - c == 0", (0.1 + 0.2, 0.1, 0.2)),
+        ("3*a == b", (100 / 3, 100, 0)),
+        ("a + b <= c", (0.0012345678901234567, 1e6, 0.0012345678901234567 + 1e6)),
+        ("0.3333333333333333*a == 10", (30, 0, 0)),
+    ],
+)
+def test_rounding_noise_does_not_break_a_linear_rule(that: str, row: Row) -> None:
+    assert RuleSet(NUMBERS, (Linear(that=that),)).violations(row, row) == ()
+
+
+@pytest.mark.parametrize(
+    ("that", "row"),
+    [
+        ("1e15*a - 1e15*b + c <= 5", (50, 50, 6)),
+        ("1e15*a - 1e15*b + c <= 5", (0.25, 0.25, 5.000001)),
+        ("1e12*a - 1e12*b + c <= 5", (10.0, 10.0, 5.012345678901234)),
+        ("0.5*a - 0.5*b + c < 5", (1e15, 1e15, 5)),
+        ("1e15*a + c == 1e15*b", (3, 3, 0.1)),
+        ("c >= 1e15*a - 1e15*b", (7, 7, -1e-9)),
+    ],
+)
+def test_what_cancels_hides_no_broken_linear_rule(that: str, row: Row) -> None:
+    assert RuleSet(NUMBERS, (Linear(that=that),)).violations(row, row) != ()
+
+
+@pytest.mark.parametrize("that", ["a + b == c", "a == c - b", "2*c <= 2*a + 2*b", "c - a >= b"])
+def test_a_value_that_was_computed_from_others_balances_them(that: str) -> None:
+    rng, rules = random.Random(7), RuleSet(NUMBERS, (Linear(that=that),))
+    for _ in range(300):
+        a, b = rng.uniform(-1, 1), round(rng.uniform(-1e6, 1e6), rng.randint(0, 9))
+        row: Row = (a, b, a + b)
+        assert rules.violations(row, row) == ()
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -109,7 +110,8 @@ class Frame:
             first: dict[Any, int] = {}
             for i, cell in enumerate(cells):
                 if not _is_number(cell):
-                    first.setdefault(cell, i)
+                    with contextlib.suppress(TypeError):  # a list, which is no level
+                        first.setdefault(cell, i)
             if len(first) <= most // 10:  # else it is no category
                 kept |= set(first.values())
         return sorted(kept)

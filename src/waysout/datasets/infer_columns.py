@@ -18,6 +18,7 @@ from waysout.datasets.infer_written import written_form
 from waysout.datasets.scales import known_order
 from waysout.domain.distance import scale_of
 from waysout.domain.key import bin_edges, rounded
+from waysout.domain.rules.base import SMALLEST
 from waysout.domain.schema import (
     LARGEST,
     LONGEST_TEXT,
@@ -97,9 +98,11 @@ class ColumnCells:
         return np.repeat(np.array(numbers, dtype=np.float64), np.array(counts))
 
     def scale(self) -> float | None:
-        """Return the numbers' scale as a card writes it; where all are the same there is none."""
+        """Return the numbers' scale as a card writes it; where all are (nearly) the same, none."""
         values = self.values()
-        return rounded(scale_of(values).value, 3) if values.min() < values.max() else None
+        scale = scale_of(values).value
+        # A card takes no smaller one.
+        return rounded(scale, 3) if values.min() < values.max() and scale >= SMALLEST else None
 
     def reason_to_carry(self) -> str:
         """Return why the column is opaque: no category, no quantity. Empty if it may be one."""
@@ -318,7 +321,8 @@ def _as_opaque(cells: ColumnCells, reason: str) -> Described:
     more = {"holds": "date"} if cells.dates else {}
     # To pandas a column of whole numbers in a CSV file is one of numbers, however long they are.
     whole = all(map(_WHOLE.fullmatch, cells.levels)) and cells.levels
-    if whole and not cells.typed and not cells.padded:
+    texts = cells.typed and cells.spelled  # in a table with types of its own, text stays text
+    if whole and not texts and not cells.padded:
         more = {"holds": "number"}
     return Described(cells, "opaque", [], notes, (), more)
 

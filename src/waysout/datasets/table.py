@@ -28,6 +28,8 @@ from waysout.files import file_sha256, sha256
 
 DELIMITERS = (",", ";", "\t")
 WIDEST = 10_000
+LONGEST = 2**24
+"""How many characters a record may take: a gzip file of megabytes may hold one of gigabytes."""
 _LINES_SNIFFED = 20
 _GZIP, _PARQUET, _ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 _CHUNK = 1 << 18
@@ -100,6 +102,8 @@ def opened(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a file for reading, or say why it cannot be read."""
     if Path(path).is_dir():
         raise TableError(f"{path} is a folder; name a file in it")
+    if Path(path).is_char_device() or Path(path).is_block_device():
+        raise TableError(f"{path} is a device, which may have no end: save its data as a file")
     try:
         with Path(path).open("rb") as file:
             yield file
@@ -211,26 +215,50 @@ def _unzipped(opener: Opener, source: str) -> Iterator[IO[bytes]]:
             raise TableError(f"{source} is a damaged gzip file: {error}") from None
 
 
-@contextmanager
-def _text(opener: Opener, source: str) -> Iterator[Iterable[str]]:
-    """Open lines of text: UTF-8 without a NUL, or an error that tells the line."""
+class _Lines:
+    """Lines of text, or an error that tells the line: none holds a NUL, no record is too long."""
 
-    def checked(lines: Iterable[str]) -> Iterator[str]:
-        for number, line in enumerate(lines, 1):
+    def __init__(self, file: IO[bytes], source: str) -> None:
+        # A newline inside a quoted cell must reach the csv module untranslated.
+        self.text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        self.source, self.number, self.taken = source, 0, 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self.text.readline(LONGEST + 1):
+            self.number += 1
+            self.taken += len(line)
             if "\0" in line:
-                raise TableError(f"{source}, line {number} holds a NUL byte: this is not text")
+                raise TableError(f"{self._here()} holds a NUL byte: this is not text")
+            if self.taken > LONGEST:
+                raise TableError(
+                    f"{self._here()}: the record that it belongs to has more than {LONGEST:,} "
+                    "characters, which no table's has: is this a CSV file?"
+                )
             yield line
 
+    def _here(self) -> str:
+        return f"{self.source}, line {self.number}"
+
+    def records(self, reader: Iterable[list[str]]) -> Iterator[list[str]]:
+        """Return the records that a reader makes of these lines."""
+        for cells in reader:
+            self.taken = 0
+            yield cells
+
+
+@contextmanager
+def _text(opener: Opener, source: str) -> Iterator[_Lines]:
+    """Open lines of text: UTF-8 or an error that tells the line."""
     with opener() as file:
         try:
-            # A newline inside a quoted cell must reach the csv module untranslated.
-            yield checked(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""))
+            yield _Lines(file, source)
             return
         except UnicodeDecodeError:
             pass
     position = 0
     with opener() as file:
-        for number, line in enumerate(file, 1):
+        # What is wrong stands within the longest record, of four bytes a character.
+        for number, line in enumerate(iter(partial(file.readline, 5 * LONGEST), b""), 1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
@@ -246,7 +274,7 @@ def _csv_lines(opener: Opener, source: str) -> Iterator[list[str]]:
     for delimiter in DELIMITERS:
         widths = [0]
         with _text(opener, source) as text:
-            lines = islice(csv.reader(text, delimiter=delimiter), _LINES_SNIFFED)
+            lines = islice(text.records(csv.reader(text, delimiter=delimiter)), _LINES_SNIFFED)
             with suppress(csv.Error):
                 widths = [len(cells) for cells in lines if cells] or [0]
         # Splitting the header comes before an even split: otherwise a comma-separated file with one
@@ -256,7 +284,7 @@ def _csv_lines(opener: Opener, source: str) -> Iterator[list[str]]:
     with _text(opener, source) as text:
         reader = csv.reader(text, delimiter=delimiter, strict=True)
         try:
-            for cells in reader:
+            for cells in text.records(reader):
                 if len(cells) <= 1 and not "".join(cells).strip():
                     continue
                 width = width or len(cells)

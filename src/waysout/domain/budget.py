@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from waysout.errors import BudgetSpent, InputError, unknown
@@ -109,7 +109,7 @@ setup_rows=0, money=0.0, seconds=2.0)
         return cls(**table)
 
 
-@dataclass
+@dataclass(eq=False)
 class Ledger:
     """Counts what is spent and refuses what would pass a limit. Safe to share between threads.
 
@@ -126,6 +126,8 @@ class Ledger:
     budget: Budget = field(default_factory=Budget)
     before: Spent = field(default_factory=Spent)  # what an interrupted run had spent already
     clock: Callable[[], float] = time.monotonic
+    attempted: Callable[[Spent], object] = lambda spent: None  # told of each before it is sent
+    added: Callable[[int], object] = lambda rows: None  # told of set-up rows beyond the allowance
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -135,14 +137,17 @@ class Ledger:
 
     @property
     def seconds(self) -> float:
-        """Time since the search began, earlier sessions included."""
+        """Time since the search began, earlier sessions included, less what was given back."""
         return self.before.seconds + self.clock() - self._started
 
     @property
     def spent(self) -> Spent:
         """Return what has been spent so far."""
         with self._lock:
-            return Spent.from_dict({**self._counts, "seconds": self.seconds})
+            return self._spent()
+
+    def _spent(self) -> Spent:
+        return Spent.from_dict({**self._counts, "seconds": self.seconds})
 
     def _left(self, name: str) -> float:
         limit = getattr(self.budget, name)
@@ -172,7 +177,16 @@ class Ledger:
     def check_deadline(self) -> None:
         """Raise `BudgetSpent` once the time is up."""
         if self.budget.seconds is not None and self.seconds >= self.budget.seconds:
-            raise BudgetSpent(f"the deadline of {self.budget.seconds:g} seconds has passed")
+            raise self.out_of_time()
+
+    def out_of_time(self) -> BudgetSpent:
+        """Return the error of a search whose time is up."""
+        return BudgetSpent(f"the deadline of {self.budget.seconds:g} seconds has passed")
+
+    def return_seconds(self, seconds: float) -> None:
+        """Give back time that passed for no fault of this search."""
+        with self._lock:
+            self._started += seconds
 
     def take_rows(self, count: int) -> None:
         """Spend candidate rows, or raise `BudgetSpent` and spend none."""
@@ -181,6 +195,13 @@ class Ledger:
     def take_setup_rows(self, count: int) -> None:
         """Spend rows of the small allowance for probing and checking."""
         self._take("setup_rows", count)
+
+    def add_setup_rows(self, count: int) -> None:
+        """Count set-up rows beyond the allowance, which have a limit of their own."""
+        with self._lock:
+            self.budget = replace(self.budget, setup_rows=self.budget.setup_rows + count)
+            self._counts["setup_rows"] += count
+        self.added(count)
 
     def return_setup_rows(self, count: int) -> None:
         """Give back set-up rows whose answers never came."""
@@ -220,9 +241,10 @@ class Ledger:
             return call
 
     def count_attempt(self) -> None:
-        """Count one request that was sent, whether or not a reply comes back."""
-        with self._lock:
+        """Count one request that is being sent, whether or not a reply comes back."""
+        with self._lock:  # or an earlier count could be filed after a later one
             self._counts["attempts"] += 1
+            self.attempted(self._spent())
 
     def _end(self, call: Reservation, paid: Mapping[str, float]) -> None:
         with self._lock:

@@ -47,13 +47,15 @@ _TOP = (
     "card", "name", "title", "rule_set", "rule_sets", "missing_values", "scales", "outcome",
     "features", "rules",
 )  # fmt: skip
-# Reading this much takes seconds; the largest cards we know have a tenth of either.
+# Reading this much takes a quarter of a minute; the largest cards we know have a tenth of either.
 _LARGEST_FILE = 16 * 2**20
 _MOST_RULES = 100_000
 _MOST_PROBLEMS = 100
-# The standard parser takes a minute for a key of fifty thousand parts.
+# The standard parser's time grows with the square of a key's parts, and no key of a card has ten.
+_MOST_PARTS = 100
 _ENDLESS_KEY = re.compile(
-    r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*\.[ \t]*){1000}"""
+    r"""(?<![\w.-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
+    rf"{{{_MOST_PARTS}}}"
 )
 _OUTCOME = ("target", "positive", "yes", "no", "ignore")
 _FEATURE = (
@@ -235,7 +237,8 @@ class _Reader:
         self.problems: list[CardError] = []
         self._steps = 0  # rules and includes read so far to put the sets together
         if _ENDLESS_KEY.search(text):
-            raise CardError("a key has more than 1000 parts with dots between them", source=source)
+            most = f"a key has more than {_MOST_PARTS} parts with dots between them"
+            raise CardError(most, source=source)
         try:
             self.table: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

@@ -16,6 +16,7 @@ from waysout.domain.budget import Spent
 from waysout.domain.rules import Violation
 from waysout.domain.schema import LARGEST, Value
 from waysout.errors import InputError, shown
+from waysout.json_text import read_json
 
 VERSION = 1
 
@@ -405,7 +406,7 @@ class ResultData:
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote, or raise `InputError` saying what is wrong."""
         try:
-            table = json.loads(text)
+            table = read_json(text)
             return cls.from_dict(table)
         except json.JSONDecodeError as error:
             raise InputError(f"not a result: invalid JSON ({error})") from None

@@ -10,7 +10,7 @@ from typing import Any
 TomlPath = tuple[str | int, ...]
 
 _HEADER = re.compile(r"(\[\[?)(.+?)\]\]?$")
-_KEY = re.compile(r"((?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^=\"'])+?)\s*=")
+_KEY = re.compile(r"((?:\"(?:[^\"\\]|\\.)*+\"|'[^']*+'|[^=\"'])++)=")
 # Long strings before short ones, and strings before comments: a mark inside another does not count.
 _TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"""|' + r"'''.*?'''" + r'|"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'"

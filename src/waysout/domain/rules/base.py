@@ -124,9 +124,14 @@ class Lever:
         """Whether the feature may be *changed* to this value."""
         if type(value) is self._plain_type and value != self.now and self.low <= value <= self.high:
             return True
-        if not self.feature.fits(value) or (self.values is not None and value not in self.values):
+        listed = self._listed
+        if not self.feature.fits(value) or (listed is not None and value not in listed):
             return False
         return self._allows(value)
+
+    @cached_property
+    def _listed(self) -> frozenset[Value] | None:
+        return None if self.values is None else frozenset(self.values)
 
     @cached_property
     def _plain_type(self) -> type[int] | type[float] | None:

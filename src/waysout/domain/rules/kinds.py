@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from waysout.domain.rules.base import (
-    ROUNDING,
     SMALLEST,
     Bound,
     Check,
@@ -38,7 +37,7 @@ from waysout.domain.rules.base import (
 )
 from waysout.domain.rules.comparison import COMPARISONS, Comparison, parse_comparison
 from waysout.domain.schema import Feature, Row, Schema, Value, format_number
-from waysout.errors import RuleError, shown, unknown
+from waysout.errors import RuleError, is_ctrl_c, shown, unknown
 
 if TYPE_CHECKING:
     from waysout.domain.rules import RuleSet
@@ -396,17 +395,14 @@ class Linear(Stated):
             terms.append((i, feature, coefficient))
 
         def check(query: Row, candidate: Row) -> str | None:
-            parts = [(c, candidate[i]) for i, _, c in terms]
-            if any(v is None for _, v in parts):
+            values = [candidate[i] for i, *_ in terms]
+            if None in values:
                 return None
-            products = [c * float(cast(float, v)) for c, v in parts]
-            total = math.fsum([*products, parsed.constant])
-            if abs(total) <= ROUNDING * (abs(parsed.constant) + sum(map(abs, products))):
-                total = 0.0
-            if COMPARISONS[parsed.comparison](total, 0.0):
+            left = parsed.left_side(cast(list[float], values))
+            if COMPARISONS[parsed.comparison](left, 0.0):
                 return None
-            values = ", ".join(f"{f.name} = {f.format(candidate[i])}" for i, f, _ in terms)
-            return f"{self.that} does not hold for {values}"
+            held = ", ".join(f"{f.name} = {f.format(candidate[i])}" for i, f, _ in terms)
+            return f"{self.that} does not hold for {held}"
 
         def unmet(reach: Mapping[str, Reach]) -> str | None:
             ends = [(f, c, reach[f.name].numbers()) for _, f, c in terms]
@@ -430,8 +426,8 @@ def _missed(
     if parsed.comparison not in {1: ("<", "<=", "=="), -1: (">", ">=", "==")}[side]:
         return None
     corner = [(f, ends, ends[0 if side * c > 0 else 1]) for f, c, ends in terms]
+    over = side * parsed.left_side([value for *_, value in corner])
     products = [c * value for (_, c, _), (*_, value) in zip(terms, corner, strict=True)]
-    over = side * math.fsum([*products, parsed.constant])
     slack = _SLACK * (abs(parsed.constant) + sum(map(abs, products)))
     if over <= slack and not (over >= 0 and parsed.comparison in ("<", ">")):
         return None
@@ -535,11 +531,13 @@ class Custom(Rule):
         def check(query: Row, candidate: Row) -> str | None:
             try:
                 verdict = call(as_dict(query), as_dict(candidate))
-            except Exception as error:
+                if isinstance(verdict, str):
+                    return str(verdict) or None
+                return None if verdict is None or bool(verdict) else "the custom rule says no"
+            except BaseException as error:  # one that exits or panics must not end the service
+                if is_ctrl_c(error):
+                    raise
                 raise RuleError(f"custom rule {self.label!r} broke: {error!r}") from error
-            if isinstance(verdict, str):
-                return verdict or None
-            return None if verdict is None or bool(verdict) else "the custom rule says no"
 
         return (Bound((), check),)
 
@@ -550,7 +548,9 @@ class Custom(Rule):
         module, _, function = self.call.partition(":")
         try:
             found = getattr(importlib.import_module(module), function)
-        except Exception as error:
+        except BaseException as error:  # of code that is imported
+            if is_ctrl_c(error):
+                raise
             raise RuleError(f"custom rule {self.call!r} cannot be imported: {error}") from error
         return Custom(name=self.name or self.call, why=self.why, call=found)
 

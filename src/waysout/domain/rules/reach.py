@@ -183,7 +183,7 @@ def _balanced(rules: RuleSet, levers: dict[str, Lever], row: Row) -> Iterator[Ro
         values = {name: row[rules.schema.index(name)] for name, _ in parsed.terms}
         if None in values.values():
             continue
-        total = parsed.constant + sum(c * float(values[name] or 0) for name, c in parsed.terms)
+        total = parsed.left_side([float(value or 0) for value in values.values()])
         for name, c in parsed.terms:
             lever = levers.get(rules.schema[name].name)
             if lever is not None and lever.feature.is_numeric:
