@@ -11,7 +11,7 @@ import pytest
 from scripted_server import run
 
 from waysout.domain.budget import Budget, Ledger
-from waysout.errors import WaysoutError
+from waysout.errors import LLMRefused, WaysoutError
 from waysout.llm.base import Constraint, Limits, Message, Request
 from waysout.llm.call import Caller
 from waysout.llm.openai import backend as backend_module
@@ -130,6 +130,20 @@ def test_attempts_are_what_the_server_got(fault: str, pooled: bool) -> None:
 
     attempts, requests = run(go())
     assert attempts == requests > 0
+
+
+@pytest.mark.usefixtures("transport")
+def test_what_a_server_has_not_implemented_is_found_out_once() -> None:
+    async def go() -> tuple[int, int]:
+        async with serving(said(501, b"{}")) as server:
+            backend, ledger = OpenAIBackend("m", server.url, key=""), Ledger()
+            held = question(0, Constraint(json_schema={"type": "object"}))
+            with pytest.raises(LLMRefused, match="501"):
+                await Caller(backend, sleep=no_wait).call(held, ledger)
+            await backend.aclose()
+            return ledger.spent.attempts, server.requests
+
+    assert run(go()) == (9, 9)  # with every part, and eight times with one less
 
 
 @pytest.mark.usefixtures("transport")

@@ -371,9 +371,10 @@ def test_a_wait_that_is_none_is_ignored(value: str) -> None:
         status(400),
         status(413),
         raw(b"{}", code=422),
+        status(501),
         status(400, "maximum context length is 10 tokens"),
     ],
-    ids=["400", "413", "422", "too-long"],
+    ids=["400", "413", "422", "501", "too-long"],
 )
 def test_a_request_that_is_refused_says_nothing_of_others(answer: Answer) -> None:
     with pytest.raises(LLMRefused, match="refuses the request") as caught:

@@ -16,9 +16,21 @@ from waysout.errors import (
     LLMFailure,
     LLMUnreachable,
     MissingExtra,
+    UnavailableError,
     WaysoutError,
 )
-from waysout.llm.base import Backend, Constraint, Editable, Form, Message, Reply, Request, Usage
+from waysout.llm.base import (
+    Backend,
+    Constraint,
+    Editable,
+    Form,
+    Message,
+    Reply,
+    Request,
+    Usage,
+    counting,
+    note_sent,
+)
 from waysout.llm.check import check_backend
 from waysout.llm.shared import BackendClient, BackendServer, RemoteError, pipe_pair
 from waysout.llm.simulated import Simulated
@@ -115,6 +127,27 @@ def test_the_requests_of_all_workers_meet_in_one_loop_and_each_gets_its_own_repl
     assert scripted.most_at_once > 9
     assert len(scripted.threads) == 1
     assert scripted.closed == 1
+
+
+def test_a_request_that_cannot_be_noted_ends_no_connection() -> None:
+    """A cancelled one may be told of when the run is closed that it belongs to."""
+
+    class Noting(Scripted):
+        notes_sent = True
+
+        async def complete(self, request: Request) -> Reply:
+            note_sent()
+            return await super().complete(request)
+
+    def closed() -> None:
+        raise UnavailableError("the run is closed")
+
+    async def ask(backend: BackendClient) -> list[Reply]:
+        with counting(closed):
+            return [await backend.complete(question(text)) for text in ("one", "two")]
+
+    with workers(Noting()) as (backend,):
+        assert [reply.text for reply in asyncio.run(ask(backend))] == ["one!", "two!"]
 
 
 class Theirs(LLMFailure):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from waysout.errors import InputError, LLMError, UnavailableError
+from waysout.json_text import read_json
 from waysout.llm.base import Backend, Form, Reply, Request, Usage, note_sent
 
 VERSION = 1
@@ -41,7 +42,7 @@ def _calls(path: Path) -> Iterator[dict[str, Any]]:
         raise InputError(f"cannot read the recording {path}: {reason}") from None
     for number, line in enumerate(data.splitlines(), start=1):
         try:
-            call = json.loads(line)
+            call = read_json(line)
         except (ValueError, RecursionError):
             continue  # torn by a kill
         if not (isinstance(call, dict) and call.get("waysout_call") == VERSION):

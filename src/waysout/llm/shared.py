@@ -194,7 +194,10 @@ class BackendClient(Backend):
     def _settle(self, number: int, outcome: Reply | RemoteError | None) -> None:
         """Note what the server says of a request: that it was sent (``None``), or how it ended."""
         if outcome is None:
-            self._counts[number]()
+            # A run that is closed or cannot be written must not end this thread: whoever files the
+            # reply finds out.
+            with suppress(WaysoutError):
+                self._counts[number]()
             return
         self._counts.pop(number, None)
         future = self._waiting.get(number) or Future()  # it may be gone already

@@ -29,7 +29,8 @@ from waysout.llm.openai.transport import (
 
 DEFAULT_LIMITS = Limits()
 _WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
-_NEGOTIABLE = frozenset({400, 404, 422, 501})
+_NOT_IMPLEMENTED = 501  # which no other try mends, unlike all that is above 499
+_NEGOTIABLE = frozenset({400, 404, 422, _NOT_IMPLEMENTED})
 _TOO_LONG = re.compile(r"context.?(?:length|size|window)|maximum context|reduce the length", re.I)
 _LONGEST_ERROR = 64 * 1024
 _DRAIN_SECONDS = 0.1
@@ -240,7 +241,7 @@ class OpenAIBackend(Backend):
             )
         if "insufficient_quota" in code:
             return LLMError(f"the account at {self.url} has no quota left ({said})")
-        if status in _WORTH_ANOTHER_TRY or status >= 500:
+        if status in _WORTH_ANOTHER_TRY or (status >= 500 and status != _NOT_IMPLEMENTED):
             later = retry_after(headers)
             return LLMFailure(f"the server answers {said}", alive=True, retry_after=later)
         if status < 400:

@@ -15,6 +15,7 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any
 
+from waysout.errors import shown
 from waysout.llm.base import Finish, Reply, Request, Usage
 
 _FINISHES: Mapping[str, Finish] = {"length": "length", "content_filter": "filtered"}
@@ -153,16 +154,18 @@ class ReplyReader:
 
 def error_details(body: object) -> tuple[str, str, str]:
     """Return the message, the parameter and the code in an error, whatever its form."""
-    if isinstance(body, list) and len(body) == 1:
-        return error_details(body[0])
+    while True:  # some wrap it several times
+        if isinstance(body, list) and len(body) == 1:
+            body = body[0]
+        elif isinstance(body, dict) and isinstance(body.get("error"), dict):
+            body = body["error"]
+        else:
+            break
     if not isinstance(body, dict):
-        return (body if isinstance(body, str) else json.dumps(body)), "", ""
-    if isinstance(body.get("error"), dict):
-        return error_details(body["error"])
+        return _told(body), "", ""
     message = body.get("message") or body.get("detail") or body.get("error") or body
-    text = message if isinstance(message, str) else json.dumps(message)
-    code = f"{body.get('code', '')} {body.get('type', '')}"
-    return text, str(body.get("param") or ""), code
+    code = f"{_told(body.get('code', ''))} {_told(body.get('type', ''))}"
+    return _told(message), _told(body.get("param") or ""), code
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -183,6 +186,14 @@ def _json(text: bytes) -> object:
         return json.loads(text.decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
+
+
+def _told(value: object) -> str:
+    """Return what a server says as text; it may be nested deeper than Python can write."""
+    try:
+        return value if isinstance(value, str) else json.dumps(value)
+    except RecursionError:
+        return shown(value)
 
 
 def _text(value: object) -> str:
