@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import errno
+import io
 import os
 from pathlib import Path
 
 import pytest
 
 from waysout.errors import InputError
-from waysout.store import find_run, list_runs, new_run_path, runs_dir
+from waysout.store import delete_run, find_run, list_runs, new_run_path, runs_dir
+from waysout.store.lock import lock_path
 
 
 @pytest.fixture
@@ -39,6 +42,50 @@ def test_the_newest_comes_first(runs: Path) -> None:
     assert list_runs(runs) == [old, new]
 
 
+def test_a_run_can_be_deleted_where_nothing_can_be_written(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.FileIO):
+        def write(self, _: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run = touch(runs / "a.db", 100)
+    monkeypatch.setattr(os, "fdopen", lambda file, *_, **__: Full(file, "r+b"))
+    assert delete_run(run) == [run, lock_path(run)]
+    assert not list(runs.iterdir())
+
+
+@pytest.mark.parametrize("which", ["a.db", "a.db-wal"])
+def test_what_is_deleted_while_runs_are_listed_is_left_out(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    run, log = touch(runs / "a.db", 200), touch(runs / "a.db-wal", 400)
+    other, stat = touch(runs / "b.db", 300), Path.stat
+
+    def gone(path: Path, **how: bool) -> os.stat_result:
+        """Answer once about the file, as if it was deleted then."""
+        found = stat(path, **how)
+        if path.name == which:
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "stat", gone)
+    assert other in list_runs(runs)
+    monkeypatch.undo()
+    for path in (run, log):
+        path.unlink(missing_ok=True)
+    run.symlink_to("nowhere")
+    assert list_runs(runs) == [other]
+
+
+def test_a_run_that_is_there_is_found_without_a_look_at_the_others(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = touch(runs / "x-1.db", 200)
+    monkeypatch.setattr("waysout.store.folder.list_runs", lambda _: pytest.fail("listed"))
+    assert find_run("x-1") == find_run(str(run)) == run
+
+
 def test_a_run_is_found_by_path_by_name_and_as_the_last(runs: Path, tmp_path: Path) -> None:
     run, elsewhere = touch(runs / "x-1.db", 200), touch(tmp_path / "other.sqlite", 300)
     touch(runs / "x-0.db", 100)
@@ -51,6 +98,21 @@ def test_an_unknown_run_lists_the_nearest(runs: Path, name: str) -> None:
     touch(runs / "x-1.db", 200)
     with pytest.raises(InputError, match=r"unknown run .*Known: 'x-1'"):
         find_run(name)
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "x" * 5000, "/x" * 3000])
+def test_a_name_that_no_file_can_have_is_an_unknown_run(runs: Path, name: str) -> None:
+    touch(runs / "x-1.db", 200)
+    with pytest.raises(InputError, match=r"unknown run '.*Known: 'x-1'"):
+        find_run(name)
+
+
+def test_the_home_of_nobody(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="there is no user whose home '~nosuch' would be"):
+        find_run("~nosuch/x")
+    monkeypatch.setenv("WAYSOUT_RUNS", "~nosuch/x")
+    with pytest.raises(InputError, match="'~nosuch/x': there is no user"):
+        runs_dir()
 
 
 def test_there_is_no_last_run_yet(runs: Path) -> None:

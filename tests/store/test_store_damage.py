@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable
+from contextlib import closing
+from functools import partial, partialmethod
 from pathlib import Path
 
+import numpy as np
 import pytest
 from store_samples import (
     MANIFEST,
@@ -25,10 +31,13 @@ from store_samples import (
 )
 
 import waysout.store.lock
+from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind
 from waysout.errors import InputError, IntegrityError, UnavailableError, WaysoutError
-from waysout.store import Store, tables
+from waysout.search.work import Evaluate
+from waysout.store import Store, delete_run, tables
 from waysout.store.repair import RepairCounts, repair
+from waysout.store.salvage import lost_entries
 from waysout.store.tables import faults
 
 PAGE = tables.PAGE_SIZE
@@ -178,6 +187,164 @@ def test_a_changed_trigger_is_noticed_before_it_counts_wrongly(run: Path) -> Non
     assert repair(run).tables["options"] == RepairCounts(72, 0)
 
 
+# Short here; each could as well go on for ever, or take all memory.
+VIEW = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 9)"
+CRAFTED = {
+    "a view for the manifest": [
+        "ALTER TABLE run RENAME TO other",
+        f"CREATE VIEW run AS {VIEW} SELECT 1 AS id, 0 AS at, '' AS body, max(x) AS crc FROM c",
+    ],
+    "a view for the rows": [
+        "ALTER TABLE events RENAME TO other",
+        f"CREATE VIEW events AS {VIEW} SELECT x AS id, 0 AS at, 0 AS query, '' AS kind, "
+        "'' AS body, 0 AS crc FROM c",
+    ],
+    "a check": [
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_schema SET sql = replace(sql, 'crc)', 'crc, CHECK (length(body) < 0))') "
+        "WHERE name IN ('run', 'queries')",
+    ],
+    "a computed column": ["ALTER TABLE queries ADD COLUMN more AS (hex(body))"],
+    "an index": ["CREATE INDEX more ON queries (hex(body))"],
+    "a trigger": ["CREATE TRIGGER more AFTER INSERT ON events BEGIN DELETE FROM answers; END"],
+    "another table": ["CREATE TABLE more (id)"],
+}
+
+
+@pytest.mark.parametrize("what", CRAFTED)
+def test_nothing_is_asked_of_tables_that_are_not_ours(run: Path, what: str) -> None:
+    with sqlite3.connect(run) as db:
+        for sql in CRAFTED[what]:
+            db.execute(sql)
+    db.close()
+    for open_ in (Store.read, Store.open):
+        with pytest.raises(IntegrityError, match="its tables are not those of a run"):
+            open_(run)
+    assert repair(run).tables["answers"] == RepairCounts(72, 0)
+    assert check_usable(run) == 72
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a row in every table."""
+    path = tmp_path_factory.mktemp("few") / "run.db"
+    with Store.create(path, MANIFEST) as store:
+        fill(store, queries=2, answers=1)
+        store.event("hello", {})
+    return path
+
+
+def put(run: Path, table: str, column: str, value: object) -> None:
+    """Change a cell of the first row of a table; the checksum is right."""
+    columns = tables.COLUMNS[table]
+    with sqlite3.connect(run) as db:
+        row = dict(zip(columns, db.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY id")
+                   .fetchone(), strict=True)) | {column: value}  # fmt: skip
+        crc = tables.checksum(table, list(row.values()))
+        db.execute(
+            f"UPDATE {table} SET {column} = ?, crc = ? WHERE id = (SELECT min(id) FROM {table})",
+            (value, crc),
+        )
+    db.close()
+
+
+def all_of(path: Path) -> list[object]:
+    with Store.read(path) as store:
+        many = (store.queries(), store.results(), store.events(), *map(store.options, range(6)),
+                *map(store.answers, range(6)), *map(store.setup, range(6)))  # fmt: skip
+        one = (of(index) for index in range(6) for of in (store.query, store.finished, store.spent))
+        return [store.manifest, store.summary(), *map(list, many), *one]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("at", "x"), ("at", 2**62), ("at", -1), ("at", None), ("body", 5), ("body", None)],
+)
+@pytest.mark.parametrize("table", tables.COLUMNS)
+def test_a_cell_of_another_kind_is_damage_whatever_its_checksum(
+    few: Path, tmp_path: Path, table: str, column: str, value: object
+) -> None:
+    run = Path(shutil.copy(few, tmp_path))
+    put(run, table, column if column in tables.COLUMNS[table] else "answer", value)
+    with pytest.raises(IntegrityError, match=rf"run\.db is damaged \(row \d+ of {table}\)"):
+        all_of(run)
+    assert repair(run).tables[table].lost == 1
+    all_of(run)
+
+
+@pytest.mark.parametrize("value", ["", "[]", "null", "5", '"x"', "[[1, 2], [3]]", '{"x": [1]}'])
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("run", "body"),
+        ("queries", "body"),
+        ("answers", "answer"),
+        ("options", "body"),
+        ("results", "body"),
+        ("events", "body"),
+    ],
+)
+def test_json_of_another_shape_is_named(
+    few: Path, tmp_path: Path, table: str, column: str, value: str
+) -> None:
+    run = Path(shutil.copy(few, tmp_path))
+    put(run, table, column, value)
+    if value.startswith("{") and table in ("run", "queries", "events"):
+        return  # a table, and what is in it is for others to judge
+    with pytest.raises(
+        IntegrityError, match=rf"run\.db cannot be read: row \d+ of {table} is none"
+    ):
+        all_of(run)
+
+
+@pytest.mark.parametrize(
+    "value", ["[]", "[[[[1]]], [true]]", "[[0.5], [true, true]]", "[[1], [1]]"]
+)
+def test_answers_that_fit_no_rows_are_named(few: Path, tmp_path: Path, value: str) -> None:
+    run = Path(shutil.copy(few, tmp_path))
+    rows, answers = ((1, 2),) * 2, Answers(np.array([0.1, 0.2]), np.array([True, False]))
+    with Store.open(run) as store:
+        store.record_setup(1, "x", rows, answers, spent(2))
+        store.record(1, 1, Evaluate(1, rows), answers, spent(3))
+    for kind in ("setup", "evaluate"):
+        copy = Path(shutil.copy(run, run.with_name(f"{kind}.db")))
+        with sqlite3.connect(copy) as db:
+            columns = ", ".join(tables.COLUMNS["answers"])
+            sql = f"SELECT {columns} FROM answers WHERE query = 1 AND kind = ? ORDER BY id DESC"
+            row = list(db.execute(sql, (kind,)).fetchone())
+            row[-2] = value
+            crc = tables.checksum("answers", row)
+            db.execute("UPDATE answers SET answer = ?, crc = ? WHERE query = 1 AND seq = ?",
+                       (value, crc, row[2]))  # fmt: skip
+        db.close()
+        with pytest.raises(IntegrityError, match="of answers is none that a release writes"):
+            all_of(copy)
+
+
+def test_the_last_number_that_a_row_may_have(run: Path) -> None:
+    with sqlite3.connect(run) as db:
+        db.execute(f"UPDATE options SET id = {2**63 - 1} WHERE id = 72")
+    db.close()
+    with Store.read(run) as store:
+        assert sum(len(list(store.options(index))) for index in range(6)) == 72
+
+
+def test_ctrl_c_ends_a_long_statement(run: Path) -> None:
+    count = "WITH RECURSIVE c(x) AS (SELECT begin() UNION ALL SELECT x + 1 FROM c LIMIT 50000000)"
+    stop = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
+
+    def begin() -> int:
+        stop.start()
+        return 1
+
+    with closing(tables.connect(run, read_only=True)) as db:
+        db.create_function("begin", 0, begin)
+        with pytest.raises(KeyboardInterrupt) as stopped, faults(run):
+            db.execute(f"{count} SELECT max(x) FROM c")
+    # By SQLite itself: it did not come to the end first.
+    assert isinstance(stopped.value.__context__, sqlite3.OperationalError)
+
+
 def test_rows_that_a_page_no_longer_counts_are_missed(run: Path) -> None:
     """The number of cells in a page's header: with less of them nothing else looks wrong."""
     with sqlite3.connect(run) as db:
@@ -253,6 +420,124 @@ def test_what_is_still_in_the_log_is_saved(tmp_path: Path) -> None:
     assert report.tables["answers"] == RepairCounts(72, 0)
     assert report.original.with_name("copy.db.damaged-wal").exists()
     assert check_usable(copy) == 72
+
+
+@pytest.fixture
+def logged(tmp_path: Path) -> Path:
+    """A run whose writer was killed: most of it is still in its log."""
+    path, copy = tmp_path / "run.db", tmp_path / "logged.db"
+    with Store.create(path, MANIFEST) as store:
+        fill(store, 2, 4)
+        store._db.execute("PRAGMA wal_checkpoint(RESTART)")
+        store._db.execute("PRAGMA wal_autocheckpoint = 0")
+        for index in (2, 3):  # over the beginning of the log: what follows is of an earlier round
+            store.add_query(index, QUERY)
+            store.record(index, 1, *sample(0), spent(1), model=MODEL)
+        for ending in ("", "-wal"):
+            shutil.copy(f"{path}{ending}", f"{copy}{ending}")
+        assert Store.read(path).lost_entries == 0
+    return copy
+
+
+def test_the_log_that_a_kill_leaves_is_not_damaged(logged: Path) -> None:
+    log = logged.with_name("logged.db-wal")
+    whole = log.read_bytes()
+    for cut in (*range(120), *range(120, len(whole), 999)):
+        log.write_bytes(whole[:cut])
+        assert lost_entries(logged) == 0
+    log.write_bytes(whole[: 2 * PAGE] + bytes(PAGE))  # a page that did not reach the disk
+    assert lost_entries(logged) == 0
+    log.write_bytes(whole)
+    with Store.read(logged) as store:
+        assert (store.summary().queries, store.lost_entries) == (4, 0)
+    assert repair(logged).fine
+
+
+@pytest.mark.parametrize("at", [20, 60, 5000])
+def test_a_log_that_is_damaged_before_its_end_says_what_is_lost_and_can_be_repaired(
+    logged: Path, at: int
+) -> None:
+    log = logged.with_name("logged.db-wal")
+    data = bytearray(log.read_bytes())
+    data[at] ^= 1
+    log.write_bytes(data)
+    with Store.read(logged) as store:
+        # In the head, all of the log is lost, with what is in the file as well.
+        assert store.lost_entries in ((4,) if at > 32 else range(4, 50))
+        assert store.summary().queries == 2
+    copy = shutil.copy(logged, logged.with_name("copy.db"))
+    shutil.copy(log, f"{copy}-wal")
+    with Store.open(copy) as store:
+        assert store.lost_entries >= 4
+    assert Store.read(copy).lost_entries == 0
+    report = repair(logged)
+    assert not report.fine
+    with Store.read(logged) as store:
+        assert store.summary().llm_calls >= 5
+        assert store.lost_entries == 0
+    assert repair(logged).fine
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_repair_that_is_killed_at_any_step_can_be_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is destroyed, so that all there is is in the log."""
+    whole = tmp_path / "whole.db"
+    with Store.create(whole, MANIFEST) as store:
+        store._db.execute("PRAGMA wal_autocheckpoint = 0")
+        fill(store)
+        log = whole.with_name("whole.db-wal").read_bytes()
+    left, run = 0, tmp_path / "run.db"
+
+    def killed_at_zero(
+        step: Callable[..., object], path: Path, *args: object, **how: object
+    ) -> object:
+        nonlocal left
+        if path.suffix == ".lock":  # which the system would release
+            return step(path, *args, **how)
+        left -= 1
+        if left == 0:
+            raise Killed
+        return step(path, *args, **how)
+
+    for name in ("hardlink_to", "rename", "replace", "unlink"):
+        monkeypatch.setattr(Path, name, partialmethod(partial(killed_at_zero, getattr(Path, name))))
+    for kill in itertools.count(1):
+        run.write_bytes(b"\xff" * PAGE)
+        run.with_name("run.db-wal").write_bytes(log)
+        left = kill
+        try:
+            report = repair(run)
+        except Killed:
+            assert run.exists()
+            report = repair(run)
+        assert report.tables["answers"] == RepairCounts(72, 0)
+        assert report.original.read_bytes() == b"\xff" * PAGE
+        if left > 0:  # there are not so many steps
+            break
+        deleted = delete_run(run)
+        assert report.original.with_name(f"{report.original.name}-wal") in deleted
+        assert list(tmp_path.iterdir()) == [whole]
+    assert kill > 10
+
+
+def test_where_there_are_no_links_a_damaged_file_is_copied(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise OSError("no links here")
+
+    with run.open("r+b") as file:
+        file.truncate(run.stat().st_size // 2)
+    before, mode = run.read_bytes(), run.stat().st_mode
+    monkeypatch.setattr(Path, "hardlink_to", none)
+    original = repair(run).original
+    assert (original.read_bytes(), original.stat().st_mode) == (before, mode)
+    check_usable(run)
 
 
 def test_repair_can_leave_the_original_in_its_place(run: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO
 
@@ -30,8 +30,8 @@ from store_samples import (
 from waysout.domain.result import OutcomeKind
 from waysout.errors import InputError, IntegrityError, UnavailableError
 from waysout.files import try_lock
-from waysout.store import Store, list_runs, tables
-from waysout.store.lock import is_locked, lock_path
+from waysout.store import Store, delete_run, list_runs, tables
+from waysout.store.lock import WriterLock, is_locked, lock_path
 from waysout.store.repair import repair
 
 KILLS = 40
@@ -184,6 +184,29 @@ def test_two_writers_in_one_process(tmp_path: Path) -> None:
     Store.open(store.path).close()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_what_a_model_forks_holds_no_lock_after_us(tmp_path: Path) -> None:
+    (theirs, begun), (until, ours), forked = os.pipe(), os.pipe(), 0
+    try:
+        with Store.create(tmp_path / "run.db", MANIFEST) as store:
+            forked = os.fork()
+            if not forked:
+                os.close(ours)
+                os.write(begun, b"x")
+                os.read(until, 1)  # nothing comes; the test ends
+                os._exit(0)
+            os.read(theirs, 1)
+            assert is_locked(store.path)
+            # As a kill would leave it: unlike a release, it removes no file.
+            store._lock._file.close()  # type: ignore[union-attr]
+            assert not is_locked(store.path)
+    finally:
+        for end in (theirs, begun, until, ours):
+            os.close(end)
+        if forked:
+            os.waitpid(forked, 0)
+
+
 def test_a_lock_file_that_has_gone_is_not_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +227,52 @@ def test_a_lock_file_that_has_gone_is_not_held(
     with store:
         assert len(tries) == 2
         assert is_locked(path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links and pipes are POSIX's")
+@pytest.mark.parametrize("what", ["link", "dangling link", "pipe", "folder"])
+def test_what_is_in_the_place_of_the_lock_file_is_not_touched(tmp_path: Path, what: str) -> None:
+    path, victim = tmp_path / "run.db", tmp_path / "victim"
+    Store.create(path, MANIFEST).close()
+    victim.write_text("precious")
+    place = lock_path(path)
+    if what == "pipe":
+        os.mkfifo(place)
+    elif what == "folder":
+        place.mkdir()
+    else:
+        place.symlink_to(victim if what == "link" else "nowhere")
+    with victim.open() as file:
+        assert try_lock(file)  # type: ignore[arg-type]
+        assert not is_locked(path)
+    for open_ in (Store.open, repair, delete_run):
+        with pytest.raises(UnavailableError, match=r"run\.db\.lock is not a file but"):
+            open_(path)
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / "nowhere").exists()
+    with Store.read(path) as store:
+        assert store.summary().status == "interrupted"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links are POSIX's")
+def test_a_link_that_comes_just_before_the_lock_is_taken_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, victim = tmp_path / "run.db", tmp_path / "victim"
+    victim.write_text("precious")
+    lstat = Path.lstat
+
+    def then_linked(place: Path) -> os.stat_result:
+        try:
+            return lstat(place)
+        finally:
+            with suppress(FileExistsError):
+                place.symlink_to(victim)
+
+    monkeypatch.setattr(Path, "lstat", then_linked)
+    with pytest.raises(UnavailableError):
+        WriterLock.take(path)
+    assert victim.read_text() == "precious"
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:

@@ -88,6 +88,16 @@ def test_more_answers_than_are_read_at_once(store: Store) -> None:
     assert [r.work_id for r in store.answers(0)] == list(range(250))
 
 
+def test_requests_under_way_are_on_file_and_no_answers(store: Store) -> None:
+    store.record_sent(0, Spent(attempts=1))
+    store.record(0, 1, *sample(0), spent(1), model=MODEL)
+    store.record_sent(0, Spent(attempts=2, llm_calls=1))
+    assert [r.work_id for r in store.answers(0)] == [0]
+    assert list(store.setup(0)) == []
+    assert (store.spent(0), store.spent(1)) == (Spent(attempts=2, llm_calls=1), Spent())
+    assert (store.summary().llm_calls, store.summary().oracle_rows) == (1, 0)
+
+
 def test_set_up_answers_are_kept_apart(store: Store) -> None:
     rows = ((1, 1.0, True, None, "x"),)
     answers = Answers(np.array([0.1]), np.array([False]))

@@ -17,9 +17,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from waysout.domain.budget import Spent
 from waysout.domain.oracle import Answers
+from waysout.domain.result import Option, ResultData
 from waysout.domain.schema import Row
-from waysout.errors import IntegrityError
+from waysout.errors import IntegrityError, shown
+from waysout.json_text import read_json
 from waysout.llm.base import Reply, Request, Usage
 from waysout.search.work import Answer, Propose, Work
 
@@ -51,6 +54,8 @@ class Recorded:
             reply = unpack_reply(row["answer"])
             return cls(row["asked"], row["work"], "propose", row["label"], (), reply)
         rows, answers = unpack_rows(row["question"]), unpack_answers(row["answer"])
+        if len(rows) != len(answers):
+            raise ValueError(f"{len(answers)} answers to {len(rows)} rows")
         return cls(row["asked"], row["work"], "evaluate", "", rows, answers)
 
 
@@ -62,6 +67,11 @@ class Event:
     kind: str
     detail: Mapping[str, Any]
     index: int | None = None
+
+    @classmethod
+    def of(cls, row: sqlite3.Row) -> Event:
+        """Read an event from its row in the file."""
+        return cls(moment(row["at"]), row["kind"], unpack_table(row["body"]), row["query"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,34 @@ def check_same(work: Work, recorded: Recorded, model: str = "") -> None:
         )
 
 
+def read_body(row: sqlite3.Row) -> dict[str, Any]:
+    """Read a manifest or a query from its row in the file."""
+    return unpack_table(row["body"])
+
+
+def read_setup(row: sqlite3.Row) -> Answers:
+    """Read what the oracle answered beside the search from its row in the file."""
+    answers = unpack_answers(row["answer"])
+    if len(answers) != row["size"]:
+        raise ValueError(f"{len(answers)} answers to {row['size']} rows")
+    return answers
+
+
+def read_spent(row: sqlite3.Row) -> Spent:
+    """Read a ledger from the row of an answer."""
+    return Spent.from_dict(unpack_table(row["spent"]))
+
+
+def read_option(row: sqlite3.Row) -> Option:
+    """Read an option from its row in the file."""
+    return Option.from_dict(unpack_table(row["body"]))
+
+
+def read_result(row: sqlite3.Row) -> ResultData:
+    """Read a result from its row in the file."""
+    return ResultData.from_json(as_text(row["body"]))
+
+
 def moment(at: int) -> datetime:
     """Return a time in the file as a date."""
     return datetime.fromtimestamp(at / 1e6, tz=UTC)
@@ -122,7 +160,18 @@ def pack(value: Any) -> str | bytes:
 
 def unpack(cell: str | bytes) -> Any:
     """Read what `pack` wrote."""
-    return json.loads(as_text(cell))
+    try:
+        return read_json(as_text(cell))
+    except (ValueError, RecursionError) as error:
+        raise IntegrityError(f"what a run holds cannot be read: {error}") from None
+
+
+def unpack_table(cell: str | bytes) -> dict[str, Any]:
+    """Read a table that `pack` wrote."""
+    table = unpack(cell)
+    if not isinstance(table, dict):
+        raise TypeError(f"{shown(table)} is no table of names and values")
+    return table
 
 
 def as_cell(text: str) -> str | bytes:
@@ -163,8 +212,12 @@ def pack_reply(reply: Reply) -> str | bytes:
 
 def unpack_reply(cell: str | bytes) -> Reply:
     """Read what `pack_reply` wrote."""
-    table = unpack(cell)
-    return Reply(**(table | {"usage": Usage(**table["usage"])}))
+    table = unpack_table(cell)
+    reply = Reply(**(table | {"usage": Usage(**table["usage"])}))
+    tokens = (reply.usage.tokens_in, reply.usage.tokens_out, reply.usage.cached_tokens)
+    if not isinstance(reply.text, str) or not all(isinstance(n, (int, float)) for n in tokens):
+        raise TypeError("a reply is a text and its numbers of tokens")
+    return reply
 
 
 def pack_answers(answers: Answers) -> str | bytes:
@@ -175,7 +228,10 @@ def pack_answers(answers: Answers) -> str | bytes:
 def unpack_answers(cell: str | bytes) -> Answers:
     """Read what `pack_answers` wrote."""
     probability, decision = unpack(cell)
-    return Answers(np.array(probability, np.float64), np.array(decision, np.bool_))
+    answers = Answers(np.array(probability, np.float64), np.array(decision, np.bool_))
+    if not answers.probability.shape == answers.decision.shape == (len(probability),):
+        raise ValueError("each answer is one probability and one decision")
+    return answers
 
 
 def pack_rows(rows: Sequence[Row]) -> str | bytes:
@@ -185,4 +241,7 @@ def pack_rows(rows: Sequence[Row]) -> str | bytes:
 
 def unpack_rows(cell: str | bytes) -> tuple[Row, ...]:
     """Read what `pack_rows` wrote."""
-    return tuple(map(tuple, unpack(cell)))
+    rows = tuple(map(tuple, unpack(cell)))
+    if any(isinstance(value, (list, dict)) for row in rows for value in row):
+        raise TypeError("a row holds plain values")
+    return rows

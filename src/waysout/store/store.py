@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -25,12 +25,15 @@ from waysout.llm.base import Reply
 from waysout.search.work import Answer, Evaluate, Propose, Work
 from waysout.store import records, tables
 from waysout.store.lock import WriterLock, is_locked
-from waysout.store.records import Cell, Event, Recorded, RunSummary, Status, moment, pack, unpack
-from waysout.store.tables import damaged, faults, no_run
+from waysout.store.records import Cell, Event, Recorded, RunSummary, Status, moment, pack
+from waysout.store.salvage import lost_entries
+from waysout.store.tables import T, damaged, faults, no_run
 
 VERSION = 1
 _PAGE = 100
 _NO_WORK = -1
+_SETUP, _SENT = "setup", "sent"
+"""Kinds of rows among the answers that are no answer to a search."""
 
 
 class Store:
@@ -41,6 +44,8 @@ class Store:
         self._db = db
         self._lock = lock
         self._one_at_a_time = threading.RLock()
+        self.lost_entries = 0
+        """How many entries of its log, which a kill had left, were damaged when it was opened."""
 
     # Opening -----------------------------------------------------------------------------------
 
@@ -74,11 +79,19 @@ class Store:
             if new is not None:
                 with tables.creating(path) as db:
                     tables.insert(db, "run", (tables.now(), pack(plain(new))))
+            lost = lost_entries(path)  # before SQLite writes over them
+            if lost and lock is None and is_locked(path):  # its log changed as we read it
+                lost = 0
             db = tables.connect(path, read_only=lock is None)
             undo.callback(db.close)
             store = cls(path, db, lock)
+            store.lost_entries = lost
             if db.execute("PRAGMA application_id").fetchone()[0] != tables.APPLICATION:
                 raise no_run(path)
+            # Of a crafted file even this may be a view that has no end. Its other tables may be
+            # those of another version, which the manifest tells.
+            if not tables.schema_holds(db, of="run"):
+                raise damaged(path, tables.NOT_OURS)
             check_version(path, store.manifest)
             # At once: a broken page may hide rows, and what is left would look like all there is.
             store.verify()
@@ -148,7 +161,12 @@ class Store:
     ) -> None:
         """Record the oracle's answers to rows that no search asked for, such as the query."""
         question, body = records.pack_rows(rows), records.pack_answers(answers)
-        self._append(index, ("setup", what, 0, _NO_WORK, len(rows), question, body), spent)
+        self._append(index, (_SETUP, what, 0, _NO_WORK, len(rows), question, body), spent)
+
+    def record_sent(self, index: int, spent: Spent) -> None:
+        """Record the ledger as a request to the LLM goes out, whose reply may never come."""
+        nothing = pack(None)
+        self._append(index, (_SENT, "", 0, _NO_WORK, 0, nothing, nothing), spent)
 
     def _append(self, index: int, columns: tuple[Cell, ...], spent: Spent) -> None:
         ledger = pack(spent.as_dict())
@@ -194,17 +212,21 @@ class Store:
         with self._one_at_a_time, faults(self.path):
             return tables.select(self._db, self.path, table, condition, parameters)
 
+    def _read(self, table: str, row: sqlite3.Row, read: Callable[[sqlite3.Row], T]) -> T:
+        return tables.read_row(self.path, table, row, read)
+
     def _walk(
-        self, table: str, column: str, start: int = 0, where: str = "", *parameters: Cell
+        self, table: str, column: str, where: str = "", *parameters: Cell
     ) -> Iterator[sqlite3.Row]:
         """Walk along an indexed column, some rows at a time.
 
         No cursor stays open meanwhile: it would keep the writer's log from ever being folded in.
         """
-        condition = f"{where} {column} >= ? ORDER BY {column} LIMIT {_PAGE}"
-        while page := self._select(table, condition, *parameters, start):
+        condition = f"{where} {column} > ? ORDER BY {column} LIMIT {_PAGE}"
+        last = -1
+        while page := self._select(table, condition, *parameters, last):
             yield from page
-            start = page[-1][column] + 1
+            last = page[-1][column]
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -212,43 +234,43 @@ class Store:
         rows = self._select("run", "id = 1")
         if not rows:
             raise damaged(self.path, "its manifest is missing")
-        manifest: dict[str, Any] = unpack(rows[0]["body"])
-        return manifest
+        return self._read("run", rows[0], records.read_body)
 
     def query(self, index: int) -> dict[str, Value] | None:
         """Return a query, if it is on file."""
         rows = self._select("queries", "query = ?", index)
-        return dict(unpack(rows[0]["body"])) if rows else None
+        return self._read("queries", rows[0], records.read_body) if rows else None
 
     def queries(self) -> Iterator[tuple[int, dict[str, Value]]]:
         """Yield the queries, by index."""
         for row in self._walk("queries", "query"):
-            yield row["query"], dict(unpack(row["body"]))
+            yield row["query"], self._read("queries", row, records.read_body)
 
     def answers(self, index: int) -> Iterator[Recorded]:
         """Yield the answers to a query's search, in the order it was told."""
-        return (Recorded.of(row) for row in self._sequence(index) if row["kind"] != "setup")
+        rows = (row for row in self._sequence(index) if row["kind"] not in (_SETUP, _SENT))
+        return (self._read("answers", row, Recorded.of) for row in rows)
 
     def setup(self, index: int) -> Iterator[Answers]:
         """Yield what the oracle answered beside the search, in order."""
-        rows = (row for row in self._sequence(index) if row["kind"] == "setup")
-        return (records.unpack_answers(row["answer"]) for row in rows)
+        rows = (row for row in self._sequence(index) if row["kind"] == _SETUP)
+        return (self._read("answers", row, records.read_setup) for row in rows)
 
     def _sequence(self, index: int) -> Iterator[sqlite3.Row]:
-        for seq, row in enumerate(self._walk("answers", "seq", 0, "query = ? AND", index)):
+        for seq, row in enumerate(self._walk("answers", "seq", "query = ? AND", index)):
             if row["seq"] != seq:
                 raise damaged(self.path, f"answer {seq} of query {index} is missing")
             yield row
 
     def spent(self, index: int) -> Spent:
-        """Return a query's ledger as it was after its last answer."""
+        """Return a query's ledger as it was at its last answer, or request sent."""
         rows = self._select("answers", "query = ? ORDER BY seq DESC LIMIT 1", index)
-        return Spent.from_dict(unpack(rows[0]["spent"])) if rows else Spent()
+        return self._read("answers", rows[0], records.read_spent) if rows else Spent()
 
     def options(self, index: int) -> Iterator[Option]:
         """Yield the options of a query, in the order they were found."""
-        for row in self._walk("options", "id", 0, "query = ? AND", index):
-            yield Option.from_dict(unpack(row["body"]))
+        for row in self._walk("options", "id", "query = ? AND", index):
+            yield self._read("options", row, records.read_option)
 
     def finished(self, index: int) -> ResultData | None:
         """Return the result of a query whose search has ended."""
@@ -260,21 +282,25 @@ class Store:
 
     def _result(self, index: int, *, final: bool) -> ResultData | None:
         rows = self._select("results", "query = ? AND final = ?", index, int(final))
-        return ResultData.from_json(records.as_text(rows[0]["body"])) if rows else None
+        return self._read("results", rows[0], records.read_result) if rows else None
 
     def results(self) -> Iterator[ResultData]:
         """Yield all results, finished or not, by index."""
         for row in self._walk("results", "query"):
-            yield ResultData.from_json(records.as_text(row["body"]))
+            yield self._read("results", row, records.read_result)
 
     def events(self, index: int | None = None) -> Iterator[Event]:
         """Yield what happened, in order; with an index, to that query only."""
         of = () if index is None else (index,)
-        for row in self._walk("events", "id", 0, "query = ? AND" if of else "", *of):
-            yield Event(moment(row["at"]), row["kind"], unpack(row["body"]), row["query"])
+        for row in self._walk("events", "id", "query = ? AND" if of else "", *of):
+            yield self._read("events", row, Event.of)
 
     def summary(self) -> RunSummary:
-        """Return the run in a few figures, at the same cost for a run of any size."""
+        """Return the run in a few figures.
+
+        They are counted as a run is written; what costs more for a longer one is opening it,
+        which reads all of it.
+        """
         manifest, begun = self.manifest, self._select("run", "id = 1")[0]
         # Not by the totals, which keep that time without a checksum.
         last = (self._select(table, "id > 0 ORDER BY id DESC LIMIT 1") for table in tables.COLUMNS)
@@ -312,11 +338,12 @@ class Store:
     def verify(self) -> None:
         """Read everything, and raise `IntegrityError` where something is damaged."""
         with self._one_at_a_time, faults(self.path):
+            # First: the check of SQLite computes whatever the tables say.
+            if not tables.schema_holds(self._db):
+                raise damaged(self.path, tables.NOT_OURS)
             found = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
             if found != "ok":
                 raise damaged(self.path, found)
-            if not tables.schema_holds(self._db):
-                raise damaged(self.path, "its tables are not those of a run")
             if self._db.execute(f"{tables.AFTER_GAP} LIMIT 1").fetchone() is not None:
                 raise damaged(self.path, "answers are missing")
             if not tables.counts_hold(self._db):

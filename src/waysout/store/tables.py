@@ -2,11 +2,12 @@
 
     run       the manifest
     queries   the rows asked about
-    answers   what LLM and oracle said, numbered per query without gaps (``seq``), with the ledger
+    answers   what LLM and oracle said, and that the LLM is being asked, numbered per query without
+              gaps (``seq``), with the ledger
     options   what was found, in the order it was found
     results   one per query: finished (``final``) or what there was when it ended
     events    how many queries there are, who paid for probing the oracle, why the run stopped
-    totals    one row of counts, kept by triggers: a summary costs the same for any number of rows
+    totals    one row of counts, kept by triggers: a summary of an open run need not count them
 
 Every row but the totals ends in a checksum: SQLite itself would not notice a changed letter, and a
 replay would believe it. Tree nodes are not stored: a replay makes them again, and two copies of the
@@ -21,14 +22,16 @@ import shlex
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
-from waysout.errors import InputError, IntegrityError, UnavailableError
+from waysout.errors import InputError, IntegrityError, UnavailableError, WaysoutError
 from waysout.store.records import Cell
 
+T = TypeVar("T")
 APPLICATION = 0x57415953
 TOTALS_MARK = "waysout totals"
 PAGE_SIZE = 4096
@@ -46,6 +49,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "results": ("at", "query", "final", "body"),
     "events": ("at", "query", "kind", "body"),
 }  # fmt: skip
+_WHOLE_NUMBERS = {"at", "query", "seq", "asked", "work", "size", "final"}
+_LATEST = 32_503_680_000_000_000  # the year 3000, the last that every system can tell
 COUNTS = (*COLUMNS, "finished", "calls", "oracle_rows")
 
 _INDICES = (
@@ -60,7 +65,9 @@ _ALSO_COUNTED = {
                 "oracle_rows": "{row}.size * ({row}.kind = 'evaluate')"},
     "results": {"finished": "{row}.final"},
 }  # fmt: skip
+NOT_OURS = "its tables are not those of a run"
 _BUSY_SECONDS = 10.0
+_STEPS = 100_000  # of SQLite, a few milliseconds
 _LONGEST = 100
 _KEPT = "everything recorded so far is kept"
 
@@ -88,6 +95,8 @@ def faults(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", unnamed) & 0xFF
         if code == sqlite3.SQLITE_FULL:
             raise full(path) from None
+        if code == sqlite3.SQLITE_INTERRUPT:  # see `connect`
+            raise KeyboardInterrupt from None
         if code == sqlite3.SQLITE_NOTADB:
             raise no_run(path) from None
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT):
@@ -111,6 +120,13 @@ def damaged(path: Path, why: str) -> IntegrityError:
         f"{path} is damaged ({why}); to save what can be read: waysout runs repair "
         f"{shlex.quote(str(path))}"
     )
+
+
+def is_run(path: Path) -> bool:
+    """Whether a file says that it is a run, damaged or not: SQLite has our number in its head."""
+    with faults(path), path.open("rb") as file:
+        head = file.read(72)
+    return head[:15] == b"SQLite format 3" and head[68:] == APPLICATION.to_bytes(4)
 
 
 def no_run(path: Path) -> InputError:
@@ -163,9 +179,39 @@ def select(db: sqlite3.Connection, path: Path, table: str, condition: str,
     rows = db.execute(sql, tuple(parameters)).fetchall()
     for row in rows:
         values = [row[name] for name in columns]
-        if checksum(table, values) != row["crc"] or as_written(values) != values:
+        if as_written(values) != values or not is_ours(table, values, row["crc"]):
             raise damaged(path, f"row {row['id']} of {table}")
     return rows
+
+
+def is_ours(table: str, values: Sequence[Cell], crc: Cell) -> bool:
+    """Whether a row of a table has its checksum, and in each column what belongs there."""
+    named = zip(COLUMNS[table], values, strict=True)
+    return crc == checksum(table, values) and all(_fits(table, *cell) for cell in named)
+
+
+def _fits(table: str, column: str, value: Cell) -> bool:
+    if column == "at":
+        return isinstance(value, int) and 0 <= value < _LATEST
+    if column in _WHOLE_NUMBERS:
+        of_none = value is None and (table, column) == ("events", "query")
+        return of_none or isinstance(value, int)
+    return isinstance(value, (str, bytes))
+
+
+def read_row(path: Path, table: str, row: sqlite3.Row, read: Callable[[sqlite3.Row], T]) -> T:
+    """Read a row that is whole; raise `IntegrityError` if no release of ours wrote it.
+
+    Anyone can compute a checksum.
+    """
+    try:
+        return read(row)
+    except (WaysoutError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+        why = str(e) if isinstance(e, WaysoutError) else f"{type(e).__name__}: {e}"
+        raise IntegrityError(
+            f"{path} cannot be read: row {row['id']} of {table} is none that a release writes "
+            f"({why[:_LONGEST]})"
+        ) from None
 
 
 def as_written(values: Sequence[Cell]) -> list[Cell]:
@@ -193,9 +239,16 @@ def counts_hold(db: sqlite3.Connection) -> bool:
     return db.execute(f"SELECT 1 FROM totals WHERE id = 1 AND {same}").fetchone() is not None
 
 
-def schema_holds(db: sqlite3.Connection) -> bool:
-    """Whether tables, indices and triggers are ours: a changed trigger would count wrongly."""
-    return _schema(db) == _our_schema()
+def schema_holds(db: sqlite3.Connection, of: str = "") -> bool:
+    """Whether tables, indices and triggers are ours, or the one table ``of`` that name.
+
+    A changed trigger would count wrongly, and a view could go on for ever.
+    """
+
+    def entries(schema: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+        return {entry for entry in schema if of in ("", entry[1])}
+
+    return entries(_schema(db)) == entries(_our_schema())
 
 
 @cache
@@ -228,6 +281,8 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     db.row_factory = sqlite3.Row
     db.execute("PRAGMA cell_size_check = ON")
     db.execute("PRAGMA trusted_schema = OFF")
+    # Python sees Ctrl-C only in code of its own, such as this; SQLite then ends the statement.
+    db.set_progress_handler(lambda: None, _STEPS)
     return db
 
 
