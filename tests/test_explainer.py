@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -9,8 +13,9 @@ import pandas as pd
 import pytest
 
 import waysout
+from waysout.datasets.frames import Frame
 from waysout.domain.result import OutcomeKind
-from waysout.errors import InputError, OracleError, RowError, WaysoutError
+from waysout.errors import InputError, OracleError, OracleTimeout, RowError, WaysoutError
 
 sklearn = pytest.importorskip("sklearn")
 
@@ -431,3 +436,136 @@ def test_a_card_goes_with_a_frame(people: pd.DataFrame, labels: pd.Series[Any], 
     assert explainer.data is not None
     assert sum(explainer.data.labels) == (labels == "good").sum()
     assert explainer.find(people.iloc[0], oracle_rows=20).notes == ()
+
+
+def test_a_row_that_hangs_is_given_up_when_the_user_says(people: pd.DataFrame) -> None:
+    frame = people.drop(columns="customer_id").head(60)
+    slow = frame.iloc[7]
+
+    def hangs(asked: pd.DataFrame) -> Any:
+        while (asked["income"] == slow["income"]).any():
+            time.sleep(0.01)  # a wait that can be ended
+        return asked["income"] / 100
+
+    explainer = waysout.Explainer(hangs, data=frame, row_seconds=0.3)
+    for found in (
+        waysout.find(hangs, slow, data=frame, row_seconds=0.3, oracle_rows=10),
+        explainer.batch(frame.iloc[6:9], oracle_rows=10)[1],
+    ):
+        assert found.outcome.kind is OutcomeKind.FAILED
+        assert "did not answer a row within 0.303 s" in found.outcome.reason
+
+
+class Proxy:
+    """A model that does something when one of its attributes is looked at."""
+
+    def __init__(self, name: str, do: Callable[[], Any]) -> None:
+        self.name, self.do = name, do
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self.name:
+            return self.do()
+        raise AttributeError(name)
+
+    def predict_proba(self, frame: pd.DataFrame) -> Any:
+        raise AssertionError
+
+
+class Sleep:
+    """What sleeps until the test has ended; ``whole`` tells whether somebody waited for its end."""
+
+    def __init__(self) -> None:
+        self.begun, self.over = threading.Event(), threading.Event()
+        self.whole = False
+
+    def __call__(self) -> None:
+        self.begun.set()
+        self.whole |= not self.over.wait(10)
+
+
+@pytest.fixture
+def sleep() -> Iterator[Sleep]:
+    made = Sleep()
+    yield made
+    made.over.set()
+
+
+@pytest.mark.parametrize("attribute", ["classes_", "ask", "feature_names_in_"])
+def test_a_model_that_hangs_when_it_is_looked_at_is_given_up(
+    attribute: str, people: pd.DataFrame, sleep: Sleep
+) -> None:
+    with pytest.raises(OracleTimeout, match=r"within 0\.202 s"):
+        waysout.find(Proxy(attribute, sleep), people.iloc[0], data=people, row_seconds=0.2)
+    assert not sleep.whole
+
+
+@pytest.mark.parametrize("attribute", ["classes_", "ask"])
+@pytest.mark.parametrize("kind", [SystemExit, ConnectionError])
+def test_a_model_that_exits_or_fails_when_it_is_looked_at_is_refused(
+    attribute: str, kind: type[BaseException], people: pd.DataFrame
+) -> None:
+    def fail() -> Any:
+        raise kind("gone")
+
+    with pytest.raises(OracleError, match=f"the model raised {kind.__name__}: gone"):
+        waysout.find(Proxy(attribute, fail), people.iloc[0], data=people)
+
+
+def test_classes_that_nobody_needs_are_not_looked_at(
+    people: pd.DataFrame, labels: pd.Series[Any], sleep: Sleep
+) -> None:
+    class Own(Proxy):
+        name = "own"
+
+        def ask(self, rows: Any) -> Any:
+            raise AssertionError
+
+    for given in ({"positive": 1}, {"y": labels, "positive": "good"}):
+        assert waysout.Explainer(Own("classes_", sleep), people, **given).problem
+    assert not sleep.begun.is_set()
+
+
+def test_a_model_that_hangs_holds_up_no_other_explainer(people: pd.DataFrame, sleep: Sleep) -> None:
+    hangs = waysout.Explainer(Proxy("classes_", sleep), people)
+
+    def wait() -> None:
+        with suppress(OracleError):
+            assert hangs.card
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    assert sleep.begun.wait(60)
+    other = waysout.Explainer(lambda frame: frame["income"] / 100, people)
+    assert other.problem is other.problem
+    assert not sleep.whole
+    sleep.over.set()
+    waiting.join(60)
+
+
+def test_a_column_that_lightgbm_writes_in_another_way_is_found(
+    people: pd.DataFrame, labels: pd.Series[Any]
+) -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    table = people[["income", "debt"]].rename(columns={"debt": "monthly debt"})
+    model = lightgbm.LGBMClassifier(n_estimators=5, verbose=-1, n_jobs=1).fit(table, labels)
+    assert model.feature_name_ == ["income", "monthly_debt"]
+    person = table.iloc[int(np.flatnonzero(model.predict(table) == "bad")[0])]
+    found = waysout.find(model, person, data=table, y=labels, positive="good", oracle_rows=60)
+    assert found.outcome.kind is OutcomeKind.FOUND
+
+
+@pytest.mark.parametrize("cell", [[1, 2], {"a": 1}, np.ones(2)])
+def test_cells_that_hold_several_values_reach_no_model(cell: Any, people: pd.DataFrame) -> None:
+    """As text they might be answered for, and wrongly."""
+    table = people[["income"]].assign(history=pd.Series([cell] * len(people), dtype=object))
+    person = table.iloc[int(people["income"].argmin())]
+
+    def rich(frame: pd.DataFrame) -> Any:
+        return frame["income"].to_numpy() > 60
+
+    with pytest.raises(OracleError, match=r"'history' holds several values .*features=\["):
+        waysout.find(rich, person, data=table, positive=True, oracle_rows=60)
+    only = ["income"]
+    found = waysout.find(rich, person, data=table, positive=True, oracle_rows=60, features=only)
+    assert len(Frame.of(table).sample(100) or ()) >= 100
+    assert [list(way.changes) for way in found.ways[:1]] == [["income"]]

@@ -40,14 +40,18 @@ def test_its_methods_are_listed_and_one_that_is_broken_hides_nothing(
     assert found["lucky"]["what"] == "what the plugin says of itself"
     assert {"recombine", "dice"} < set(found)
     assert "random feasible edits" in found["random"]["what"]  # a name of ours stays ours
-    assert "lost" not in found
+    assert not {"lost", "leaves", "settles"} & set(found)
     assert "waysout_nowhere" in err
+    assert "'leaves' of another package (waysout_leaving:Leaves) cannot be loaded: 7" in err
+    assert "'settles' of another package" in err
+    assert "is no dataclass of settings" in err
 
 
 def test_its_commands_run_and_one_that_is_broken_stops_nothing(with_plugin: CommandLine) -> None:
     code, out, err = with_plugin("hello", "--name", "you")
     assert (code, out) == (0, "hello you\n"), err
     assert "the command gone (waysout_plugin:gone) cannot be loaded" in err
+    assert "the command left (waysout_leaving:leave) cannot be loaded: 7" in err
     code, out, err = with_plugin("find", "--help")  # a name of ours stays ours
     assert (code, "--where" in out, err) == (0, True, "")
     code, _, err = with_plugin("gone")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from waysout.datasets.frames import Frame, row_of
@@ -20,7 +19,6 @@ from waysout.domain.rules import Rule
 from waysout.domain.schema import Scalar
 from waysout.errors import InputError
 from waysout.oracles.inputs import Inputs
-from waysout.oracles.watchdog import ROW_SECONDS
 from waysout.report.result import Result
 from waysout.report.results import Results
 from waysout.run import find as run
@@ -50,7 +48,7 @@ def find(
     positive_class: Scalar | None = None,
     inputs: Inputs = "auto",
     goal: Goal | None = None,
-    row_seconds: float = ROW_SECONDS,
+    row_seconds: float | None = None,
     **options: Unpack[SearchOptions],
 ) -> Result:
     """Find the ways from a model's no to a yes for one person.
@@ -112,7 +110,8 @@ class Explainer:
     without an order, give it: ``only_up={"education": ["school", "college"]}``). What a person is,
     such as age and sex, is fixed unless it is ``free``. ``rules`` are any others (`waysout.rules`).
     ``features`` are the columns the model takes, where it does not tell itself; those of a numpy
-    array are named by it. ``row_seconds`` is how long the model may take for a row.
+    array are named by it. ``row_seconds`` (60; for an address 120) is how long the model may take
+    for a row.
 
     Nothing is asked of the model before the first search.
 
@@ -144,7 +143,7 @@ class Explainer:
         positive_class: Scalar | None = None,
         inputs: Inputs = "auto",
         goal: Goal | None = None,
-        row_seconds: float = ROW_SECONDS,
+        row_seconds: float | None = None,
     ) -> None:
         self.model = model
         self._given = Given(
@@ -152,10 +151,15 @@ class Explainer:
             _named(only_up), _named(only_down), _named(free), tuple(rules), inputs, goal,
             row_seconds,
         )  # fmt: skip
+        self._set_up: SetUp | None = None
 
-    @cached_property
+    @property
     def _made(self) -> SetUp:
-        return set_up(self.model, self._given)
+        # No `cached_property`: in Python 3.11 one lock of it is shared by all explainers, and a
+        # model may hang. Two threads that come first at once do the same twice.
+        if self._set_up is None:
+            self._set_up = set_up(self.model, self._given)
+        return self._set_up
 
     @property
     def problem(self) -> Problem:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from waysout.errors import InputError, UnavailableError, shown, unknown
+from waysout.errors import InputError, UnavailableError, is_ctrl_c, shown, unknown
 from waysout.search.base import Method
 
 
@@ -119,10 +119,13 @@ def method_class(name: str) -> type[Method]:
     module, _, attribute = factory.partition(":")
     try:
         found: type[Method] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        if name in METHODS:
+        if not (isinstance(found, type) and is_dataclass(found)):
+            raise TypeError(f"{shown(found)} is no dataclass of settings")
+    except BaseException as error:  # whatever another package does when it is imported
+        if name in METHODS or is_ctrl_c(error):
             raise
         raise UnavailableError(
-            f"the method {name!r} of another package ({factory}) cannot be loaded: {error}"
+            f"the method {name!r} of another package ({factory}) cannot be loaded: "
+            f"{error or type(error).__name__}"
         ) from error
     return found

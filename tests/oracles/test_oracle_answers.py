@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from waysout.domain.oracle import Answers
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapt import as_oracle
-from waysout.oracles.answers import WantedClass, choose_class
+from waysout.oracles.answers import WantedClass, ask_checked, choose_class
 
 SCHEMA = Schema(
     (
@@ -76,6 +78,41 @@ def test_named_columns_are_the_classes() -> None:
     assert as_oracle(returning(labels), SCHEMA, positive=1).ask(ROWS).decision.tolist() == YES
     with pytest.raises(OracleError, match=r"'yes', 'no'.*positive_class="):
         as_oracle(returning(table), SCHEMA, positive="Approved").ask(ROWS)
+
+
+@pytest.mark.parametrize("kind", ["series", "labels", "frame"])
+def test_answers_that_carry_their_index_go_to_their_rows(kind: str) -> None:
+    def grouped(frame: pd.DataFrame) -> Any:
+        frame = frame.sort_values("income", ascending=False)
+        chance = frame["income"] / 100
+        if kind == "series":
+            return chance
+        if kind == "labels":
+            return (chance >= 0.5).map({True: "yes", False: "no"})
+        return pd.DataFrame({"no": 1 - chance, "yes": chance})
+
+    answers = as_oracle(grouped, SCHEMA, positive="yes").ask(ROWS)
+    expected = [0.0, 1.0, 1.0] if kind == "labels" else [0.1, 0.9, 0.5]
+    assert answers.probability == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("index", [["c", "a", "b"], [7, 5, 6], [0, 0, 1], [0.5, 0.1, 0.2]])
+def test_an_index_of_the_models_own_tells_nothing(index: list[Any]) -> None:
+    own = pd.Series([0.1, 0.9, 0.5], index)
+    assert as_oracle(returning(own), SCHEMA, positive="yes").ask(ROWS).probability.tolist() == [
+        0.1, 0.9, 0.5,
+    ]  # fmt: skip
+
+
+def test_what_a_model_masks_is_no_answer() -> None:
+    masked = np.ma.masked_array([0.1, 0.9, 0.5], [False, True, False])
+    with pytest.raises(OracleError, match=r"returned nan.*row 1"):
+        as_oracle(returning(masked), SCHEMA, positive="yes").ask(ROWS)
+    labels = np.ma.masked_array([0, 1, 1], [False, False, True])
+    with pytest.raises(OracleError, match=r"returned None.*row 2"):
+        as_oracle(returning(labels), SCHEMA, positive=1).ask(ROWS)
+    whole = np.ma.masked_array([0.1, 0.9, 0.5])
+    assert as_oracle(returning(whole), SCHEMA, positive="yes").ask(ROWS).decision.tolist() == YES
 
 
 def test_two_nameless_columns() -> None:
@@ -237,6 +274,9 @@ def test_class_that_must_be_named(classes: Any, positive: Any, positive_class: A
         (["yes", None, "no"], r"None .*row 1"),
         ([{"yes": 1}] * 3, "label was expected"),
         ([0.1, "yes", 0.9], r"returned 'yes' where a probability was expected.*row 1"),
+        (np.array([1, 2, 3], dtype="m8[ns]"), r"returned timedelta64\[ns\]"),
+        (pd.to_datetime(["2026-01-01"] * 3), r"returned datetime64"),
+        (np.array([1j, 0, 1]), "returned complex128"),
         (pd.Series([0.1, 0.9, "no"]), r"returned 'no' where a probability was expected.*row 2"),
     ],
 )
@@ -325,3 +365,25 @@ def test_rows_that_are_not_typed_are_refused(rows: Any, message: str) -> None:
 def test_decimals_bound_proposals_not_rows() -> None:
     schema = Schema((Feature("ratio", "number", decimals=1),))
     assert len(as_oracle(lambda f: f["ratio"], schema, positive="yes").ask([(0.123,)])) == 1
+
+
+@pytest.mark.parametrize("watches", [True, False])
+def test_an_oracle_may_reuse_its_arrays(watches: bool) -> None:
+    class Own:
+        name, labels_only = "own", False
+
+        def __init__(self) -> None:
+            self.watches = watches
+            self.probability, self.decision = np.zeros(9), np.zeros(9, dtype=np.bool_)
+
+        def ask(self, rows: Sequence[Row]) -> Answers:
+            count = len(rows)
+            self.probability[:count] = [row[0] / 100 for row in rows]  # type: ignore[operator]
+            self.decision[:count] = self.probability[:count] >= 0.5
+            return Answers(self.probability[:count], self.decision[:count])
+
+    own = Own()
+    first = ask_checked(own, ROWS)
+    ask_checked(own, ROWS[::-1])
+    assert first.probability.tolist() == [0.1, 0.9, 0.5]
+    assert first.decision.tolist() == YES

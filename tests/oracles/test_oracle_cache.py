@@ -46,6 +46,18 @@ def test_only_unseen_rows_are_asked_once() -> None:
     assert (cache.name, cache.labels_only) == ("counting", False)
 
 
+def test_what_was_answered_before_is_not_asked() -> None:
+    inner = Counting()
+    cache = CachedOracle(inner, max_rows=3)
+    cache.ask(rows(1))
+    cache.remember({rows(1)[0]: (0.9, True), rows(2)[0]: (0.02, False)})
+    assert cache.ask(rows(1, 2)).probability.tolist() == [0.01, 0.02]  # its own word counts more
+    assert inner.seen == [rows(1)]
+    cache.remember(dict.fromkeys(rows(3, 4, 5), (0.5, True)))
+    cache.ask(rows(1))
+    assert inner.seen == [rows(1), rows(1)]  # as bounded as ever
+
+
 def test_nothing_to_ask() -> None:
     cache = CachedOracle(Counting())
     assert len(cache.ask([])) == 0

@@ -12,15 +12,19 @@ from typing import Any
 import pytest
 
 from oracle_server import Handler, Scripted, Step, answer, reply, serving
+from waysout.datasets import registry
 from waysout.domain.card import Card
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import OracleError
+from waysout.explainer import Explainer
 from waysout.oracles.adapt import as_oracle
 from waysout.oracles.http import KEY, HttpModel, HttpOracle
 from waysout.oracles.load import load_model
 from waysout.oracles.probe import check_oracle
+from waysout.oracles.watchdog import ROW_SECONDS
+from waysout.run.source import Source, Trust, problem_of
 
 SCHEMA = Schema(
     (
@@ -248,6 +252,23 @@ def test_time_is_limited(server: Scripted, step: Step) -> None:
     asked = oracle(server, seconds=0.3, deadline=0.4)
     with pytest.raises(OracleError, match=r"after 1 attempt: no answer in 0\.3 s"):
         asked.ask(ROWS)  # Another attempt would pass the deadline.
+
+
+def test_the_user_may_give_a_row_less_time_than_the_server_has() -> None:
+    url, loan = "http://localhost:9/score", registry.card("loan")
+
+    def limits(**said: Any) -> set[float]:
+        source = Source("loan", model=url, **said)
+        made = (
+            as_oracle(HttpModel(url), SCHEMA, positive=1, **said),
+            problem_of(source, Trust(), loan, []).oracle,
+            Explainer(url, card=loan, **said).problem.oracle,
+        )
+        return {one.row_seconds for one in made if isinstance(one, HttpOracle)}
+
+    assert limits() == {HttpModel(url).deadline}
+    assert limits(row_seconds=2.0) == {2.0}
+    assert as_oracle(HttpModel(url, deadline=5), SCHEMA, positive=1).row_seconds == ROW_SECONDS
 
 
 def test_a_reply_that_is_cut_short_is_asked_for_again(server: Scripted) -> None:

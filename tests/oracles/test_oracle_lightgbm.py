@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from types import SimpleNamespace
 
+import oracle_data as data
 import pytest
 
 from waysout.errors import MissingExtra, UnavailableError
@@ -43,3 +45,16 @@ def test_a_lent_openmp_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     importing(monkeypatch, NO_OPENMP, module)
     monkeypatch.setattr(lightgbm, "_lend_openmp", lambda: True)
     assert lightgbm.import_lightgbm() is module
+
+
+@pytest.mark.parametrize("ends", [b"\n", b"\r\n"])
+def test_lines_end_where_lightgbm_ends_them(ends: bytes, tmp_path: Path) -> None:
+    """To Python a name may hold ends of lines; on its way a file may get those of Windows."""
+    table = data.coded()[["income", "grade"]].rename(columns={"income": "in\u2028come\x85"})
+    model = data.lgbm().fit(table, data.approved())
+    text = model.booster_.model_to_string().encode()
+    (tmp_path / "m.txt").write_bytes(text.replace(b"\n", ends))
+    read = lightgbm.read_model(tmp_path / "m.txt")
+    lightgbm.check_model(read)
+    assert read.feature_name() == model.booster_.feature_name()
+    assert read.predict(table).tolist() == model.booster_.predict(table).tolist()

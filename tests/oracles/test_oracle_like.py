@@ -308,6 +308,24 @@ def test_catboost_answers_as_for_the_frame(form: str) -> None:
     check(model, table, data.SCHEMA)
 
 
+def test_catboost_gets_texts_as_they_are_also_where_they_are_few() -> None:
+    table = data.frame()[["income", "job"]].assign(income=data.frame()["income"].fillna(50))
+    table["job"] += " by trade"
+    levels = tuple(sorted(table["job"].unique()))
+    jobs = Feature("job", "category", levels=levels, codes={job: i for i, job in enumerate(levels)})
+    model = data.cat(text_features=["job"]).fit(table, data.approved())
+    check(model, table, Schema((Feature("income", "number"), jobs)))
+
+
+def test_catboost_with_embeddings_says_what_to_do() -> None:
+    pairs = pd.Series([[1.0, i % 2] for i in range(data.N)], dtype=object)
+    table = data.frame()[["income"]].assign(job=pairs)
+    model = data.cat(embedding_features=["job"]).fit(table, data.approved())
+    schema = Schema((Feature("income", "number"), Feature("job", "opaque")))
+    with pytest.raises(OracleError, match=r"embeddings \(column 'job'\).*pass a function"):
+        as_oracle(model, schema, positive=1)
+
+
 def check(model: Any, table: Any, schema: Schema, inputs: str | None = None) -> ModelOracle:
     oracle = as_oracle(model, schema, positive=1, like=table)
     rows = schema.parse_many(table.to_dict("records"))

@@ -16,6 +16,7 @@ import pytest
 
 from waysout.errors import MissingExtra, OracleError
 from waysout.oracles.adapt import as_oracle
+from waysout.oracles.file_trial import _NEEDLESS
 from waysout.oracles.load import load_model
 from waysout.oracles.xgboost import check_ubjson
 
@@ -44,8 +45,10 @@ def test_sklearn_files(suffix: str, tmp_path: Path) -> None:
         data.package("joblib").dump(model, path)
     else:
         path.write_bytes(pickle.dumps(model))
-    # skops does not count numpy.dtype, which an imputer keeps, among the types it knows.
-    loaded = load_model(path, trust_pickle=suffix != ".skops", trusted_types=["numpy.dtype"])
+    # skops does not count numpy.dtype, which an imputer keeps, among the types it knows, nor the
+    # list of columns left over that scikit-learn 1.6 keeps.
+    trusted = ["numpy.dtype", "sklearn.compose._column_transformer._RemainderColsList"]
+    loaded = load_model(path, trust_pickle=suffix != ".skops", trusted_types=trusted)
     answers = as_oracle(loaded, data.SCHEMA, positive="Approved").ask(data.rows())
     np.testing.assert_allclose(answers.probability, own_chance(model), rtol=0, atol=1e-9)
 
@@ -71,17 +74,26 @@ def test_a_pickle_under_another_suffix_is_never_unpickled(
     assert not mark.exists()
 
 
-def test_skops_types_need_trust(tmp_path: Path) -> None:
+def test_skops_types_need_trust_and_have_what_they_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     io = data.package("skops.io")
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer
 
-    model = make_pipeline(FunctionTransformer(pickle.dumps), data.logistic())
+    left_out = (name for name in reversed(_NEEDLESS) if importlib.util.find_spec(name))
+    (tmp_path / "step_of_ours.py").write_text(
+        f"import {next(left_out, 'json')}\ndef undo(rows):\n    return rows\n", "utf-8"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    undo = importlib.import_module("step_of_ours").undo
+    model = make_pipeline(FunctionTransformer(pickle.dumps, undo), data.logistic())
     io.dump(model, tmp_path / "m.skops")
-    with pytest.raises(OracleError, match=r"_pickle\.dumps.*trusted_types="):
+    with pytest.raises(OracleError, match=r"_pickle\.dumps.*step_of_ours\.undo.*trusted_types="):
         load_model(tmp_path / "m.skops")
     asked = io.get_untrusted_types(file=tmp_path / "m.skops")
-    assert load_model(tmp_path / "m.skops", trusted_types=asked).steps[0][1].func is pickle.dumps
+    step = load_model(tmp_path / "m.skops", trusted_types=asked).steps[0][1]
+    assert (step.func, step.inverse_func) == (pickle.dumps, undo)
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".json", ".ubj", ".cbm", ".onnx", ".skops", ".pkl"])
@@ -121,7 +133,7 @@ def test_lightgbm_file_that_was_edited(tmp_path: Path) -> None:
     model = data.lgbm().fit(data.coded(), data.approved())
     text = model.booster_.model_to_string()
     path = tmp_path / "m.txt"
-    for old, new in (("leaf_value", "leaf_valu"), ("\n", "\r\n"), ("end of trees", "end")):
+    for old, new in (("leaf_value", "leaf_valu"), ("end of trees", "end")):
         path.write_bytes(text.replace(old, new).encode())
         with pytest.raises(OracleError, match=r"damaged|cut short"):
             load_model(path)

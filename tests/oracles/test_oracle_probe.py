@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +13,16 @@ import pytest
 
 from waysout.domain.oracle import Answers
 from waysout.domain.schema import Feature, Row, Schema
-from waysout.errors import InputError, OracleError
+from waysout.errors import InputError, OracleError, OracleTimeout
 from waysout.oracles.adapt import as_oracle
 from waysout.oracles.cache import CachedOracle
-from waysout.oracles.probe import ENOUGH_TO_GIVE_UP, check_oracle, probe
+from waysout.oracles.probe import (
+    ENOUGH_HANGS,
+    ENOUGH_TO_GIVE_UP,
+    ask_each,
+    check_oracle,
+    probe,
+)
 
 SCHEMA = Schema((Feature("income", "number"),))
 ROWS: list[Row] = [(float(i),) for i in range(100)]
@@ -61,7 +70,7 @@ def test_a_small_probe_asks_few_rows_twice() -> None:
 
     report = probe(oracle(model), ROWS, labels=LABELS, max_rows=40, again=8)
     assert (report.rows_asked, report.stable, report.agreement) == (48, True, 1.0)
-    assert sizes == [40, 4, 4]
+    assert sizes == [20, 20, 4, 4]
     assert probe(oracle(), ROWS[:3], max_rows=40, again=8).rows_asked == 6
     assert probe(oracle(), ROWS[:1], max_rows=40, again=8).rows_asked == 2
 
@@ -193,14 +202,37 @@ def breaks_on(bad: Callable[[float], bool]) -> Callable[[Any], Any]:
 
 
 def test_a_row_that_the_model_breaks_on_is_left_out_and_told() -> None:
-    report = probe(oracle(breaks_on(lambda income: income == 99)), ROWS, labels=LABELS)
-    assert (report.stable, report.agreement) == (True, 1.0)
-    assert len(report.notes) == 1
-    assert "1 of 64 rows tried have no answer: " in report.notes[0]
-    assert "no such income" in report.notes[0]
-    assert report.rows_asked == 64 + 64 + 63  # all at once, each alone, the good ones again
+    for bad, told in ((4, "1 of 32"), (99, "32 of 64")):
+        # Found among the rows of the first batch; for those of the second no rows are left.
+        report = probe(oracle(breaks_on(partial(operator.eq, bad))), ROWS, labels=LABELS)
+        assert (report.stable, report.agreement) == (True, 1.0)
+        assert len(report.notes) == 1
+        assert f"{told} rows tried have no answer: " in report.notes[0]
+        assert "no such income" in report.notes[0]
     few = probe(oracle(breaks_on(lambda income: income > 40)), ROWS)
     assert few.approved_share == 0.0
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.1, 0.5, 0.98, 1.0])
+@pytest.mark.parametrize("again", [None, 8])
+def test_a_model_that_breaks_is_asked_no_row_more(share: float, again: int | None) -> None:
+    asked: list[int] = []
+    broken = set(np.random.default_rng(0).permutation(100)[: round(100 * share)].tolist())
+
+    def model(frame: Any) -> Any:
+        asked.append(len(frame))
+        if broken.intersection(frame["income"]):
+            raise ValueError("no such income")
+        return chance(frame)
+
+    try:
+        told = probe(oracle(model), ROWS, max_rows=40, again=again).rows_asked
+    except OracleError:
+        assert share >= 0.5
+    else:
+        assert share < 1
+        assert told == sum(asked)
+    assert sum(asked) <= 40 + (40 if again is None else again)
 
 
 def test_a_model_that_breaks_on_every_row_or_takes_no_batch_is_refused() -> None:
@@ -212,9 +244,79 @@ def test_a_model_that_breaks_on_every_row_or_takes_no_batch_is_refused() -> None
 
     with pytest.raises(OracleError, match="not today"):
         probe(oracle(never), ROWS)
-    assert asked == [64] + [1] * ENOUGH_TO_GIVE_UP
-    with pytest.raises(OracleError, match="asked for 64 rows"):
+    assert asked == [32] + [1] * ENOUGH_TO_GIVE_UP
+    with pytest.raises(OracleError, match="asked for 32 rows"):
         probe(oracle(lambda frame: chance(frame)[:1]), ROWS)
+
+
+def test_a_call_that_fails_once_is_told_and_refuses_nobody() -> None:
+    asked: list[int] = []
+
+    def model(frame: Any) -> Any:
+        asked.append(len(frame))
+        if len(asked) == 1:
+            raise ConnectionError("not yet")
+        return chance(frame)
+
+    report = probe(oracle(model), ROWS, max_rows=40, again=8)
+    assert (report.stable, report.rows_asked) == (True, 48)
+    assert "only when they were asked alone: the model raised ConnectionError" in report.notes[0]
+    asked.clear()
+    answers, good, _, sent = ask_each(oracle(model), ROWS)
+    assert (len(good), sent) == (100, 200)
+    assert answers.probability.tolist() == [i / 100 for i in range(100)]
+
+
+def test_a_model_that_hangs_on_every_row_is_given_up_soon() -> None:
+    asked: list[int] = []
+    end = threading.Event()
+
+    def never(frame: Any) -> Any:
+        asked.append(len(frame))
+        end.wait()
+
+    try:
+        with pytest.raises(OracleTimeout, match="did not answer 32 rows"):
+            probe(oracle(never, row_seconds=0.05), ROWS)
+    finally:
+        end.set()
+    assert asked == [32] + [1] * ENOUGH_HANGS
+
+
+def test_a_row_that_hangs_leaves_time_for_the_others() -> None:
+    end = threading.Event()
+
+    def model(frame: Any) -> Any:
+        if (frame["income"] == 4).any():
+            end.wait()
+        return chance(frame)
+
+    try:
+        report = probe(oracle(model), ROWS, labels=LABELS, seconds=4.0)
+    finally:
+        end.set()
+    assert (report.stable, report.agreement) == (True, 1.0)
+    assert "1 of 32 rows tried have no answer: the model did not answer" in report.notes[0]
+
+
+def test_when_time_is_up_nothing_more_is_asked_and_what_came_is_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, asked = [0.0], []
+    monkeypatch.setattr("waysout.oracles.probe.time.monotonic", lambda: now[0])
+
+    def model(frame: Any) -> Any:
+        asked.append(len(frame))
+        now[0] += 3.0
+        return chance(frame)
+
+    report = probe(oracle(model), ROWS, seconds=5.0)
+    assert asked == [32, 32]  # and none again
+    assert (report.rows_asked, report.stable) == (64, False)
+    assert "whether the model gives the same answer each time is not known" in report.notes[0]
+    assert "the deadline of 5 seconds passed" in report.notes[0]
+    with pytest.raises(OracleTimeout, match="the deadline of 0 seconds passed"):
+        probe(oracle(model), ROWS, seconds=0.0)
 
 
 def test_a_row_that_breaks_the_second_time_is_instability() -> None:

@@ -17,6 +17,8 @@ from waysout.domain.card import Card
 from waysout.domain.schema import Feature, Row, Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapt import as_oracle
+from waysout.oracles.layout_trial import MOST_EXTRA_ROWS
+from waysout.oracles.probe import form_told, probe
 
 N = 400
 Made = tuple[Any, Any]  # a model, and its own probability of "yes"
@@ -216,6 +218,55 @@ def test_layouts_that_agree_at_first_are_not_settled() -> None:
     assert mixed.ask(low + high).probability.tolist() == [0.1] * 40 + expected
 
 
+def test_a_form_that_no_answer_tells_is_looked_for_with_few_rows_and_all_are_counted() -> None:
+    """A pipeline of numbers alone would else be asked each row in every form for ever."""
+    sizes: list[int] = []
+
+    class Numbers:
+        n_features_in_ = 2
+        classes_ = np.array([0, 1])
+
+        def predict_proba(self, table: Any) -> Any:
+            sizes.append(len(table))
+            chance = np.asarray(pd.DataFrame(table).iloc[:, 0], dtype=float) / 1000
+            return np.column_stack([1 - chance, chance])
+
+    codes = {"1": 0.0, "2": 1.0, "3": 2.0}
+    grade = Feature("x", "category", levels=(1, 2, 3), codes=codes)
+    schema = Schema((Feature("income", "integer"), grade))
+    oracle, asked = as_oracle(Numbers(), schema, positive=1), 0
+    for count in (40, 1, 7, 600, 30, 30, *[2000] * 12, 500):
+        numbers = [i % 900 for i in range(asked, asked + count)]
+        rows: list[Row] = [(i, str(i % 3 + 1)) for i in numbers]
+        assert oracle.ask(rows).probability.tolist() == [i / 1000 for i in numbers]
+        asked += count
+        assert sum(sizes) == asked + oracle.extra_rows
+        assert oracle.extra_rows + oracle.extra_rows_left == MOST_EXTRA_ROWS
+    assert sizes[-1] == 500
+    assert oracle.extra_rows_left < 2
+    assert "no category changed the answers so far" in oracle.notes[-1]
+
+
+def test_a_probe_counts_the_rows_that_found_the_form() -> None:
+    wired = Wired(["a", "b", "c"])
+    model, _ = wired.fitted(encoder())
+    asked: list[int] = []
+    predict = model.predict_proba
+
+    class Counted:
+        n_features_in_ = 2
+        classes_ = model.classes_
+
+        def predict_proba(self, table: Any) -> Any:
+            asked.append(len(table))
+            return predict(pd.DataFrame(table, columns=["income", "x"]))
+
+    oracle = as_oracle(Counted(), wired.card)
+    assert f"up to {MOST_EXTRA_ROWS:,} to find out in which form" in form_told(oracle)
+    assert probe(oracle, wired.rows, max_rows=40, again=8).rows_asked == sum(asked) > 48
+    assert form_told(oracle) == ""
+
+
 def test_an_encoder_behind_another_step_is_no_evidence() -> None:
     data.package("sklearn")
     from sklearn.pipeline import make_pipeline
@@ -244,6 +295,20 @@ def test_a_vote_over_categories() -> None:
         model, own = wired.fitted(vote, table)
         oracle = as_oracle(model, schema, positive="yes", inputs="category")
         np.testing.assert_allclose(oracle.ask(rows).probability, own, rtol=0, atol=1e-9)
+
+
+def test_a_vote_whose_voters_have_a_length() -> None:
+    data.package("sklearn")
+    from sklearn.ensemble import RandomForestClassifier, VotingClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    wired = Wired(["1", "2", "3"], "education")
+    forest = RandomForestClassifier(10, random_state=0)
+    for line in (LogisticRegression(), make_pipeline(StandardScaler(), LogisticRegression())):
+        vote = VotingClassifier([("a", line), ("b", forest)], voting="soft")
+        wired.check(wired.fitted(vote, wired.table))
 
 
 def test_refused_in_every_form_names_the_option() -> None:

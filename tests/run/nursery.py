@@ -67,18 +67,22 @@ def sitting(
     return time.monotonic() - start
 
 
+def moments(i: int) -> list[int]:
+    """Return the requests at which a run is killed; none where it is killed anywhere."""
+    # Midway for certain: of seven requests at most six are in flight, so one is on file. Some runs
+    # are killed again after they went on.
+    return [7 + i // 2, 3][: 2 if i % 4 == 3 else 1] if i % 2 else []
+
+
 def main(folder: Path, kills: int) -> None:
     # Whatever is loaded on first use is loaded now, so that kills meet the run itself.
     first = options("one-by-one", folder / "warm.db")
     list(waysout.find_many(problem(), ROWS, llm=Watched(), **first))
     for method, i in itertools.product(METHODS, range(kills)):
         path = folder / f"{method}-{i}.db"
-        if i % 2:
-            # Midway for certain: of seven requests at most six are in flight, so one is on file.
-            sitting(method, path, last=7 + i // 2)
-            if i % 4 == 3:  # some runs are killed again after they went on
-                sitting(method, path, last=3)
-        else:
+        for last in moments(i):
+            sitting(method, path, last=last)
+        if not moments(i):
             # Anywhere. Timed anew for each: how long a run takes depends on what else goes on.
             moment = sitting(method, folder / f"{method}-{i}-timed.db") * (i + 0.2) / kills
             sitting(method, path, moment)

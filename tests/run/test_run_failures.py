@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,14 @@ import pytest
 from run_world import PEOPLE, Adder, Gate, Watched, no_waiting, problem, timeless
 
 import waysout
-from waysout.domain.budget import Budget
+from waysout.domain.budget import Budget, Ledger
 from waysout.domain.oracle import Answers
 from waysout.domain.pick import pick
 from waysout.domain.result import OutcomeKind, ResultData
 from waysout.domain.rules import Custom
 from waysout.domain.schema import Row
 from waysout.errors import (
+    BudgetSpent,
     IntegrityError,
     LLMError,
     LLMFailure,
@@ -29,8 +32,9 @@ from waysout.errors import (
     OracleTimeout,
 )
 from waysout.llm.base import Request
+from waysout.oracles.cache import CachedOracle
 from waysout.run import options as options_module
-from waysout.run.context import OracleBatcher, Stop
+from waysout.run.context import CALLS_APART, OracleBatcher, Stop
 from waysout.run.progress import Progress
 from waysout.store import Store
 
@@ -383,14 +387,54 @@ def test_batches_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     oracle = Adder()
 
     async def ask() -> list[Answers]:
-        batcher = OracleBatcher(oracle.ask, asyncio.Lock())
+        batcher = OracleBatcher(CachedOracle(oracle))
         parts = [PEOPLE[:4], PEOPLE[4:8], PEOPLE[8:], PEOPLE]
-        return list(await asyncio.gather(*(batcher.ask(part) for part in parts)))
+        return list(await asyncio.gather(*(batcher.ask(part, fresh=True) for part in parts)))
 
     answers = asyncio.run(ask())
     assert [len(batch) for batch in oracle.batches] == [8, 4, 12]  # one who asks for more gets it
     for part, answer in zip((PEOPLE[:4], PEOPLE[4:8], PEOPLE[8:], PEOPLE), answers, strict=True):
         np.testing.assert_array_equal(answer.probability, Adder().ask(part).probability)
+
+
+def test_a_deadline_passes_while_the_model_is_slow_for_others() -> None:
+    class Slow(Adder):
+        def ask(self, rows: Any) -> Answers:
+            time.sleep(0.3)
+            return super().ask(rows)
+
+    async def ask() -> list[Any]:
+        batcher = OracleBatcher(CachedOracle(Slow()))
+        short, long = (Ledger(Budget(seconds=seconds)) for seconds in (0.1, 9.0))
+        asked = [batcher.ask(PEOPLE[:1], short), batcher.ask(PEOPLE[1:2], long)]
+        first = asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.sleep(0.05)
+        # Its call begins when the first has ended, which is too late; slow is no hang.
+        later = batcher.ask(PEOPLE[2:3], Ledger(Budget(seconds=0.1)))
+        return [*await first, *await asyncio.gather(later, return_exceptions=True)]
+
+    first, second, later = asyncio.run(ask())
+    # The call had others in it: whoever is in time for its end has its answer.
+    assert (type(first), type(second), type(later)) == (Answers, Answers, BudgetSpent)
+    assert "0.1 seconds" in str(later)
+
+
+def test_time_that_is_given_back_while_a_search_waits_is_its_own() -> None:
+    class Slow(Adder):
+        def ask(self, rows: Any) -> Answers:
+            time.sleep(0.3)
+            return super().ask(rows)
+
+    async def ask() -> Answers:
+        ledger = Ledger(Budget(seconds=0.1))
+        asked = asyncio.create_task(OracleBatcher(CachedOracle(Slow())).ask(PEOPLE[:1], ledger))
+        await asyncio.sleep(0)  # it waits, with a timer of 0.1 s
+        ledger.return_seconds(60.0)
+        return await asked
+
+    np.testing.assert_array_equal(
+        asyncio.run(ask()).probability, Adder().ask(PEOPLE[:1]).probability
+    )
 
 
 # A model in trouble ------------------------------------------------------------------------------
@@ -440,15 +484,79 @@ def test_a_row_that_panics_exits_or_hangs_fails_that_person_alone(trouble: Any) 
         assert timeless(found[i]) == timeless(untroubled[i])
 
 
+def test_a_row_that_hangs_costs_others_nothing_of_their_time() -> None:
+    """Its limit is far longer than a search may take; and the hang is over before others'."""
+    options = {"llm": None, "calls": 0, "in_flight": 4}
+    rows, end = PEOPLE[:4], threading.Event()
+    model = Troubled(rows[2], end)
+    model.row_seconds = 60.0
+    began = time.monotonic()
+    try:
+        found = search(rows, table=problem(oracle=model), seconds=4, **options)
+    finally:
+        end.set()
+    assert time.monotonic() - began < 30
+    assert found[2].outcome.kind in (OutcomeKind.FAILED, OutcomeKind.BUDGET_SPENT)
+    assert not found[2].options
+    untroubled = search(rows, seconds=60, **options)
+    for i in (0, 1, 3):
+        assert found[i].outcome == untroubled[i].outcome
+        assert found[i].ways == untroubled[i].ways
+
+
 def test_a_model_that_hangs_while_it_is_tried_ends_with_the_deadline() -> None:
     hangs = threading.Event()
     slow = Troubled(PEOPLE[0], hangs)
     slow.row_seconds = 60.0
     try:
-        with pytest.raises(OracleTimeout, match=r"deadline of 0\.2 seconds"):
+        with pytest.raises(OracleTimeout, match="give a search more time"):
             search(PEOPLE[:1], table=problem(oracle=slow), llm=None, calls=0, seconds=0.2)
     finally:
         hangs.set()
+
+
+def test_a_row_of_the_table_that_hangs_while_it_is_tried_harms_nobody() -> None:
+    table = [
+        (a, b, "xyz"[(a + b) % 3]) for a in (1, 5, 9, 13, 17) for b in (1, 3, 6, 10, 11, 14, 18, 19)
+    ]
+    known = SimpleNamespace(rows=table, labels=[a + b > 20 for a, b, _ in table])
+    end, options = threading.Event(), {"llm": None, "calls": 0, "data": known}
+    model = Troubled(table[20], end)
+    model.row_seconds = 60.0
+    try:
+        found = search(PEOPLE[:2], table=problem(oracle=model), seconds=4, **options)
+    finally:
+        end.set()
+    untroubled = search(PEOPLE[:2], seconds=60, **options)
+    for one, other in zip(found, untroubled, strict=True):
+        assert (one.outcome, one.ways) == (other.outcome, other.ways)
+        assert "rows tried have no answer: the model did not answer" in " ".join(one.notes)
+
+
+def test_after_a_stall_rows_of_several_searches_are_asked_together_again() -> None:
+    sizes: list[int] = []
+    stall = threading.Event()
+
+    class Stalls(Adder):
+        row_seconds = 0.2
+
+        def ask(self, rows: Any) -> Answers:
+            sizes.append(len(rows))
+            if len(sizes) == 1:
+                stall.wait()
+            return super().ask(rows)
+
+    async def ask_all() -> None:
+        batcher = OracleBatcher(CachedOracle(Stalls()))
+        with pytest.raises(OracleTimeout):
+            await batcher.ask(PEOPLE[:1])
+        stall.set()
+        for _ in range(CALLS_APART):
+            await batcher.ask(PEOPLE[:1], fresh=True)
+        await asyncio.gather(*(batcher.ask([row], fresh=True) for row in PEOPLE[:5]))
+
+    asyncio.run(ask_all())
+    assert sizes[-1] == 5
 
 
 def test_a_callback_that_exits_ends_the_run_and_is_raised() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nursery import METHODS, ROWS, options
+from nursery import METHODS, ROWS, moments, options
 from run_world import PEOPLE, Adder, Gate, Watched, no_waiting, problem, timeless
 
 import waysout
@@ -78,6 +78,8 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(method: str, killed: Path) 
         assert oracle.rows <= sum(s.oracle_rows + s.setup_rows for s in paid) - rows_before
         assert all(r.metrics["evaluated"] == r.ledger.oracle_rows for r in results)
         assert all(s.llm_calls <= 6 and s.oracle_rows <= 18 for s in paid)
+        if sent := moments(i):  # those that a kill cut off were sent all the same
+            assert sum(s.attempts for s in paid) == sum(sent) + llm.requests
         if method == "one-by-one":  # else which reply comes first is a matter of luck
             assert same(results) == same(whole)
         check_file(path, results)

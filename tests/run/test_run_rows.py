@@ -16,6 +16,9 @@ from waysout.domain.memory import Memory
 from waysout.domain.oracle import Answers
 from waysout.domain.pick import pick
 from waysout.domain.result import Way
+from waysout.errors import IntegrityError, UnavailableError
+from waysout.run.recall import FORM_SOUGHT
+from waysout.store import Store
 
 ROWS = 25
 BUDGET = Budget(oracle_rows=ROWS)
@@ -63,7 +66,7 @@ def test_of_one_person_all_is_told_before() -> None:
     probed = BUDGET.probe_rows
     assert (probed, BUDGET.own_setup_rows, BUDGET.setup_rows) == (48, 12, 60)
     assert result.ledger.setup_rows == probed + 1 + BUDGET.again_rows <= 60
-    assert [len(batch) for batch in oracle.batches[:3]] == [40, 4, 4]
+    assert [len(batch) for batch in oracle.batches[:4]] == [20, 20, 4, 4]
 
 
 def test_a_steady_model_is_not_asked_again() -> None:
@@ -72,7 +75,7 @@ def test_a_steady_model_is_not_asked_again() -> None:
     assert [result.ledger.setup_rows for result in results] == [48 + 1, 1, 1]
     found = [o for r in results for o in (*r.options, *r.ways)]
     assert {option.stable for option in found} == {None}
-    after = [row for batch in oracle.batches[3:] for row in batch]  # the probe takes three batches
+    after = [row for batch in oracle.batches[4:] for row in batch]  # the probe takes four batches
     assert len(set(after)) == len(after)
 
 
@@ -125,8 +128,8 @@ def test_interrupted_again_and_again_it_keeps_its_promise(
 ) -> None:
     given: dict[str, Any] = {"data": data, "method": "random", "settings": {"batch": 1}}
     path, reached = tmp_path / "run.db", 0
-    # The probe takes three batches; at last the model stays.
-    for oracle in (*(away_after(model, n) for n in (5, 2, 2, 2, 2, 2, 2, 2)), model()):
+    # The probe takes four batches; at last the model stays.
+    for oracle in (*(away_after(model, n) for n in (6, 2, 2, 2, 2, 2, 2, 2)), model()):
         [result] = search(oracle, run=path, **given)
         reached += oracle.rows
         assert reached <= result.ledger.oracle_rows + result.ledger.setup_rows
@@ -140,7 +143,7 @@ def test_interrupted_again_and_again_it_keeps_its_promise(
 
 def test_a_probe_is_paid_for_once_even_where_nothing_else_was_recorded(tmp_path: Path) -> None:
     path, later = tmp_path / "run.db", Adder()
-    [failed] = search(away_after(Adder, 3), run=path)
+    [failed] = search(away_after(Adder, 4), run=path)
     assert (failed.outcome.kind, failed.ledger.setup_rows) == ("failed", 48 + 1)
     [found] = search(later, run=path)
     assert found.options
@@ -176,3 +179,48 @@ def test_a_run_of_a_release_with_another_allowance_is_the_same_run(
     assert result.options
     assert oracle.rows <= result.ledger.oracle_rows + 1  # to see that it is the same model
     assert result.ledger.setup_rows == cut.ledger.setup_rows + 1
+
+
+class Seeking(Adder):
+    """Asks each row twice, as if the form of its rows were not known."""
+
+    extra_rows = 0
+
+    def ask(self, rows: Any) -> Answers:
+        self.extra_rows += len(rows)
+        return super().ask(rows)
+
+
+class Another(Seeking):
+    def ask(self, rows: Any) -> Answers:
+        usual = super().ask(rows)
+        return Answers(0.9 * usual.probability + 0.05, usual.decision)
+
+
+def test_rows_that_find_the_form_leave_a_resumed_run_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    [failed] = search(away_after(Seeking, 7), run=path)
+    assert failed.outcome.kind == "failed"
+    assert failed.ledger.setup_rows > BUDGET.setup_rows
+    with pytest.raises(IntegrityError, match="is not the model of the run on file"):
+        search(Another(), run=path)
+    [found] = search(Seeking(), run=path)
+    [whole] = search(Seeking())
+    assert found.ways == whole.ways
+    assert whole.ledger.setup_rows == 2 * (48 + 1) + whole.ledger.oracle_rows
+    assert found.ledger.setup_rows >= whole.ledger.setup_rows
+
+
+def test_rows_that_cannot_be_filed_leave_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = Store.event
+
+    def full(store: Store, kind: str, *detail: Any) -> None:
+        if kind == FORM_SOUGHT:
+            raise UnavailableError("the disk is full")
+        event(store, kind, *detail)
+
+    monkeypatch.setattr(Store, "event", full)
+    [found] = search(Seeking(), run=tmp_path / "run.db")
+    assert found.ways

@@ -19,7 +19,7 @@ from typing import Self
 
 from waysout.bench.arms import Arm, ExperimentPlan
 from waysout.bench.cell import RESULTS_FILE, Cell, Cells, Key
-from waysout.errors import InputError, IntegrityError
+from waysout.errors import InputError, IntegrityError, WaysoutError
 from waysout.llm.base import Reply
 from waysout.prompts.propose import Style
 from waysout.store.folder import runs_dir
@@ -245,8 +245,8 @@ def _intact(path: Path, what: str) -> Iterator[None]:
     """Report what cannot be read as damaged."""
     try:
         yield
-    except (InputError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as bad:
-        why = str(bad) if isinstance(bad, InputError) else f"{what}: {type(bad).__name__}: {bad}"
+    except (WaysoutError, ValueError, TypeError, LookupError, AttributeError) as bad:
+        why = str(bad) if isinstance(bad, WaysoutError) else f"{what}: {type(bad).__name__}: {bad}"
         raise IntegrityError(_damaged(path, why)) from None
 
 

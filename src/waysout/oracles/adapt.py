@@ -92,7 +92,7 @@ class ModelOracle:
         self._lock = threading.Lock()
         self.layout: InputLayout | None = None
         self._trial: LayoutTrial | None = None
-        self._like, self._refused_like = adapter.like, ""
+        self._like, self._refused_like, self._refused_rows = adapter.like, "", 0
         if self._like is None:
             self._start_trial()
 
@@ -129,6 +129,16 @@ class ModelOracle:
         return self.layout.kind if self.layout else None
 
     @property
+    def extra_rows(self) -> int:
+        """How many rows were asked to find the form of the model's rows, beyond those to answer."""
+        return self._refused_rows + (self._trial.extra_rows if self._trial else 0)
+
+    @property
+    def extra_rows_left(self) -> int:
+        """How many more such rows there may be; none once the form is known."""
+        return self._trial.rows_left if self._trial else 0
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know about how model and card fit together."""
         notes = [*self._adapter.notes, *([self._assumed] if self._assumed else [])]
@@ -157,11 +167,13 @@ class ModelOracle:
         with self._lock:
             if self._like is not None and (answers := self._ask_like(self._like, rows)) is not None:
                 return answers
-            if self._trial is not None and not self._trial.proven:
+            if self._trial is not None and self._trial.rows_left:
                 told = self._trial.ask(self._ask, rows)
                 self.layout = self._trial.layouts[0]
                 return told
-        assert self.layout is not None
+        if self.layout is None:  # no form has answered so far, and none is looked for any more
+            assert self._trial is not None
+            return self._ask(self._trial.layouts[0], rows)
         return self._ask(self.layout, rows)
 
     def _ask_like(self, like: InputLayout, rows: Sequence[Row]) -> Answers | None:
@@ -172,6 +184,7 @@ class ModelOracle:
             if not error.raised:
                 raise
             self._refused_like, self._like = str(error), None
+            self._refused_rows = len(rows)
             self._start_trial()
             return None
         self.layout, self._like = like, None
@@ -211,7 +224,7 @@ def as_oracle(
     inputs: Inputs = "auto",
     name: str | None = None,
     like: Any = None,
-    row_seconds: float = ROW_SECONDS,
+    row_seconds: float | None = None,
 ) -> ModelOracle:
     """Make an oracle of a model, a function or an address, for the rows that a card describes.
 
@@ -222,8 +235,9 @@ def as_oracle(
     also ask for "dicts". ``like`` is a pandas or polars frame or a numpy matrix in the form the
     model takes: its rows are handed over in exactly that form, with its columns, their order and
     types, unless the model refuses it. (Of boosters, what they recorded tells first.)
-    ``row_seconds`` is how long the model may take for a row, and a hundredth of that more for each
-    row of a batch: what it has not answered by then, it counts as having failed on.
+    ``row_seconds`` (60; for an address 120) is how long the model may take for a row, and a
+    hundredth of that more for each row of a batch: what it has not answered by then, it counts as
+    having failed on.
 
     >>> import waysout
     >>> schema = waysout.Schema((waysout.Feature("income", "number"),))
@@ -242,17 +256,23 @@ def as_oracle(
     wanted = WantedClass(positive, positive_class)
     if isinstance(model, str) and is_address(model):
         model = load_model(model)
-    try:
-        adapter = _adapter(model, schema, inputs, like)
-    except WaysoutError:
-        raise
-    except Exception as error:
-        raise raised(error, "the model", schema) from error
-    label = getattr(model, "__name__", type(model).__name__) if name is None else name
-    if _kind(model) == "http":
+
+    def look() -> tuple[Adapter, str, bool]:
+        try:
+            label = getattr(model, "__name__", type(model).__name__) if name is None else name
+            return _adapter(model, schema, inputs, like), str(label), _kind(model) == "http"
+        except WaysoutError:
+            raise
+        except BaseException as error:
+            raise raised(error, "the model", schema) from error
+
+    # A property of the model may be code of its own.
+    adapter, label, is_server = watched(look, 1, limit)
+    if is_server:
         from waysout.oracles.http import HttpOracle
 
-        label, limit = model.name if name is None else name, max(limit, model.deadline)
+        label = model.name if name is None else name
+        limit = max(limit, model.deadline) if row_seconds is None else limit
         return HttpOracle(adapter, schema, wanted, label, model, limit)
     return ModelOracle(adapter, schema, wanted, label, model, limit)
 
@@ -266,12 +286,16 @@ def model_columns(model: Any) -> tuple[str, ...] | None:
     >>> model_columns(lambda frame: frame["income"] / 100) is None
     True
     """
-    model = getattr(model, "__self__", model)  # the owner of model.predict_proba
-    kind = None if isinstance(model, type) else _kind(model)
-    try:
+
+    def look() -> list[str]:
+        owner = getattr(model, "__self__", model)  # the owner of model.predict_proba
+        kind = None if isinstance(owner, type) else _kind(owner)
         module = importlib.import_module(f"waysout.oracles.{kind}")
-        columns = [str(name) for name in module.columns(model)]
-    except Exception:
+        return [str(name) for name in module.columns(owner)]
+
+    try:
+        columns = watched(look, 1, ROW_SECONDS)
+    except WaysoutError:
         return None  # it has no names, or is not fitted: `as_oracle` says what is wrong
     return None if not columns or is_generic(columns) else tuple(columns)
 

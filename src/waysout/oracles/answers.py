@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from waysout.domain.card import label_text
 from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.schema import Row, Scalar, Schema
-from waysout.errors import OracleError
+from waysout.errors import OracleError, OracleTimeout
 from waysout.oracles.adapter import Adapter, Output
 from waysout.oracles.watchdog import ROW_SECONDS, watched
 
@@ -147,12 +147,15 @@ class Reader:
             if classes is None and len(columns) > 1 and columns != list(range(len(columns))):
                 classes = tuple(columns)
             output = Output(returned, classes)
+        given = _in_order(output.values, len(rows))
         try:
-            values = np.asarray(output.values)
+            values = np.asarray(given)
             if values.dtype.kind == "U":  # a text among numbers makes texts of them all
-                values = np.asarray(output.values, dtype=object)
+                values = np.asarray(given, dtype=object)
         except ValueError as error:
             raise OracleError(f"the model returned rows of different lengths: {error}") from error
+        if values.dtype.kind in "cmM":  # as numbers, times would count nanoseconds
+            raise OracleError(f"the model returned {values.dtype} where a probability was expected")
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim not in (1, 2) or len(values) != len(rows):
@@ -292,18 +295,37 @@ class Reader:
         return OracleError(f"{what}, for row {i} of the batch ({shown}). {remedy}")
 
 
+def _in_order(values: Any, count: int) -> Any:
+    """Return what a model returned in the order of its rows, and nothing for what it masked.
+
+    The index of a pandas object tells which answer is whose: every frame is given with 0, 1, 2 …,
+    and a model may sort or group its rows.
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.any(values.mask):
+        nothing: Any = np.nan if values.dtype.kind == "f" else None
+        return np.where(values.mask, nothing, values.data)  # what is behind it must not count
+    if not hasattr(values, "iloc"):
+        return values
+    index, rows = np.asarray(values.index), np.arange(count)
+    if index.dtype.kind not in "iu" or np.array_equal(index, rows):
+        return values
+    return values.iloc[np.argsort(index)] if np.array_equal(np.sort(index), rows) else values
+
+
 @contextmanager
 def as_raised(who: str, schema: Schema | None = None) -> Iterator[None]:
     """Make one kind of error of whatever a model raises, in a thread of its own.
 
     What is no `Exception` (a panic of a Rust library, a ``sys.exit``) is an error of the model like
     any other: it would end the event loop, the worker or the service. So is an error that the
-    model borrows from us: a search takes an `OracleError` for a row's failure, and no other.
+    model borrows from us: a search takes an `OracleError` for a row's failure, and no other. The
+    text is taken here, where it is watched: it may be the model's own code as well.
     """
     try:
         yield
-    except OracleError:
-        raise
+    except OracleError as error:
+        kind = OracleTimeout if isinstance(error, OracleTimeout) else OracleError
+        raise kind(str(error)) from error
     except BaseException as error:
         raise raised(error, who, schema) from error
 
@@ -353,6 +375,8 @@ def _checked(oracle: Oracle, rows: Sequence[Row], answers: Answers) -> Answers:
                 f"the oracle was asked for {len(rows)} rows and its {name} has the shape "
                 f"{array.shape}"
             )
+    # Copied, as an oracle may reuse its arrays for the next batch.
+    answers = Answers(np.array(answers.probability), np.array(answers.decision))
     p = answers.probability
     wrong = np.flatnonzero(~((p >= 0.0) & (p <= 1.0)))
     if len(wrong):

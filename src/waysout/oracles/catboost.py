@@ -6,7 +6,7 @@ import contextlib
 import struct
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,25 +21,54 @@ from waysout.oracles.inputs import InputColumn, InputLayout, Inputs, Place, code
 _STEP = np.dtype([("left", "<u2"), ("right", "<u2")])
 _BIN = np.dtype([("column", "<u2"), ("mask", "u1"), ("value", "u1")])
 _BIN_VALUES = 254
+# What counts of categories are looked up by; a hash of ones is that of an empty bucket.
+_BUCKET = np.dtype([("hash", "<u8"), ("index", "<u4")])
+_EMPTY = 2**64 - 1
+# What counts are of: the classes of the target above a border or of a bucket, means (a sum and a
+# count), and rows. How many words each takes; the first two take one for each class.
+_BORDERS, _BUCKETS = 0, 1
+_WORDS = {2: 2, 3: 2, 4: 1, 5: 1}
+_COUNTS = b"static_provider_v1"
+
+# What a table of counts is of: columns, splits of numbers and of categories, and how it counts.
+_Base = tuple[tuple[int, ...], tuple[Any, ...], tuple[Any, ...], int]
 
 
 def read_model(file: Path) -> Any:
-    """Read a model in CatBoost's own format, after following every index of its trees."""
-    with file.open("rb") as stream:
-        _, size = struct.unpack("<4sI", stream.read(8).ljust(8, b"\0"))
-        core = stream.read(size)
+    """Read a model in CatBoost's own format, after following every index in it."""
     try:
-        sound = _is_sound(core)
+        with file.open("rb") as stream:
+            stream.seek(4)
+            core = _part(stream)
+            root = _Table(core, _number(core, 0, "<I"))
+            parts = root.texts(3)
+            counts = _counts(stream) if parts[:1] == [_COUNTS] else {}
+        sound = _is_sound(root.table(1), counts)
     except (IndexError, ValueError, struct.error):
         sound = False
     if not sound:
         raise OracleError(
-            "the CatBoost model is damaged: it is cut short, or a tree leads to nodes, leaves or "
-            "columns that are not there"
+            "the CatBoost model is damaged: it is cut short, or leads to nodes, leaves, columns or "
+            "counts of categories that are not there"
+        )
+    if set(parts) - {_COUNTS} or len(parts) > 1:
+        raise OracleError(
+            "the CatBoost model takes texts or embeddings, and what its file holds for them cannot "
+            "be checked before CatBoost reads it: if you trust the file, read it with CatBoost and "
+            "pass the model, or a function of your own (module:function)"
         )
     import catboost
 
     return catboost.CatBoost().load_model(str(file))
+
+
+def _part(stream: IO[bytes]) -> bytes:
+    """Read the next flatbuffer of a file."""
+    size = _number(stream.read(4), 0, "<I")
+    part = stream.read(size)
+    if len(part) < size or size == 2**32 - 1:  # in the place of which a longer size would follow
+        raise ValueError
+    return part
 
 
 class _Table:
@@ -54,12 +83,14 @@ class _Table:
     def _at(self, field: int) -> int:
         return self.places[field] if field < len(self.places) else 0
 
-    def number(self, field: int, default: int = -1) -> int:
+    def number(self, field: int, default: int = -1, form: str = "<i") -> int:
         at = self._at(field)
-        return _number(self.data, at, "<i") if at else default
+        return _number(self.data, at, form) if at else default
 
     def table(self, field: int) -> _Table:
         at = self._at(field)
+        if not at:
+            raise ValueError
         return _Table(self.data, at + _number(self.data, at, "<I"))
 
     def vector(self, field: int, dtype: Any) -> NDArray[Any]:
@@ -70,10 +101,18 @@ class _Table:
         return np.frombuffer(self.data, dtype, _number(self.data, at, "<I"), at + 4)
 
     def tables(self, field: int) -> list[_Table]:
+        return [_Table(self.data, at) for at in self._ends(field)]
+
+    def texts(self, field: int) -> list[bytes]:
+        sizes = [(at + 4, _number(self.data, at, "<I")) for at in self._ends(field)]
+        return [self.data[at : at + size].rstrip(b"\0") for at, size in sizes]
+
+    def _ends(self, field: int) -> list[int]:
+        """Return where a vector of tables or texts leads to."""
         at = self._at(field)
         at += _number(self.data, at, "<I") if at else 0
         steps = self.vector(field, "<u4").tolist()
-        return [_Table(self.data, at + 4 * (i + 1) + step) for i, step in enumerate(steps)]
+        return [at + 4 * (i + 1) + step for i, step in enumerate(steps)]
 
 
 def _number(data: bytes, at: int, form: str) -> int:
@@ -82,13 +121,45 @@ def _number(data: bytes, at: int, form: str) -> int:
     return int(struct.unpack_from(form, data, at)[0])
 
 
-def _is_sound(core: bytes) -> bool:
+def _counts(stream: IO[bytes]) -> dict[_Base, int]:
+    """Return how many classes each table of counts tells apart, after following its indices.
+
+    The fields are those of CatBoost's ctr_data.fbs. Among the buckets it goes on from one that is
+    taken to the next until one is empty.
+    """
+    found: dict[_Base, int] = {}
+    for _ in range(_number(stream.read(4), 0, "<I")):
+        part = _part(stream)
+        table = _Table(part, _number(part, 0, "<I"))
+        base, classes = _base(table.table(0)), table.number(4, 0)
+        buckets = table.vector(1, "u1").view(_BUCKET)
+        taken = buckets["index"][buckets["hash"] != _EMPTY]
+        # To CatBoost a border has two sides, whatever is said of classes.
+        words = _WORDS.get(base[-1], max(classes, 2) if base[-1] == _BORDERS else classes)
+        if base in found or words < 1 or len(buckets) & (len(buckets) - 1):
+            raise ValueError
+        if len(taken) == len(buckets) or (taken >= len(table.vector(2, "u1")) // 4 // words).any():
+            raise ValueError
+        found[base] = classes
+    return found
+
+
+def _base(table: _Table) -> _Base:
+    """Return what a table of counts is of; numbers equal those that CatBoost takes for equal."""
+    columns, kind = table.table(0), table.number(1, 0, "<b")
+    if not _BORDERS <= kind <= max(_WORDS):
+        raise ValueError
+    found = (columns.vector(i, dtype) for i, dtype in enumerate(("<i4", "<i4,<f4", "<i4,<i4")))
+    categories, of_numbers, of_categories = (tuple(vector.tolist()) for vector in found)
+    return categories, of_numbers, of_categories, kind
+
+
+def _is_sound(trees: _Table, counts: dict[_Base, int]) -> bool:
     """Whether every index of the trees is in range; the fields are those of CatBoost's model.fbs.
 
     Of the columns in question: categories, numbers, one for each category, counts of categories,
     and what was made of texts.
     """
-    trees = _Table(core, _number(core, 0, "<I")).table(1)
     kinds = {4: -1, 5: 3, 6: 1, 7: 1, 13: 3}  # where the borders or values of each kind stand
     cats, numbers, *others = (trees.tables(field) for field in kinds)
     columns = len(cats) + len(numbers) + len(trees.tables(12)) + len(trees.tables(18))
@@ -99,6 +170,12 @@ def _is_sound(core: bytes) -> bool:
                 return False
     if not all(0 <= column.number(0) < len(cats) for column in others[0]):
         return False
+    for ctr in (column.table(0) for column in trees.tables(7)):
+        base, border = _base(ctr.table(0)), ctr.number(1, 0)
+        if base not in counts:
+            return False
+        if base[-1] in (_BORDERS, _BUCKETS) and not 0 <= border < counts[base]:
+            return False
     spans = [
         len(column.vector(at, "<i4"))
         for among, at in zip((numbers, *others), list(kinds.values())[1:], strict=True)
@@ -155,7 +232,13 @@ def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     if classes is None:
         raise no_classes("CatBoost", loss)
     spots = places(schema, model.feature_names_)
-    categorical = set(model.get_cat_feature_indices())
+    if embeddings := model.get_embedding_feature_indices():
+        raise OracleError(
+            f"the model takes embeddings (column {model.feature_names_[embeddings[0]]!r}), and a "
+            "cell of a card holds one value: pass a function that makes them of the columns a card "
+            "describes"
+        )
+    categorical, texts = set(model.get_cat_feature_indices()), set(model.get_text_feature_indices())
     layouts, refused, kinds = [], [], list[str]()
     if inputs in ("category", "dicts"):
         layouts.append(InputLayout.plain(inputs, spots))
@@ -166,7 +249,9 @@ def adapter(model: Any, schema: Schema, inputs: Inputs) -> Adapter:
     for kind in kinds:
         try:
             columns = tuple(
-                _category(spot, kind) if i in categorical else InputColumn.codes(spot)
+                _category(spot, "raw" if i in texts else kind)
+                if i in categorical | texts
+                else InputColumn.codes(spot)
                 for i, spot in enumerate(spots)
             )
             layouts.append(InputLayout("codes" if kind == "codes" else "raw", columns, "frame"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -42,29 +43,153 @@ def read_model(file: Path, trusted: frozenset[str]) -> Any:
 
 
 def check_model(model: Any) -> None:
-    """Raise where trees or sparse matrices lead to cells that they do not have."""
+    """Raise where native code that asks the model would leave the cells that there are.
+
+    The code of scikit-learn and SciPy follows the indices of these parts without a look at them.
+    """
     for part in _parts(model, set()):
         if hasattr(part, "check_format"):  # a sparse matrix; only its shape is checked by itself
             part.check_format(full_check=True)
-        nodes = getattr(part, "nodes", None)
-        if hasattr(part, "children_left"):
-            leaf = part.children_left == -1
-            children = np.column_stack([part.children_left, part.children_right])
-            features, width = part.feature, part.n_features
-        elif isinstance(nodes, np.ndarray) and nodes.dtype.names:
-            # The trees of HistGradientBoosting; how many columns there are the whole model knows.
-            leaf = nodes["is_leaf"] != 0
-            children = np.column_stack([nodes["left"], nodes["right"]])
-            features, width = nodes["feature_idx"], getattr(model, "n_features_in_", 1 << 31)
-            sets = nodes["bitset_idx"][(nodes["is_categorical"] != 0) & ~leaf]
-            if (sets >= len(part.raw_left_cat_bitsets)).any():
-                raise OracleError("a tree of the model names categories that it does not have")
-        else:
-            continue
-        columns = features[~leaf]
-        outside = (columns < 0) | (columns >= width)
-        if not len(leaf) or not follows(children.astype(np.int64), leaf) or outside.any():
-            raise OracleError("a tree of the model leads to nodes or columns that it does not have")
+        native = ("sklearn.", "scipy.")
+        if not any(base.__module__.startswith(native) for base in type(part).__mro__):
+            continue  # others may have fields of the same names
+        if not all(is_sound(part) for is_sound in _CHECKS):
+            raise OracleError(
+                f"the model is damaged: its {type(part).__name__} leads to nodes, columns or other "
+                "cells that it does not have"
+            )
+
+
+def _sound_tree(part: Any) -> bool:
+    if hasattr(part, "tree_") and part.tree_.n_features != getattr(part, "n_features_in_", None):
+        return False
+    if not hasattr(part, "children_left"):
+        return True
+    children = np.column_stack([part.children_left, part.children_right])
+    return _leads_down(children, part.children_left == -1, part.feature, part.n_features)
+
+
+def _leads_down(children: Any, leaf: Any, columns: Any, width: int) -> bool:
+    inner = columns[~leaf]
+    outside = (inner < 0) | (inner >= width)
+    return bool(len(leaf) and follows(children.astype(np.int64), leaf) and not outside.any())
+
+
+def _sound_boosting(part: Any) -> bool:
+    """Whether gradient boosting has as many trees a round as columns of sums, of the same width."""
+    # The class has the method, also before it is fitted, as searches over settings keep one.
+    if not hasattr(part, "_raw_predict_init") or not hasattr(part, "estimators_"):
+        return True
+    width, trees = part.n_features_in_, part.estimators_
+    if trees.ndim != 2 or {tree.n_features_in_ for tree in trees.flat} != {width}:
+        return False
+    return bool(part._raw_predict_init(np.zeros((1, width))).shape == (1, trees.shape[1]))
+
+
+def _sound_histograms(part: Any) -> bool:
+    """Whether the trees of histogram gradient boosting lead to nodes, columns and categories."""
+    if not hasattr(part, "_predictors"):
+        return True
+    width, categorical = part._n_features, np.asarray(part._bin_mapper.is_categorical_, dtype=bool)
+    for tree in (tree for trees in part._predictors for tree in trees):
+        nodes, sets = tree.nodes, tree.raw_left_cat_bitsets
+        leaf = nodes["is_leaf"] != 0
+        children = np.column_stack([nodes["left"], nodes["right"]])
+        columns = nodes["feature_idx"].astype(np.int64)
+        if len(categorical) != width or not _leads_down(children, leaf, columns, width):
+            return False
+        split = (nodes["is_categorical"] != 0) & ~leaf
+        if not categorical[columns[split]].all() or (nodes["bitset_idx"][split] >= len(sets)).any():
+            return False
+        if split.any() and sets.shape[1] != 8:  # 256 bits
+            return False
+    return True
+
+
+def _sound_neighbours(part: Any) -> bool:
+    """Whether the nodes of a KD or ball tree have rows and children, and labels are classes."""
+    labels = getattr(part, "_y", None)
+    if hasattr(part, "classes_") and isinstance(labels, np.ndarray) and labels.ndim == 1:
+        outside = (labels < 0) | (labels >= len(part.classes_))
+        if outside.any() or np.shape(part._fit_X)[0] != len(labels):
+            return False
+    if not hasattr(part, "get_tree_stats"):
+        return True
+    rows, order, nodes, bounds, *_, metric, weights = part.__getstate__()
+    count, starts, ends = len(nodes), nodes["idx_start"], nodes["idx_end"]
+    inner = np.flatnonzero(nodes["is_leaf"] == 0)
+    metric._validate_data(rows)
+    *_, matrix = metric.__getstate__()[:3]
+    return bool(
+        len(order) == len(rows)
+        and ((order >= 0) & (order < len(rows))).all()
+        and count > 0
+        and ((starts >= 0) & (starts <= ends) & (ends <= len(rows))).all()
+        and (2 * inner + 2 < count).all()
+        and bounds.shape in ((1, count, rows.shape[1]), (2, count, rows.shape[1]))
+        and part.__getstate__()[6] == count
+        and len(set(matrix.shape)) == 1
+        and (weights is None or len(weights) == len(rows))
+    )
+
+
+def _sound_vectors(part: Any) -> bool:
+    """Whether a support vector machine has a weight of each vector for each pair of classes."""
+    if not hasattr(part, "_dual_coef_"):
+        return True
+    classes, vectors, weights = len(part._n_support), len(part.support_), part._dual_coef_
+    pairs = classes * (classes - 1) // 2
+    if callable(part.kernel) or part.kernel == "precomputed":
+        held = bool(((part.support_ >= 0) & (part.support_ < part.shape_fit_[0])).all())
+    else:
+        held = part.support_vectors_.shape[0] == vectors
+    return bool(
+        held
+        and weights.shape == (classes - 1, vectors)
+        and getattr(weights, "nnz", weights.size) == weights.shape[0] * vectors
+        and len(part._intercept_) == pairs
+        and {len(part._probA), len(part._probB)} in ({0}, {pairs})
+        and (part._n_support >= 0).all()
+        and (part._n_support[0] == vectors or part._n_support.sum() == vectors)
+    )
+
+
+def _sound_spline(part: Any) -> bool:
+    """Whether a spline has a weight for each of its intervals, and these are in order."""
+    if not all(hasattr(part, name) for name in ("t", "c", "k", "extrapolate")):
+        return True
+    knots, degree = np.asarray(part.t), part.k
+    count = len(knots) - degree - 1
+    ordered = np.isfinite(knots).all() and (np.diff(knots) >= 0).all()
+    return bool(degree >= 0 and count > degree and len(part.c) >= count and ordered)
+
+
+def _sound_words(part: Any) -> bool:
+    """Whether each word has a column of its own, where a vocabulary tells the columns."""
+    words = getattr(part, "vocabulary_", None)
+    return not isinstance(words, dict) or set(words.values()) == set(range(len(words)))
+
+
+def _sound_encoder(part: Any) -> bool:
+    """Whether each category has a column, in sparse form, which is checked and not followed."""
+    if not hasattr(part, "sparse_output") or not hasattr(part, "categories_"):
+        return True
+    encoder = copy.copy(part)
+    encoder.sparse_output = True
+    encoder.set_output(transform="default")
+    vars(encoder).pop("feature_names_in_", None)
+    lists = [np.asarray(categories) for categories in part.categories_]
+    table = np.empty((max(map(len, lists)), len(lists)), dtype=object)
+    for i, categories in enumerate(lists):
+        table[:, i] = np.resize(categories.astype(object), len(table))
+    encoder.transform(table).check_format(full_check=True)
+    return True
+
+
+_CHECKS = (
+    _sound_tree, _sound_boosting, _sound_histograms, _sound_neighbours, _sound_vectors,
+    _sound_spline, _sound_words, _sound_encoder,
+)  # fmt: skip
 
 
 def _parts(part: Any, seen: set[int], depth: int = 0) -> Iterator[Any]:
@@ -239,12 +364,21 @@ def _candidates(
     return distinct, refused
 
 
+def _members(estimators: Any) -> Iterator[Any]:
+    """Yield the estimators of lists and arrays; ensembles and pipelines have a length, too."""
+    if isinstance(estimators, (list, tuple, np.ndarray)):
+        for part in estimators:
+            yield from _members(part)
+    else:
+        yield estimators
+
+
 def _without_refuted(
     model: Any, layouts: Sequence[InputLayout], refused: list[str]
 ) -> list[InputLayout]:
     """Leave out layouts whose numbers the trees of a tree or a forest were not made for."""
     splits: dict[int, set[float]] = {}
-    for part in [model, *np.ravel(getattr(model, "estimators_", ()))]:
+    for part in [model, *_members(getattr(model, "estimators_", ()))]:
         tree = getattr(part, "tree_", None)
         if tree is None or getattr(part, "n_features_in_", 0) != model.n_features_in_:
             continue

@@ -23,6 +23,7 @@ from urllib.parse import quote, urlsplit
 from waysout.domain.schema import Schema
 from waysout.errors import OracleError
 from waysout.fetch import trusted_certificates
+from waysout.json_text import read_json
 from waysout.llm.keys import is_loopback
 from waysout.oracles.adapt import ModelOracle
 from waysout.oracles.adapter import Adapter, Output
@@ -131,7 +132,7 @@ class HttpModel:
     def _understood(self, body: bytes, count: int) -> tuple[list[Any], tuple[Any, ...] | None, str]:
         """Return the answers in a reply, the classes if it names them, and the answers' name."""
         try:
-            reply = json.loads(body, parse_constant=_no_number)
+            reply = read_json(body, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
             told = str(error) if isinstance(error, _NoNumber) else "not JSON"
             raise self._wrong(f"the reply is {told}", body) from None

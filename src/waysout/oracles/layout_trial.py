@@ -5,7 +5,8 @@ out. Where the answers differ, the layout whose answers react to the categories 
 that meets values it was not trained on either raises or gives the same answer for all of them.
 Where that does not tell either, the user must. Agreement alone proves nothing, since all layouts
 agree on rows whose categories do not matter: until every category has changed an answer, each
-batch is asked in all of them. These extra rows are set-up and count against no budget.
+batch is asked in all of them, as far as ``MOST_EXTRA_ROWS`` goes. These extra rows are set-up: they
+are counted, and told before a search begins, but are no part of what a search may spend.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ Ask = Callable[[InputLayout, Sequence[Row]], Answers]
 Chances = NDArray[np.float64]
 
 BASE_ROWS = 16
-VARIED_ROWS = 2000
+VARIED_ROWS = 1500
 VARIED_ROWS_LATER = 200
+TRIED_ROWS = 500
+"""So many of a batch are asked in all layouts."""
+MOST_EXTRA_ROWS = 5000
+"""So many rows may be asked in all beyond those of the batches."""
 SAME = 1e-9
 
 
@@ -38,11 +43,42 @@ class LayoutTrial:
     layouts: tuple[InputLayout, ...]
     refused: tuple[str, ...] = ()
     proven: bool = field(default=False, init=False)
+    extra_rows: int = field(default=0, init=False)
+    """How many rows were asked beyond those of the batches."""
     _batches: int = field(default=0, init=False)
     _settled: set[int] = field(default_factory=set, init=False)
 
+    @property
+    def rows_left(self) -> int:
+        """How many more of these there may be."""
+        return 0 if self.proven else max(0, MOST_EXTRA_ROWS - self.extra_rows)
+
     def ask(self, ask: Ask, rows: Sequence[Row]) -> Answers:
-        """Answer a batch in every layout still in question, and learn from it."""
+        """Answer a batch, its first rows in every layout still in question, and learn from it."""
+        count = min(len(rows), TRIED_ROWS, self.rows_left // len(self.layouts))
+        if not count:
+            return ask(self.layouts[0], rows)
+        tried = self._try(self._counting(ask, count), rows[:count])
+        if count == len(rows):
+            return tried
+        others = ask(self.layouts[0], rows[count:])
+        return Answers(
+            np.concatenate([tried.probability, others.probability]),
+            np.concatenate([tried.decision, others.decision]),
+        )
+
+    def _counting(self, ask: Ask, free: int) -> Ask:
+        """Return what asks and counts, but for the batch itself, which counts where it is asked."""
+
+        def counted(layout: InputLayout, rows: Sequence[Row]) -> Answers:
+            nonlocal free
+            self.extra_rows += max(0, len(rows) - free)
+            free = 0
+            return ask(layout, rows)
+
+        return counted
+
+    def _try(self, ask: Ask, rows: Sequence[Row]) -> Answers:
         running, answers, reasons = [], [], []
         for layout in self.layouts:
             try:
@@ -94,9 +130,13 @@ class LayoutTrial:
             differs = any((c.table, c.holds == "categories") != written for c in others)
             if differs and first.place.position not in self._settled:
                 in_question.append(first)
+        base = _base(rows, differ)
         most = VARIED_ROWS_LATER if self._batches else VARIED_ROWS
-        tried = _vary(layouts, in_question, ask, _base(rows, differ), most)
-        if not differ.any() and _alike(tried):
+        most = min(most, self.rows_left // len(layouts) - len(base))
+        tried = _vary(layouts, in_question, ask, base, most) if most > 0 else []
+        if not tried and not differ.any():
+            return 0
+        if tried and not differ.any() and _alike(tried):
             self._settled |= tried[0].reacts
             self.proven = all(c.place.position in self._settled for c in in_question)
             return 0

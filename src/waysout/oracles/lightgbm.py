@@ -82,7 +82,7 @@ def read_model(file: Path) -> Any:
 
     LightGBM calls abort() from a worker thread when a tree is cut short, which cannot be caught.
     """
-    content = file.read_bytes()
+    content = file.read_bytes().replace(b"\r\n", b"\n")  # the sizes of its trees are without
     if content.splitlines()[:1] != [b"tree"]:
         raise OracleError("this is not a LightGBM text model: its first line is not 'tree'")
     head, _, body = content.partition(b"\n\n")
@@ -92,15 +92,14 @@ def read_model(file: Path) -> Any:
     at = 0
     for i, size in enumerate(map(int, sizes[1].split())):
         text = body[at : at + size].decode("utf-8", "replace")
-        fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        fields = _fields(text)
         leaves = fields.get("num_leaves", "")
         lengths = {len(fields.get(name, "").split()) + 1 for name in _TREE_FIELDS}
         lengths.add(len(fields.get("leaf_value", "").split()))
         whole = leaves.isdigit() and lengths == {int(leaves)} and "shrinkage" in fields
         if not whole or fields.get("Tree") != str(i):
             raise OracleError(
-                f"the LightGBM model is damaged at tree {i}: it is cut short, or was edited (also "
-                "by a change of line endings)"
+                f"the LightGBM model is damaged at tree {i}: it is cut short, or was edited"
             )
         at += size
     if not body[at:].startswith(b"end of trees") or b"\nend of parameters" not in body[at:]:
@@ -137,7 +136,8 @@ def check_model(booster: Any) -> None:
 
 
 def _fields(text: str) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    # A name may hold other characters that end a line to Python.
+    return dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
 
 
 def _is_sound(fields: dict[str, str], width: int) -> bool:

@@ -12,13 +12,13 @@ import importlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from waysout.columns import categories_of, is_gap, matrix, pandas_column, polars_column
 from waysout.domain.schema import Row, Schema, Value
-from waysout.errors import OracleError, RowError, unknown
+from waysout.errors import OracleError, RowError, shown, unknown
 from waysout.oracles.inputs import InputColumn, InputLayout, Place
 
 # Enough cells to know how a column writes its levels, or what is not one of a few.
@@ -99,7 +99,7 @@ def _places(
     if len(known) < len(labels):
         twice = next(n for n, count in Counter(map(_plain, labels)).items() if count > 1)
         raise OracleError(f"like has several columns named {twice!r}: rename or drop one")
-    wanted = list(known) if names is None else [_as_named(_plain(n), known) for n in names]
+    wanted = list(known) if names is None else [as_named(_plain(n), known) for n in names]
     lacking = next((name for name in wanted if name not in known), None)
     if lacking is not None:
         raise OracleError(
@@ -116,10 +116,12 @@ def _places(
     return [Place(schema.names[i], i, schema.features[i]) for i in at], [known[n] for n in wanted]
 
 
-def _as_named(name: str, known: Iterable[str]) -> str:
+def as_named(name: str, known: Collection[str]) -> str:
     """Return a column's name in the frame: LightGBM writes "loan amount" as "loan_amount"."""
+    if name in known:
+        return name
     alike = [other for other in known if re.sub(r"\W", "_", other) == re.sub(r"\W", "_", name)]
-    return alike[0] if name not in alike and len(alike) == 1 else name
+    return alike[0] if len(alike) == 1 else name
 
 
 def _plain(label: object) -> str:
@@ -137,23 +139,30 @@ def _written(place: Place, cells: Iterable[Any], dtype: Any) -> tuple[InputColum
     Besides, whether a missing value is None.
     """
     feature, column = place.feature, InputColumn.as_written(place)
-    found: Counter[tuple[type, Any]] = Counter()
+    kept: list[Any] = []
     gaps: list[Any] = []
     for cell in cells:
-        if feature.is_missing(cell):
-            gaps.append(cell)
-        else:
-            found[type(cell), cell] += 1
+        (gaps if feature.is_missing(cell) else kept).append(cell)
+        if isinstance(cell, Collection) and not isinstance(cell, (str, bytes)):
+            raise OracleError(
+                f"column {feature.name!r} holds several values in a cell ({shown(cell)}), and a "
+                "row has one: leave it out if the model does not look at it (features=[…]), or "
+                "pass a function that makes it of other columns"
+            )
     tokens = Counter(cell if isinstance(cell, str) else None for cell in gaps)
     missing: Any = tokens.most_common(1)[0][0] if gaps else None
     none = missing is None and any(cell is None for cell in gaps)
     if column.table is None:
         # A column of dates makes them of text by itself; one of objects does not.
-        text = str in {kind for kind, _ in found}
+        text = str in set(map(type, kept))
         objects = getattr(dtype, "kind", "") == "O" and not text
-        kept = {"dates": objects, "text": text, "objects": False}.get(column.holds, True)
-        holds = column.holds if kept else "values"
+        stays = {"dates": objects, "text": text, "objects": False}.get(column.holds, True)
+        holds = column.holds if stays else "values"
         return replace(column, missing=missing, holds=holds), none
+    found: Counter[tuple[type, Any]] = Counter()
+    for cell in kept:
+        with contextlib.suppress(TypeError):  # without a hash, which is no level
+            found[type(cell), cell] += 1
     written: dict[Value, Any] = {}
     for (_, cell), _ in found.most_common():
         with contextlib.suppress(RowError):  # a level that the card does not list

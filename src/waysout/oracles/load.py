@@ -18,7 +18,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from waysout.errors import MissingExtra, OracleError, UnavailableError, WaysoutError, unknown
+from waysout.errors import (
+    MissingExtra,
+    OracleError,
+    UnavailableError,
+    WaysoutError,
+    is_ctrl_c,
+    unknown,
+)
 from waysout.oracles.file_trial import try_file
 from waysout.oracles.lightgbm import import_lightgbm
 
@@ -207,7 +214,9 @@ def _imported(name: str, folder: Path) -> Any:
         raise OracleError(
             f"{name} needs the package {error.name!r}, which is not installed here"
         ) from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # it may exit, or panic
+        if is_ctrl_c(error):
+            raise
         raise OracleError(
             f"{name}: importing it raised {type(error).__name__}: {str(error)[:400]}"
         ) from error

@@ -8,11 +8,13 @@ import math
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from waysout.errors import InputError, OracleError, OracleTimeout
+from waysout.errors import InputError, OracleError, OracleTimeout, WaysoutError
 
 ROW_SECONDS = 60.0
 """How long a model may take for one row, unless the user says otherwise."""
@@ -20,13 +22,18 @@ MOST_HUNG = 32
 """How many calls may hang before a process makes no more of them."""
 # Each row of a batch adds so much of that: a thousand rows may take eleven times as long as one.
 _MORE_FOR_A_ROW = 0.01
+_LONGEST_WAIT = 1.0
+
+_at_most: ContextVar[float] = ContextVar("at_most", default=math.inf)
 
 T = TypeVar("T")
 _Call = tuple["Future[Any]", Callable[[], Any]]
 
 
-def check_row_seconds(seconds: float) -> float:
-    """Return the limit of a row if it is one."""
+def check_row_seconds(seconds: float | None) -> float:
+    """Return the limit of a row: what the user says, if it is one, or the usual."""
+    if seconds is None:
+        return ROW_SECONDS
     if not seconds > 0 or not math.isfinite(seconds):
         raise InputError(f"row_seconds is a number of seconds above 0, not {seconds!r}")
     return float(seconds)
@@ -41,55 +48,99 @@ def batch_seconds(rows: int, row_seconds: float) -> float:
     return row_seconds * (1.0 + _MORE_FOR_A_ROW * rows)
 
 
+@contextmanager
+def at_most(seconds: float | None) -> Iterator[None]:
+    """Let no call of a model within take longer, whatever its own limit: a search has no more.
+
+    The limit of a row belongs to the model and this one to who asks, past whatever wraps it.
+    """
+    before = _at_most.set(math.inf if seconds is None else seconds)
+    try:
+        yield
+    finally:
+        _at_most.reset(before)
+
+
+def most_seconds() -> float:
+    """Return how long a call may take by `at_most`; infinite where nothing limits it."""
+    return _at_most.get()
+
+
 def watched(call: Callable[[], T], rows: int, row_seconds: float) -> T:
     """Return what a model returns for some rows; raise `OracleTimeout` if it takes too long.
 
     The call has a thread of its own, which is left behind when it hangs.
     """
-    if hung() >= MOST_HUNG:
+    left = hung()
+    if left >= MOST_HUNG:
         raise OracleTimeout(
-            f"{hung()} calls of the model have not come back, and it is not asked again: start "
+            f"{left} calls of the model have not come back, and it is not asked again: start "
             "this process anew"
         )
-    hand = _idle.pop() if _idle else _Hand()
-    future: Future[T] = hand.begin(call)
-    seconds = batch_seconds(rows, row_seconds)
+    thread = _idle_thread() or _CallThread()
+    future: Future[T] = thread.begin(call)
+    seconds, most = batch_seconds(rows, row_seconds), _at_most.get()
     try:
-        error = future.exception(seconds)
+        error = _exception(future, min(seconds, most))
     except TimeoutError:
-        if hand.leave(future):
+        if thread.leave(future):
             few = "a row" if rows == 1 else f"{rows} rows"
+            remedy = "raise row_seconds" if seconds <= most else "give a search more time"
             raise OracleTimeout(
-                f"the model did not answer {few} within {seconds:.4g} s; if it is only slow, raise "
-                "row_seconds"
+                f"the model did not answer {few} within {min(seconds, most):.4g} s; if it is only "
+                f"slow, {remedy}"
             ) from None
         error = future.exception()
     if error is None:
         return future.result()
-    if isinstance(error, OracleError):
+    if isinstance(error, WaysoutError):
         raise error
     # Its text is not asked for: that is the model's own code, and may hang as well.
     raise OracleError(f"the model raised {type(error).__name__}") from error
 
 
+def _exception(future: Future[Any], seconds: float) -> BaseException | None:
+    """Return what a call raised, if anything; raise `TimeoutError` if it has not ended in time.
+
+    The wait is cut into short ones, and what runs over one of them does not count: while a process
+    is suspended (Ctrl-Z), the clock goes on and the model does not.
+    """
+    left = seconds
+    while True:
+        wait = min(left, seconds / 10, _LONGEST_WAIT)
+        try:
+            return future.exception(wait)
+        except TimeoutError:
+            left -= wait
+            if left <= 0:
+                raise
+
+
 def hung() -> int:
     """Return how many calls were left behind and still have not come back."""
-    _left[:] = [hand for hand in _left if hand.is_alive()]
-    return len(_left)
+    with _lock:
+        _left[:] = [thread for thread in _left if thread.is_alive()]
+        return len(_left)
 
 
 def is_at_work() -> bool:
     """Whether any call is under way, left behind or not."""
-    return any(isinstance(t, _Hand) and t not in _idle for t in threading.enumerate())
+    calling = {thread for thread in threading.enumerate() if isinstance(thread, _CallThread)}
+    with _lock:
+        return not calling <= {*_idle}
 
 
-class _Hand(threading.Thread):
+def _idle_thread() -> _CallThread | None:
+    with _lock:
+        return _idle.pop() if _idle else None
+
+
+class _CallThread(threading.Thread):
     """Makes calls one by one. The interpreter ends without it, unlike a thread of an executor."""
 
     def __init__(self) -> None:
         super().__init__(name="waysout-model", daemon=True)
         self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-        self._ending = threading.Lock()
         self._is_left = False
         self.start()
 
@@ -102,7 +153,7 @@ class _Hand(threading.Thread):
 
     def leave(self, future: Future[Any]) -> bool:
         """Leave a call behind, unless it has just ended; whether it is left."""
-        with self._ending:
+        with _lock:
             if future.done():
                 return False
             self._is_left = True
@@ -114,6 +165,7 @@ class _Hand(threading.Thread):
 
     def run(self) -> None:
         """Make calls until one is left behind."""
+        process = os.getpid()
         while True:
             future, call = self._calls.get()
             value, error = None, None
@@ -121,7 +173,9 @@ class _Hand(threading.Thread):
                 value = call()
             except BaseException as raised:
                 error = raised
-            with self._ending:
+            if os.getpid() != process:  # a process that the model forked, and in which it has ended
+                os._exit(0 if error is None else 1)
+            with _lock:
                 if self._is_left:
                     return
                 _idle.append(self)  # before the answer: who waits for it may have the next call
@@ -132,7 +186,17 @@ class _Hand(threading.Thread):
             del future, call, value, error  # or it would keep the rows for as long as it waits
 
 
-_idle: list[_Hand] = []
-_left: list[_Hand] = []
-if hasattr(os, "register_at_fork"):  # a forked process has none of these threads
-    os.register_at_fork(after_in_child=_idle.clear)
+_lock = threading.Lock()  # of both lists, and of whether a call has ended or was left
+_idle: list[_CallThread] = []
+_left: list[_CallThread] = []
+
+
+def _forget_threads() -> None:
+    """Begin anew in a process that was forked: it has none of these threads, nor who held _lock."""
+    global _lock
+    _lock = threading.Lock()
+    _idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,7 +25,8 @@ from waysout.llm.base import Reply, Request
 from waysout.llm.call import Caller
 from waysout.oracles.answers import ask_checked
 from waysout.oracles.cache import CachedOracle
-from waysout.oracles.probe import ProbeReport, probe
+from waysout.oracles.probe import ProbeReport, extra_rows, probe
+from waysout.oracles.watchdog import at_most
 from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
 from waysout.run.plan import Plan, told
@@ -33,6 +37,8 @@ from waysout.store import Store
 REMEMBERED_ROWS = 100_000
 MOST_ROWS = 10_000
 """The size of a batch for the oracle, unless a single search asks for more."""
+CALLS_APART = 50
+"""How many calls after a hang are for one search each: by then it may have been a stall."""
 PROBED = "probed"
 
 
@@ -73,10 +79,7 @@ class RunContext:
         oracle = problem.oracle
         cached = oracle if isinstance(oracle, CachedOracle) else None
         cached = cached or CachedOracle(oracle, max_rows=REMEMBERED_ROWS)
-        lock = asyncio.Lock()
-        self.batcher = OracleBatcher(cached.ask, lock)
-        self.uncached = OracleBatcher(partial(ask_checked, cached.oracle), lock)
-        """Asks the model itself, past the cache."""
+        self.batcher = OracleBatcher(cached, plan.budget.seconds or None)
         self.stopped = ""
         self.notes: tuple[str, ...] = problem.notes
         """What users should know; the probe of the oracle adds to it."""
@@ -137,21 +140,14 @@ class RunContext:
         async with self._probing:
             if self._refusal is not None:
                 raise self._refusal
-            seconds = self.plan.budget.seconds
-            if self._probed or self.stopped or seconds == 0:  # without time, nothing is asked
+            without_time = self.plan.budget.seconds == 0  # nothing is asked then
+            if self._probed or self.stopped or without_time:
                 return 0
             try:
-                async with asyncio.timeout(seconds):
-                    report = await asyncio.to_thread(
-                        probe_within, self.plan.budget, self.problem.oracle, self.known,
-                        self.problem.examples or [query],
-                    )  # fmt: skip
-            except TimeoutError:
-                self._refusal = OracleTimeout(
-                    f"{self.problem.oracle.name} was still being tried when the deadline of "
-                    f"{seconds:g} seconds passed: allow more time, or fix the model"
-                )
-                raise self._refusal from None
+                report = await asyncio.to_thread(
+                    probe_within, self.plan.budget, self.problem.oracle, self.known,
+                    self.problem.examples or [query],
+                )  # fmt: skip
             except Exception as error:
                 self._refusal = error
                 raise
@@ -200,7 +196,10 @@ def probe_within(
     """Try an oracle with what a budget sets aside for that: with known rows, else with others."""
     rows, labels = (others, None) if known is None else (known.rows, known.labels)
     again = budget.probe_rows // 6
-    return probe(oracle, rows, labels=labels, max_rows=budget.probe_rows - again, again=again)
+    return probe(
+        oracle, rows, labels=labels, max_rows=budget.probe_rows - again, again=again,
+        seconds=budget.seconds or None,
+    )  # fmt: skip
 
 
 class Stop:
@@ -238,64 +237,148 @@ class Stop:
                 self._end()
 
 
+@dataclass(eq=False)
+class _Asked:
+    """Some rows of a search that wait for the model."""
+
+    rows: Sequence[Row]
+    ledger: Ledger | None
+    fresh: bool
+    alone: bool = False
+    """Whether a batch failed that they were part of."""
+    answers: asyncio.Future[Answers] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    since: float = field(default_factory=time.monotonic)
+
+
 class OracleBatcher:
     """Puts the waiting rows of all searches to the oracle in one batch, in a thread.
 
-    No search waits for a batch to fill: while the model works on one, the next one gathers.
-    Batchers of the same model share a lock: not every model can be asked twice at once.
+    No search waits for a batch to fill: while the model works on one, the next one gathers. Not
+    every model can be asked twice at once, so there is one call at a time; but one that has taken
+    too long is left behind, and may still be under way when the next begins.
 
     When a batch fails, each of its parts is asked again alone, to find which one is to blame, so
     that the error concerns only that search. No ledger counts this: such a model may be asked more
-    rows than the ledgers say. After a batch in which the model hung, parts are asked alone from the
-    start: whoever waits for a row that hangs waits for that row only.
+    rows than the ledgers say. For a while after a batch in which the model hung, parts are asked
+    alone from the start: whoever waits for a row that hangs waits for that row only.
+
+    No call takes longer than a whole search may (``seconds``), and the time that the model hung on
+    others' rows is given back to those who waited: one person's row must not cost others their
+    time.
     """
 
-    def __init__(self, ask: Callable[[Sequence[Row]], Answers], lock: asyncio.Lock) -> None:
-        self._ask = ask
-        self._lock = lock
-        self._waiting: list[tuple[Sequence[Row], asyncio.Future[Answers]]] = []
+    def __init__(self, oracle: CachedOracle, seconds: float | None = None) -> None:
+        self._oracle = oracle
+        self._seconds = seconds
+        self._waiting: list[_Asked] = []
+        self._under_way: Sequence[_Asked] = ()
+        self._call_ended = asyncio.Event()
         self._working: asyncio.Task[None] | None = None
-        self._has_hung = False
+        self._calls_apart = 0
 
-    async def ask(self, rows: Sequence[Row]) -> Answers:
-        """Return the answers to some rows."""
-        future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
-        self._waiting.append((rows, future))
+    async def ask(
+        self, rows: Sequence[Row], ledger: Ledger | None = None, *, fresh: bool = False
+    ) -> Answers:
+        """Return the answers to some rows, within the time that a ledger has left.
+
+        With ``fresh``, the model itself is asked, past the cache.
+        """
+        asked = _Asked(rows, ledger, fresh)
+        self._waiting.append(asked)
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._work())
-        return await future
+        try:
+            return await self._answers(asked)
+        finally:
+            asked.answers.cancel()  # if nobody waits for them any more
+
+    async def _answers(self, asked: _Asked) -> Answers:
+        while True:
+            left = math.inf if asked.ledger is None else asked.ledger.seconds_left
+            try:
+                async with asyncio.timeout(None if left == math.inf else left):
+                    return await asyncio.shield(asked.answers)
+            except TimeoutError:
+                assert asked.ledger is not None
+                if asked.ledger.seconds_left:
+                    continue  # a call that hung has ended since the timer was set
+                others = [one for one in self._under_way if one.ledger is not asked.ledger]
+                if not others:
+                    raise asked.ledger.out_of_time() from None
+            # Does the model hang on one of theirs? This call's end tells, and it is near.
+            await self._call_ended.wait()
+            if not asked.answers.done():
+                asked.ledger.check_deadline()
 
     async def _work(self) -> None:
-        while self._waiting:
-            taken, rows = 0, 0
-            for asked, _ in self._waiting:
-                rows += len(asked)
-                if taken and (rows > MOST_ROWS or self._has_hung):
-                    break
-                taken += 1
-            batch, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        while batch := self._next_batch():
             error = await self._answer(batch)
-            self._has_hung |= isinstance(error, OracleTimeout)
-            for part in batch if error is not None else ():
-                if len(batch) > 1:
-                    error = await self._answer([part])
-                if error is not None and not part[1].done():
-                    part[1].set_exception(error)
+            if error is None:
+                continue
+            if len(batch) > 1:
+                for asked in batch:
+                    asked.alone = True
+                self._waiting = [*batch, *self._waiting]
+            elif not batch[0].answers.done():
+                batch[0].answers.set_exception(error)
 
-    async def _answer(
-        self, batch: list[tuple[Sequence[Row], asyncio.Future[Answers]]]
-    ) -> Exception | None:
+    def _next_batch(self) -> list[_Asked]:
+        """Take what is to be asked together from those who wait."""
+        waiting = [asked for asked in self._waiting if not asked.answers.done()]
+        batch, rows = waiting[:1], 0
+        for asked in waiting[1:]:
+            rows += len(batch[-1].rows)
+            apart = self._calls_apart > 0 or batch[0].alone or asked.fresh != batch[0].fresh
+            if apart or rows + len(asked.rows) > MOST_ROWS:
+                break
+            batch.append(asked)
+        self._waiting = waiting[len(batch) :]
+        return batch
+
+    async def _answer(self, batch: Sequence[_Asked]) -> Exception | None:
         """Ask the oracle for a batch and hand out the answers; return the error if that fails."""
+        rows = [row for asked in batch for row in asked.rows]
+        oracle, began = self._oracle, time.monotonic()
+        extra_before = extra_rows(oracle.oracle)
+        self._under_way = batch
+        self._call_ended.clear()
         try:
-            async with self._lock:
-                rows = [row for asked, _ in batch for row in asked]
-                answers = await asyncio.to_thread(self._ask, rows)
+            ask = partial(ask_checked, oracle.oracle) if batch[0].fresh else oracle.ask
+            with at_most(self._seconds):
+                answers = await asyncio.to_thread(ask, rows)
         except Exception as error:
+            if isinstance(error, OracleTimeout):
+                self._calls_apart = CALLS_APART
+                self._give_back(batch, began)
             return error
+        finally:
+            self._charge_extra(batch, extra_rows(oracle.oracle) - extra_before)
+            self._under_way = ()
+            self._call_ended.set()
+        self._calls_apart = max(0, self._calls_apart - 1)
         start = 0
-        for asked, future in batch:
-            part = slice(start, start + len(asked))
+        for asked in batch:
+            part = slice(start, start + len(asked.rows))
             start = part.stop
-            if not future.done():
-                future.set_result(Answers(answers.probability[part], answers.decision[part]))
+            if not asked.answers.done():
+                asked.answers.set_result(Answers(answers.probability[part], answers.decision[part]))
         return None
+
+    def _charge_extra(self, batch: Sequence[_Asked], rows: int) -> None:
+        """Count the rows with which the form of the model's rows was looked for."""
+        ledger = next((asked.ledger for asked in batch if asked.ledger is not None), None)
+        if rows and ledger is not None:
+            ledger.add_setup_rows(rows)
+
+    def _give_back(self, batch: Sequence[_Asked], began: float) -> None:
+        """Give the time of a call that hung back to those who waited: not to whose row it is."""
+        alone = batch[0].ledger if len(batch) == 1 else None
+        waited: dict[Ledger, float] = {}  # since when
+        for asked in (*batch, *self._waiting):
+            if asked.ledger is not None and asked.ledger is not alone:
+                since = max(began, asked.since)
+                waited[asked.ledger] = min(since, waited.get(asked.ledger, since))
+        for ledger, since in waited.items():
+            ledger.return_seconds(time.monotonic() - since)

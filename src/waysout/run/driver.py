@@ -32,7 +32,7 @@ from waysout.report.result import Result
 from waysout.run.context import RunContext
 from waysout.run.plan import goal_told
 from waysout.run.progress import Progress
-from waysout.run.recall import REMEMBERED, known_before, spent_before
+from waysout.run.recall import FORM_SOUGHT, known_before, remember, rows_before, spent_before
 from waysout.search.archive import Archive
 from waysout.search.base import Ending, Search
 from waysout.search.work import Answer, Evaluate, Propose, Work
@@ -62,13 +62,15 @@ class SearchDriver:
         store: Store | None = None,
         scored: Answers | None = None,
         fresh: bool = False,
+        begins: bool = False,
         probe_rows: int = 0,
     ) -> None:
         """Start the clock.
 
         ``store`` records this search; ``scored`` is the oracle's answer to the query, if on file,
-        and ``fresh`` says that it is not from an earlier session. ``probe_rows`` is what trying
-        the model has taken, where this search pays for it.
+        and ``fresh`` says that it is not from an earlier session. ``begins`` says that nothing was
+        on file of this search, so that what is remembered there comes from the memory itself.
+        ``probe_rows`` is what trying the model has taken, where this search pays for it.
         """
         self.context = context
         self.store = store
@@ -79,10 +81,12 @@ class SearchDriver:
         # A record on file may or may not count them.
         paid = replace(before, setup_rows=max(before.setup_rows, probe_rows))
         budget = context.plan.budget
-        limit = replace(budget, setup_rows=budget.own_setup_rows + probe_rows)
-        self.ledger = Ledger(limit, paid)
+        form_rows = rows_before(store, index, FORM_SOUGHT) if store else 0
+        limit = replace(budget, setup_rows=budget.own_setup_rows + probe_rows + form_rows)
+        self.ledger = Ledger(limit, paid, attempted=self._record_sent, added=self._record_form_rows)
         self._scored = scored
         self._fresh = fresh
+        self._begins = begins
         memory = context.memory
         self._memory = memory.of(context.problem, query) if memory is not None else None
         self._on_file: Past | None = None  # what the run on file knew when it began
@@ -127,7 +131,9 @@ class SearchDriver:
                     return await self._close(
                         Outcome(OutcomeKind.INFEASIBLE, refused.reason, refused.binding, chance)
                     )
-        except (Exception, asyncio.CancelledError) as error:
+        except (GeneratorExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a method of others may exit or panic
             ending = self._ended_by(error)
         if self.search is None:
             return await self._close(Outcome(ending.kind, ending.reason))
@@ -162,13 +168,13 @@ class SearchDriver:
             return Ending(OutcomeKind.FAILED, str(error))
         if isinstance(error, LLMFailure):
             return Ending(OutcomeKind.INTERRUPTED, str(error))
-        unexpected = isinstance(error, Exception) and not isinstance(error, WaysoutError)
+        unexpected = not stopped and not isinstance(error, WaysoutError)
         if context.isolate and (unexpected or isinstance(error, LLMRefused)):
             said = f"unexpected {type(error).__name__}: {error}" if unexpected else str(error)
             return Ending(OutcomeKind.FAILED, said)
         # All searches would meet an LLM that is gone or set up wrongly, or a bug. Our other errors
         # mean that the run on file is another one or cannot be written: nothing may be added to it.
-        if isinstance(error, Exception) and (unexpected or isinstance(error, LLMError)):
+        if unexpected or isinstance(error, LLMError):
             context.fail(error)
         elif not (stopped and context.stopped):
             if self.search is not None:
@@ -187,8 +193,7 @@ class SearchDriver:
             return self._scored
         self._check_stopped()
         self.ledger.take_setup_rows(1)
-        async with self._in_time():
-            answers = await context.batcher.ask([self.query])
+        answers = await context.batcher.ask([self.query], self.ledger)
         if self.store:
             self.store.record_setup(self.index, "query", [self.query], answers, self.ledger.spent)
         return answers
@@ -201,8 +206,7 @@ class SearchDriver:
         if context.stopped or not context.steady or self.ledger.setup_rows_left < kept + 1:
             return
         self.ledger.take_setup_rows(1)
-        async with self._in_time():
-            now = await context.uncached.ask([self.query])
+        now = await context.batcher.ask([self.query], self.ledger, fresh=True)
         if self.store:  # or each session would have this row for nothing
             self.store.record_setup(self.index, "check", [self.query], now, self.ledger.spent)
         near = abs(float(now.probability[0]) - float(on_file.probability[0])) <= SAME
@@ -216,18 +220,17 @@ class SearchDriver:
 
     def _past(self) -> Past | None:
         """Return what was known when the search began: from the run on file, else from memory."""
-        context = self.context
-        if self.store and self._scored is not None:
-            before = known_before(self.store, context.problem, self.index)
-            if before is not None and self._memory is not None:
-                self._memory.add(before)
-            self._on_file = before
-            # A row that was only scored has no search on file yet.
-            if before is not None or any(True for _ in self.store.answers(self.index)):
-                return before
         past = self._memory.copy() if self._memory else None
-        if self.store and past:  # or a resume would be another search
-            self.store.event(REMEMBERED, past.as_dict(), self.index)
+        if self.store is None:
+            return past
+        before = known_before(self.store, self.context.problem, self.index)
+        if before is not None and self._memory is not None and not self._begins:
+            self._memory.add(before)
+        self._on_file = before
+        # A row that was only scored has no search on file yet.
+        if before is not None or any(True for _ in self.store.answers(self.index)):
+            return before
+        remember(self.store, self.index, past)
         return past
 
     # The loop ----------------------------------------------------------------------------------
@@ -307,16 +310,15 @@ class SearchDriver:
             async with asyncio.timeout(left if limited and left != float("inf") else None):
                 yield
         except TimeoutError:
-            limit = self.context.plan.budget.seconds
-            raise BudgetSpent(f"the deadline of {limit:g} seconds has passed") from None
+            raise self.ledger.out_of_time() from None
 
     async def _answer(self, work: Work) -> Answer:
         """Have one work answered, by the LLM or by the oracle."""
-        async with self._in_time():
-            if isinstance(work, Propose):
+        if isinstance(work, Propose):
+            async with self._in_time():
                 return await self.context.call(work.request, self.ledger)
-            self.ledger.take_rows(len(work.rows))
-            return await self.context.batcher.ask(work.rows)
+        self.ledger.take_rows(len(work.rows))
+        return await self.context.batcher.ask(work.rows, self.ledger)
 
     async def _take_in(self, search: Search, tasks: dict[asyncio.Task[Answer], Work]) -> None:
         """Wait for answers, and tell them to the search."""
@@ -347,6 +349,18 @@ class SearchDriver:
         self._store_options(search)
         self._remember(search, work, answer)
         self._report(search)
+
+    def _record_sent(self, spent: Spent) -> None:
+        """Record a request as it goes out: if its reply never comes, it was sent all the same."""
+        if self.store:
+            self.store.record_sent(self.index, spent)
+
+    def _record_form_rows(self, rows: int) -> None:
+        """File rows that are no part of the allowance, or a resumed search would have none left."""
+        if self.store:
+            # The answers that came with them are filed next: if that fails, it ends the search.
+            with suppress(WaysoutError):
+                self.store.event(FORM_SOUGHT, {"rows": rows}, self.index)
 
     def _store_options(self, search: Search) -> None:
         """Store new options; after a kill all of them again, since the last may be missing."""
@@ -401,8 +415,8 @@ class SearchDriver:
             if asked:
                 self.ledger.take_setup_rows(len(asked))
                 try:
-                    async with self._in_time():
-                        past.add_second_answers(asked, await self.context.uncached.ask(asked))
+                    second = await self.context.batcher.ask(asked, self.ledger, fresh=True)
+                    past.add_second_answers(asked, second)
                 except asyncio.CancelledError:
                     # As all rows under way at a stop: a resumed run asks them, and pays for them.
                     self.ledger.return_setup_rows(len(asked))

@@ -30,7 +30,7 @@ from waysout.run.options import (
     read_row,
 )
 from waysout.run.plan import Plan, check_same_run, manifest
-from waysout.run.recall import probed_before
+from waysout.run.recall import remember, rows_before
 from waysout.run.sync import iterate
 from waysout.search.base import Method, OnLearning
 from waysout.store import Store
@@ -311,8 +311,12 @@ async def search_one(
         query = read_row(context.problem, raw)
     except RowError as error:
         return _unread(context, index, raw, error, store)
-    scored = None
+    scored, begins = None, False
     if store:
+        begins = store.query(index) is None
+        if begins and context.memory is not None:
+            # Before the query: whatever kills us, a run with a query knows what it began with.
+            remember(store, index, context.memory.of(context.problem, query))
         store.add_query(index, context.problem.schema.as_dict(query))  # refuses another row
         finished = store.finished(index)
         if finished is not None:
@@ -324,10 +328,11 @@ async def search_one(
             found = context.notes[len(context.problem.notes) :]
             told = {"rows": probe_rows, "stable": context.steady, "notes": list(found)}
             store.event(PROBED, told, index)
-        probe_rows = probed_before(store, index)
+        probe_rows = rows_before(store, index, PROBED)
     driver = SearchDriver(
-        context, index, query, store=store, scored=scored, fresh=fresh, probe_rows=probe_rows
-    )
+        context, index, query, store=store, scored=scored, fresh=fresh, begins=begins,
+        probe_rows=probe_rows,
+    )  # fmt: skip
     context.running(asyncio.current_task())
     return await driver.result()
 

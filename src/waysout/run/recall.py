@@ -13,11 +13,18 @@ from waysout.errors import InputError
 from waysout.llm.base import Reply
 from waysout.llm.call import Price
 from waysout.prompts.reasons import kept_reasons
-from waysout.run.context import PROBED
 from waysout.store import Store
 
 REMEMBERED = "remembered"
 """The kind of event that holds what a search knew when it began."""
+FORM_SOUGHT = "form-sought"
+"""The kind of event that holds how many rows found the form of the model's rows (`extra_rows`)."""
+
+
+def remember(store: Store, index: int, past: Past | None) -> None:
+    """File what a search knows as it begins, or a resume would be another search."""
+    if past:
+        store.event(REMEMBERED, past.as_dict(), index)
 
 
 def known_before(store: Store, problem: Problem, index: int) -> Past | None:
@@ -56,10 +63,12 @@ def memory_of(store: Store, problem: Problem, index: int = 0) -> Memory:
     return memory
 
 
-def probed_before(store: Store, index: int) -> int:
-    """Return how many rows trying the model took, if this person's search has paid for it."""
-    rows = (event.detail.get("rows", 0) for event in store.events(index) if event.kind == PROBED)
-    return sum(map(int, rows))
+def rows_before(store: Store, index: int, kind: str) -> int:
+    """Return how many rows the events of a kind count that this person's search has paid for.
+
+    Of `FORM_SOUGHT`, or of those that tell what trying the model took (`PROBED`).
+    """
+    return sum(int(e.detail.get("rows", 0)) for e in store.events(index) if e.kind == kind)
 
 
 def spent_before(store: Store, index: int, price: Price | None) -> Spent:

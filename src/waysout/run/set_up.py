@@ -7,9 +7,9 @@ inferred or assumed is said in the problem's notes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from waysout.datasets.frames import Frame
 from waysout.datasets.infer import infer
@@ -24,9 +24,13 @@ from waysout.domain.schema import Feature, Row, Scalar, Schema, text_of
 from waysout.errors import InputError, RowError, shown, unknown
 from waysout.oracles.adapt import as_oracle, model_columns
 from waysout.oracles.adapter import classes_of
+from waysout.oracles.answers import as_raised
 from waysout.oracles.inputs import Inputs
+from waysout.oracles.like import as_named
+from waysout.oracles.watchdog import at_most, check_row_seconds, watched
 from waysout.report.words import counted, listed
 
+T = TypeVar("T")
 Order = Sequence[str] | Mapping[str, Sequence[Scalar]]
 """Features by name, or by name with their levels from low to high."""
 
@@ -53,7 +57,7 @@ class Given:
     rules: tuple[Rule, ...]
     inputs: Inputs
     goal: Goal | None
-    row_seconds: float
+    row_seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,8 @@ def set_up(model: Any, given: Given) -> SetUp:
         frame = frame.only([name for name in frame.columns if name != label])
     elif y is not None:
         y = _labels(y, given.data, len(frame))
-    positive = _positive(y, positive, model, given.positive_class)
-    used = _columns(model, frame, given.features)
+    positive = _positive(y, positive, model, given)
+    used = _columns(model, frame, given)
     if y is not None:
         _refuse_leaks(frame, used, y)
     keep = frame.sample()
@@ -144,7 +148,7 @@ def _from_card(model: Any, given: Given) -> SetUp:
 def _problem(
     model: Any, given: Given, card: Card, rules: Sequence[Rule], rows: Sequence[Row], like: Any
 ) -> Problem:
-    if callable(getattr(model, "ask", None)):
+    if _looked_at(lambda: callable(getattr(model, "ask", None)), given):
         oracle = model  # an oracle already
     else:
         oracle = as_oracle(
@@ -152,6 +156,16 @@ def _problem(
             row_seconds=given.row_seconds,
         )  # fmt: skip
     return Problem.from_card(card, oracle, training=rows, rules=rules, goal=given.goal)
+
+
+def _looked_at(look: Callable[[], T], given: Given) -> T:
+    """Return what a look at the model finds: its attributes may be code, and hang or exit."""
+
+    def call() -> T:
+        with as_raised("the model"):
+            return look()
+
+    return watched(call, 1, check_row_seconds(given.row_seconds))
 
 
 def _labels(y: Any, data: Any, rows: int) -> list[Any]:
@@ -183,30 +197,28 @@ def _positive(
     labels: Sequence[Any] | None,
     positive: Scalar | None,
     model: Any,
-    positive_class: Scalar | None,
+    given: Given,
 ) -> Scalar:
     """Return the label that means yes, or say that nobody can know it."""
-    classes: Sequence[Any] | None = classes_of(model)
-    if labels is not None:
+    classes: Sequence[Any] | None
+    if labels is None:
+        positive = given.positive_class if positive is None else positive
+        if positive is not None:
+            return positive
+        classes, where = _looked_at(lambda: classes_of(model), given), "the model's classes are"
+        if classes is None:
+            return 1
+    else:
         missing = next((i for i, label in enumerate(labels) if label is None or label != label), -1)
         if missing >= 0:
             raise RowError("the label is missing; leave such rows out", column="y", row=missing)
         classes, where = [*Counter(map(text_of, labels))], "y holds"
         if len(classes) < 2:
             raise InputError(f"every label of y is {classes[0]!r}: both outcomes are needed")
-    else:
-        where = "the model's classes are"
-    if positive is not None:
-        named = {label_text(c) for c in classes or ()}
-        if labels is not None and label_text(positive) not in named:
-            raise InputError(
-                f"positive: {unknown('label', positive, sorted(map(str, classes or ())))}"
-            )
-        return positive
-    if positive_class is not None and labels is None:
-        return positive_class
-    if classes is None:
-        return 1
+        if positive is not None:
+            if label_text(positive) not in map(label_text, classes):
+                raise InputError(f"positive: {unknown('label', positive, sorted(classes))}")
+            return positive
     for zero_one in _ZERO_ONE:
         if {label_text(c) for c in classes} == zero_one:
             return next(c for c in (1, True) if label_text(c) in zero_one)
@@ -215,9 +227,13 @@ def _positive(
     raise InputError(f"{where} {some}: say which of them means yes, {either}")
 
 
-def _columns(model: Any, frame: Frame, features: Sequence[str] | None) -> list[str]:
+def _columns(model: Any, frame: Frame, given: Given) -> list[str]:
     """Return the columns that the model takes: those named, its own, or all."""
-    names = features if features is not None else model_columns(model)
+    names = features = given.features
+    if features is None:
+        with at_most(check_row_seconds(given.row_seconds)):
+            own = model_columns(model)
+        names = None if own is None else [as_named(name, frame.columns) for name in own]
     if names is None:
         return list(frame.columns)
     lacking = [name for name in names if name not in frame.columns]

@@ -17,7 +17,6 @@ from waysout.errors import InputError, unknown
 from waysout.files import file_sha256
 from waysout.oracles.adapt import as_oracle
 from waysout.oracles.load import is_address, is_code, load_model
-from waysout.oracles.watchdog import ROW_SECONDS
 
 
 @dataclass(frozen=True)
@@ -60,16 +59,25 @@ class Source:
         found = asdict(self)
         del found["row_seconds"]
         for name in ("data", "card", "model"):
-            if found[name] and Path(found[name]).is_file():
-                found[name] = str(Path(found[name]).resolve())
+            found[name] = whole_name(found[name])
         if is_code(self.model):
             found["folder"] = str(Path(self.folder).resolve())
         return found
+
+    def whole(self) -> Source:
+        """Return the same with whole paths: a model may change the folder, or be in another."""
+        return Source(**self.as_dict(), row_seconds=self.row_seconds)
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of the files that answers depend on."""
         files = {"model": Path(self.model), "data": Path(self.data)}
         return {name: file_sha256(file) for name, file in files.items() if file.is_file()}
+
+
+def whole_name(name: str) -> str:
+    """Return the whole path of a file; names of data sets, addresses and the like as they are."""
+    is_path = name and name not in registry.DATASETS and Path(name).is_file()
+    return str(Path(name).resolve()) if is_path else name
 
 
 def card_of(source: Source, trust: Trust) -> Card:
@@ -121,7 +129,7 @@ def problem_of(source: Source, trust: Trust, card: Card, training: Sequence[Row]
             positive_class=source.positive_class or None,
             inputs=source.inputs,  # type: ignore[arg-type]
             name=model_name(source.model),
-            row_seconds=ROW_SECONDS if source.row_seconds is None else source.row_seconds,
+            row_seconds=source.row_seconds,
         )
     elif source.data in registry.DATASETS:
         oracle = load_oracle(card)

@@ -7,13 +7,18 @@ import os
 import sys
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
+from waysout.oracles.watchdog import MOST_HUNG
+
 T = TypeVar("T")
 PATIENCE = 5.0
+# Each call of a model that hangs keeps one until it is left behind, and asyncio's own six or so
+# would leave none to searches of other models. They are started as they are needed.
+_MOST_THREADS = 4 * MOST_HUNG
 _here = threading.local()
 
 
@@ -26,6 +31,7 @@ def _running(process: int, depth: int) -> asyncio.AbstractEventLoop:
     may make one), which would otherwise wait for itself for ever.
     """
     loop = asyncio.new_event_loop()
+    loop.set_default_executor(ThreadPoolExecutor(_MOST_THREADS, "waysout"))
 
     def run() -> None:
         _here.depth = depth + 1

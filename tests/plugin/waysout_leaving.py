@@ -1,0 +1,3 @@
+"""A module that ends whoever imports it."""
+
+raise SystemExit(7)
