@@ -1,4 +1,4 @@
-"""An executor without processes, for tests that are about something else."""
+"""A batch without processes, for tests that are about something else."""
 
 from __future__ import annotations
 
@@ -6,10 +6,29 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
+from waysout.batch.apart import OracleApart
 from waysout.batch.executor import Executor
 from waysout.batch.job import BatchJob, BatchTally, PartReport, PartTask
 from waysout.batch.worker import Worker
+from waysout.domain.problem import Problem
 from waysout.llm.base import Backend
+
+
+def work_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have batches search, and try their models, in this process."""
+    monkeypatch.setattr("waysout.batch.local_executor.LocalExecutor", InlineExecutor)
+    monkeypatch.setattr("waysout.batch.run.OracleApart", InlineOracle)
+    InlineExecutor.made.clear()
+
+
+class InlineOracle(OracleApart):
+    def start(self) -> None:
+        pass
+
+    def put_into(self, problem: Problem) -> Problem:
+        return problem
 
 
 class InlineExecutor(Executor[Any]):

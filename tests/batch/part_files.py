@@ -18,9 +18,11 @@ def write_part(
     columns: Sequence[str],
     results: Sequence[ResultData],
     contents: Contents = Contents.WAYS,
+    *,
+    keeps_store: bool = False,
 ) -> None:
     """Write the files of a part, given one result for each of its rows, in any order."""
     rows = PartRows(schema, columns, contents)
     for result in results:
         rows.add(task.rows[result.index - task.first], result)
-    rows.write(out, task.part)
+    rows.write(out, task.part, keeps_store=keeps_store)

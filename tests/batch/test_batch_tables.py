@@ -316,7 +316,7 @@ def test_a_folder_reads_as_one_data_set(tmp_path: Path) -> None:
     write(tmp_path, [person(2)], part=1)  # nothing but empty columns
     write(tmp_path, [person(3, way_out(term=(12, None)))], part=2)
     (tmp_path / "_stores").mkdir()
-    for name in ("_stores/part-000003.db", "_part-000003.parquet.0a1b", "_manifest.json"):
+    for name in ("_stores/part-000003.db", "_part-000003.parquet.0a1b", "_summary.json"):
         (tmp_path / name).write_bytes(b"PAR1 torn")
     whole = dataset.dataset(tmp_path)
     assert whole.to_table().column("row_id").to_pylist() == [0, 3]

@@ -126,6 +126,25 @@ def test_a_lost_part_goes_out_again_then_with_care(tmp_path: Path) -> None:
     assert (ended.left, ended.rows) == (0, 7)
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_a_part_whose_worker_died_as_it_was_done_is_done(left: bool, tmp_path: Path) -> None:
+    """Between its mark and its report: only a store that is left makes doing it again free."""
+    deaths = iter([True, False])
+
+    def answer(task: PartTask) -> PartReport:
+        done = written(tmp_path, task)
+        if task.part != 1 or not next(deaths):
+            return done
+        if left:
+            note(tmp_path, 1)
+        return PartReport(1, lost=True)
+
+    executor = FakeExecutor(answer)
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)
+    assert [task.part for task in executor.given].count(1) == (2 if left else 1)
+    assert (ended.left, ended.rows) == (0, 7)
+
+
 def note(out: Path, part: int, *begun: int) -> None:
     """File who was begun, as a worker does that takes care."""
     place = store_path(out, part)

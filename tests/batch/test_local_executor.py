@@ -84,6 +84,11 @@ class ScriptedWorker(Worker):
             await self.stopped.wait()
         elif what == "hang":
             time.sleep(LONGEST)
+        elif what.startswith("pool"):  # as a model may
+            with multiprocessing.Pool(1) as pool:
+                assert pool.map(abs, [-1]) == [1]
+                if what == "pool and wait":
+                    await self.stopped.wait()
         elif what == "break":
             raise OracleError("a worker that breaks its word")
         elif what.startswith("ask"):
@@ -231,7 +236,7 @@ def test_parts_are_shared_out_the_killed_are_replaced_and_the_stopped_come_back(
     # A part that is done with care has a worker to itself: here the new one, by and by.
     hands.submit(task(its[0], "ok", isolated=True))
     hands.submit(task(its[1], "ok", isolated=True))
-    hands.submit(task(8, "ok", "ok"))
+    hands.submit(task(8, "pool", "ok"))
     again = ended(hands, 3)
     assert all(report.done for report in again.values())
     assert all(note["alone"] for note in notes(tmp_path, *its))
@@ -308,7 +313,7 @@ def test_deaths_do_not_add_up_while_people_are_done_and_a_worker_that_raises_is_
 def test_whoever_hangs_or_has_not_begun_holds_nobody_up(
     executor: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "_EXIT_SECONDS", 0.0)
+    monkeypatch.setattr(local, "EXIT_SECONDS", 0.0)
     hands = executor(2)
     hands.submit(task(0, "hang"))
     until(hands, lambda: (tmp_path / "0.json").exists() and hands._workers[0].is_up)
@@ -380,7 +385,8 @@ def test_workers_end_with_a_parent_that_is_killed_and_leave_nothing_behind(tmp_p
 
     _, said = parent("ok").communicate(timeout=LONGEST)
     assert said.splitlines() == ["this is no result"] * 2  # nothing was leaked, and nobody warned
-    for what in ("wait", "hang"):
+    # The processes of a pool hold on to its stderr as well.
+    for what in ("wait", "hang", "pool and wait"):
         for part in range(2):
             (tmp_path / f"{part}.json").unlink()
         killed = parent(what)

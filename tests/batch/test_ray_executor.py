@@ -199,6 +199,27 @@ def test_an_actor_in_which_the_model_hangs_is_replaced_and_a_silent_one_killed(
     assert pids(tmp_path, [2]) != [after]
 
 
+class SlowToStart(ray_executor.WorkerActor):
+    """Takes longer to be there than Ray lets a call wait for it."""
+
+    def __init__(self) -> None:
+        time.sleep(8.0)
+
+
+@needs_ray
+@pytest.mark.slow
+def test_an_actor_that_takes_long_to_be_restarted_is_waited_for(
+    executor: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_executor, "WorkerActor", SlowToStart)
+    hands = executor(1)
+    hands.submit(task(0, "die"))
+    assert ended(hands, 1) == {0: PartReport(0, lost=True)}
+    until(hands, lambda: hands._workers[0].is_up)
+    hands.submit(task(0, "ok"))
+    assert ended(hands, 1)[0].done
+
+
 @needs_ray
 @pytest.mark.slow
 def test_an_llm_that_is_gone_is_out_of_reach_and_an_unknown_one_is_refused(

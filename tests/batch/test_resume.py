@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from part_files import write_part
-from run_world import SCHEMA
+from run_world import SCHEMA, Adder, Broken
 
 from waysout.batch.job import PartTask
-from waysout.batch.marks import DONE, PEOPLE, mark_of, marked, part_name
-from waysout.batch.resume import check_parts
-from waysout.batch.tables import people_done
+from waysout.batch.marks import DONE, ID, MANIFEST, PEOPLE, mark_of, marked, part_name
+from waysout.batch.resume import ASKED_AGAIN, check_model, check_parts, sweep_stores
+from waysout.batch.sealed import read_sealed, sealed
+from waysout.batch.tables import STORES, people_done, people_of, store_path
+from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.result import Option, Outcome, OutcomeKind, ResultData
-from waysout.domain.schema import Value
+from waysout.domain.schema import Row, Value
 from waysout.errors import IntegrityError
+from waysout.store.lock import WriterLock
 
 pytest.importorskip("pyarrow")
 
@@ -31,8 +36,9 @@ def result(index: int) -> ResultData:
         row=row, changes={"a": (0, index)}, probability=0.8, proximity=0.5, sparsity=1,
         key=str(index),
     )  # fmt: skip
+    given = {"query_probability": (index + 9) / 20}  # as the adder says
     return ResultData(
-        query=row, outcome=Outcome(OutcomeKind.FOUND), options=[option], index=index
+        query=row, outcome=Outcome(OutcomeKind.FOUND), options=[option], index=index, settings=given
     )  # fmt: skip
 
 
@@ -49,7 +55,7 @@ def out(tmp_path: Path) -> Path:
 
 def taken_back(out: Path) -> list[str]:
     said: list[str] = []
-    check_parts(out, PART_ROWS, said.append)
+    check_parts(out, PART_ROWS, 4 * PART_ROWS, said.append)
     return said
 
 
@@ -72,7 +78,12 @@ def swapped(path: Path) -> None:
     path.write_bytes(other.read_bytes())
 
 
-@pytest.mark.parametrize("damage", [cut_off, emptied, flipped, swapped, Path.unlink])
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)  # who opens it waits for a writer
+
+
+@pytest.mark.parametrize("damage", [cut_off, emptied, flipped, swapped, piped, Path.unlink])
 @pytest.mark.parametrize("file", [OPTIONS, WHO, MARK])
 def test_only_a_damaged_part_is_done_again(
     out: Path, file: Path, damage: Callable[[Path], object]
@@ -125,3 +136,88 @@ def test_a_damaged_mark_is_nothing_to_count_on(out: Path) -> None:
     assert people_done(out, 1) is None
     with pytest.raises(IntegrityError, match="says other than was written"):
         mark_of(out, 1)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"rows": None}, {"rows": "3"}, {"rows": -1}, {"files": None}, {"files": []}]
+)
+def test_a_mark_that_does_not_say_what_the_part_has_is_damaged(
+    out: Path, changes: dict[str, Any]
+) -> None:
+    (out / MARK).write_bytes(sealed(read_sealed(out / MARK, "") | changes))
+    with pytest.raises(IntegrityError, match="does not say what the part has"):
+        mark_of(out, 1)
+    assert len(taken_back(out)) == 1
+    assert marked(out) == [0, 2]
+
+
+def test_a_part_of_another_batch_is_not_done_for_its_mark(out: Path) -> None:
+    for batch, parts in (("this", (0, 2)), ("that", (1, 7))):
+        (out / MANIFEST).write_bytes(sealed({ID: batch}))
+        for part in parts:
+            write_part(out, PartTask(part, 0, []), SCHEMA, ["who"], [])
+    (out / MANIFEST).write_bytes(sealed({ID: "this"}))
+    with pytest.raises(IntegrityError, match=r"part-000001\.parquet is damaged .*another batch"):
+        people_of(out, 1)
+    again, beyond = taken_back(out)
+    assert again.startswith("part 1 has to be done again: ")
+    assert beyond.endswith(
+        "part-000007.parquet is of another batch, with a longer table: remove it"
+    )
+    assert marked(out) == [0, 2]
+    (out / MANIFEST).unlink()  # nothing tells whose they are
+    assert people_of(out, 2).num_rows == 0
+
+
+def test_stores_that_a_kill_has_left_are_removed_and_no_others(out: Path) -> None:
+    write_part(out, PartTask(1, 0, []), SCHEMA, ["who"], [], keeps_store=True)
+    (out / STORES).mkdir()
+    for part in (0, 1, 2, 3):  # the last is under way
+        store_path(out, part).touch()
+        for ending in ("-wal", ".lock"):
+            store_path(out, part).with_name(f"part-00000{part}.db{ending}").touch()
+    with WriterLock.take(store_path(out, 2)):  # its worker still runs
+        sweep_stores(out)
+    left = {file.name[:11] for file in (out / STORES).iterdir()}
+    assert left == {"part-000001", "part-000002", "part-000003"}
+
+
+# The same model ----------------------------------------------------------------------------------
+
+SAMPLE = [(i, {"a": str(i), "b": "9", "c": "x"}) for i in range(4 * PART_ROWS)]
+"""The people of the folder, and of a part that is not done."""
+
+
+def asked_again(out: Path, oracle: Oracle, turn: int = 0) -> int:
+    return check_model(out, PART_ROWS, oracle, SCHEMA, SAMPLE, turn)
+
+
+def test_a_model_that_gives_what_it_gave_may_go_on(out: Path) -> None:
+    oracle, people = Adder(), set[Row]()
+    for turn in range(3):
+        assert asked_again(out, oracle, turn * ASKED_AGAIN) == ASKED_AGAIN
+        people |= {*oracle.batches[-1]}
+    assert len(oracle.batches) == 3  # in batches
+    assert people == {(i, 9, "x") for i in range(3 * PART_ROWS)}  # who are done, and all in turn
+
+
+def test_another_model_under_the_same_name_is_noticed(out: Path) -> None:
+    class Trained(Adder):
+        def ask(self, rows: Sequence[Row]) -> Answers:
+            was = super().ask(rows)
+            return Answers(was.probability * 0.9, was.decision)
+
+    with pytest.raises(IntegrityError, match=r"adder is not the model of the batch.*not 0\.45"):
+        asked_again(out, Trained())
+
+
+def test_a_row_that_the_model_breaks_on_or_broke_on_tells_nothing(out: Path) -> None:
+    assert asked_again(out, Broken("raises", lambda row: row[0] == 0)) == 2 * ASKED_AGAIN
+    write_part(out, PartTask(0, 0, [{}]), SCHEMA, ["who"], [failed(0)])
+    for part in (1, 2):
+        (out / DONE / f"part-00000{part}.json").unlink()
+    assert asked_again(out, Adder()) == 0
+
+
+def failed(index: int) -> ResultData:
+    return ResultData(query={}, outcome=Outcome(OutcomeKind.FAILED, "it broke"), index=index)

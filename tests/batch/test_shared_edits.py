@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_world import PEOPLE, SCHEMA, Adder, Watched, no_waiting, person, problem, timeless
+from run_world import PEOPLE, SCHEMA, Adder, Broken, Watched, no_waiting, person, problem, timeless
 
 import waysout
 from waysout.batch import shared_edits
@@ -100,6 +100,17 @@ def test_whoever_is_approved_or_cannot_be_read_is_no_pilot(tmp_path: Path) -> No
     assert [p.row for p in found.pilots] == [(0, 0, "x")]
     assert found.tally.outcomes == {"found": 1}
     assert found.tally.spent.setup_rows > 3  # those three who could be read, and the pilot's own
+
+
+def test_a_row_that_the_model_breaks_on_keeps_nobody_else_from_being_a_pilot(
+    tmp_path: Path,
+) -> None:
+    rows = [person((1, 0, "x")), person((0, 0, "x")), person((0, 9, "z"))]
+    broken = problem(oracle=Broken("raises", lambda row: row[0] == 1))
+    options: Options = {**PILOT_OPTIONS, "llm": Watched()}
+    found = build_library(broken, rows, options, 3, run=tmp_path / "run.db")
+    assert found is not None
+    assert {p.row for p in found.pilots} == {(0, 0, "x"), (0, 9, "z")}
 
 
 def test_where_nobody_is_rejected_the_library_is_empty(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 from cli_world import ROW, cut_off, row, world  # noqa: F401
-from inline_executor import InlineExecutor
+from inline_executor import InlineExecutor, work_inline
 from starlette.testclient import TestClient
 
 from conftest import CommandLine
@@ -24,7 +25,7 @@ from waysout.batch.run import make_problem
 from waysout.errors import InputError
 from waysout.run.source import Source, Trust
 from waysout.serve import http_server
-from waysout.store import list_runs, runs_dir
+from waysout.store import Store, list_runs, runs_dir
 
 LOANS = ("--data", "loans.csv", "--card", "loans.toml")
 QUICK = ("--oracle-rows", "60")
@@ -49,9 +50,72 @@ number = 7
 """
 
 
+# It ignores signals, and forks; it notes who handles them, and how what it forked ended.
+UNRULY = """
+import os, signal, time
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+import scorer
+HANDLERS, ENDS = [], []
+
+def score(frame):
+    HANDLERS.append(signal.getsignal(signal.SIGTERM))
+    if not ENDS:
+        forked = os.fork()
+        if not forked:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)
+            os._exit(0)
+        ENDS.append(os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]))
+    return scorer.score(frame)
+"""
+
+# It prints past Python, with C's buffer and without, and closes the streams of `sys`.
+NOISY = """
+import ctypes, os, sys
+import scorer
+
+def score(frame):
+    os.write(1, b"written past Python\\n")
+    ctypes.CDLL(None).puts(b"kept by C")
+    if sys.stdout:
+        sys.stdout.close()
+        sys.stderr.close()
+    sys.stdout = sys.stderr = None
+    return scorer.score(frame)
+"""
+# It also prints when the process ends, as a thread of its own may at any time.
+LASTING = f"""
+import atexit
+{NOISY}
+atexit.register(lambda: os.write(1, b"the last word\\n"))
+"""
+# It goes to another folder, when it is imported and whenever it is asked.
+WANDERING = """
+import os
+import scorer
+ELSEWHERE = os.path.abspath("elsewhere")
+os.chdir(ELSEWHERE)
+
+def score(frame):
+    os.chdir(ELSEWHERE)
+    return scorer.score(frame)
+"""
+MODELS = {"scorer": SCORER, "unruly": UNRULY, "noisy": NOISY, "lasting": LASTING,
+          "wandering": WANDERING}  # fmt: skip
+
+
 def score(given: dict[str, Any]) -> float:
     jobs = ("none", "part-time", "full-time").index(given["job"])
     return 0.9 if given["income"] - given["debt"] + 10 * jobs > 35 else 0.1
+
+
+def apart(*args: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    folder = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "waysout", *args]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture(autouse=True)
@@ -63,18 +127,21 @@ def place(
     """A folder of one's own with a table, its card and code."""
     for name in ("loans.csv", "loans.toml"):
         shutil.copy(world / name, tmp_path)
-    (tmp_path / "scorer.py").write_text(SCORER)
+    for name, code in MODELS.items():
+        (tmp_path / f"{name}.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WAYSOUT_RUNS", str(tmp_path / "runs"))
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "scorer", raising=False)
+    for name in MODELS:
+        monkeypatch.delitem(sys.modules, name, raising=False)
     return tmp_path
 
 
 @pytest.fixture
 def forget() -> Iterator[None]:
     yield
-    sys.modules.pop("scorer", None)
+    for name in MODELS:
+        sys.modules.pop(name, None)
 
 
 pytestmark = pytest.mark.usefixtures("forget")
@@ -88,8 +155,7 @@ def server() -> Iterator[Scripted]:
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waysout.batch.local_executor.LocalExecutor", InlineExecutor)
-    InlineExecutor.made.clear()
+    work_inline(monkeypatch)
 
 
 @pytest.fixture
@@ -110,6 +176,67 @@ def test_find_with_a_function(waysout: CommandLine) -> None:
     assert json.loads(out)["outcome"] == "found"
     code, out, err = waysout("find", "--model", "scorer:model", *LOANS, *ROW, *QUICK, "--json")
     assert code == 0, err
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("command", [("find", *ROW), ("batch", "--limit", "2", "--out", "ways")])
+def test_signals_stay_ours_and_are_not_handled_in_what_a_model_forks(
+    waysout: CommandLine, command: tuple[str, ...]
+) -> None:
+    usual = signal.getsignal(signal.SIGTERM)
+    code, _, err = waysout(*command, "--model", "unruly:score", *LOANS, *QUICK)
+    assert code == 0, err
+    unruly = sys.modules["unruly"]
+    assert {getattr(handler, "__name__", handler) for handler in unruly.HANDLERS} == {"_handle"}
+    assert unruly.ENDS == [-signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is usual
+
+
+@pytest.mark.skipif(os.name != "posix", reason="knows where C is on POSIX alone")
+def test_stdout_is_one_document_whatever_a_model_prints_and_takes_away() -> None:
+    find = ("find", "--model", "lasting:score", *LOANS, *ROW, *QUICK, "--html", "page.html")
+    done = apart(*find, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["outcome"] == "found"
+    for line in ("written past Python", "kept by C", "page: page.html", "the last word"):
+        assert line in done.stderr.splitlines()
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_batch_says_what_it_has_to_though_a_model_takes_the_streams_away(
+    waysout: CommandLine,
+) -> None:
+    ours = sys.stdout, sys.stderr
+    code, out, err = waysout(*BATCH, "--model", "noisy:score", "--out", "ways")
+    assert (code, sys.stdout, sys.stderr) == (0, *ours)
+    assert "results: ways" in out
+    assert "6 rows, wayfinder: at most" in err
+
+
+@pytest.mark.usefixtures("inline")
+def test_files_are_where_they_were_named_though_a_model_changes_the_folder(
+    waysout: CommandLine, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "elsewhere").mkdir()
+    (place / "row.json").write_text(json.dumps(row()))
+    model = ("--model", "wandering:score", *LOANS, *QUICK)
+    find = ("find", *model, "--json-row", "row.json", "--html", "page.html", "--run", "a.db")
+    code, _, err = waysout(*find)
+    assert code == 0, err
+    assert "page: page.html\n" in err
+    assert {"page.html", "a.db"} <= {path.name for path in place.iterdir()}
+    with Store.read(place / "a.db") as store:
+        about = store.manifest["about"]
+    assert about["data"] == str(place / "loans.csv")
+    assert set(about["digests"]) == {"data"}
+
+    monkeypatch.chdir(place)
+    del sys.modules["wandering"]
+    code, out, err = waysout(*BATCH, *model, "--out", "ways")
+    assert (code, "results: ways\n" in out) == (0, True), err
+    assert list((place / "ways").glob("part-*.parquet"))
+    assert not list((place / "elsewhere").iterdir())
 
 
 def test_find_with_an_address(waysout: CommandLine, server: Scripted) -> None:
@@ -236,21 +363,16 @@ def test_workers_may_be_in_another_folder(place: Path, monkeypatch: pytest.Monke
     sent = Source(**source.as_dict())
     (place / "elsewhere").mkdir()
     monkeypatch.chdir(place / "elsewhere")
-    problem = make_problem(sent, Trust(named=True), [(40, 42, 20, "part-time")])
+    problem = make_problem(sent, Trust(named=True), [(40, 42, 20, "part-time")], {})
     assert problem.oracle.ask([(40, 85, 2, "part-time")]).decision.tolist() == [True]
     with pytest.raises(InputError, match="scorer:score is code in"):
-        make_problem(sent, Trust(), [(40, 42, 20, "part-time")])
+        make_problem(sent, Trust(), [(40, 42, 20, "part-time")], {})
 
 
 @pytest.mark.slow
 def test_workers_import_from_the_folder_of_the_command(place: Path) -> None:
     """In processes of their own."""
-    command = [sys.executable, "-m", "waysout", *BATCH, "--model", "scorer:score", "--out", "ways"]
-    folder = os.pathsep.join(filter(None, sys.path))
-    environment = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, "--json"], env=environment, capture_output=True, text=True, timeout=120
-    )
+    done = apart(*BATCH, "--model", "scorer:score", "--out", "ways", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["failed"] == 0
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from waysout.batch.sealed import read_sealed
+from waysout.batch.marks import MANIFEST, read_manifest
+from waysout.batch.sealed import damaged
 from waysout.domain.schema import text_of
-from waysout.errors import InputError, IntegrityError, unknown
+from waysout.errors import InputError, unknown
 from waysout.llm.connect import stand_in
 from waysout.report.words import Wording
 
@@ -117,9 +118,9 @@ class About:
     @classmethod
     def read(cls, folder: Path) -> About:
         """Read the manifest of a batch; if there is none, nothing is known."""
-        path, remedy = folder / "_manifest.json", "put back a copy of it, or remove it"
+        path, remedy = folder / MANIFEST, "put back a copy of it, or remove it"
         try:
-            notes = read_sealed(path, remedy)
+            notes = read_manifest(folder, remedy)
         except FileNotFoundError:
             return cls()
         try:
@@ -140,7 +141,7 @@ class About:
                 },
             )
         except (ValueError, TypeError, AttributeError, KeyError) as error:
-            raise IntegrityError(f"{path} is damaged ({error!r}): {remedy}") from None
+            raise damaged(path, repr(error), remedy) from None
 
 
 def read_people(

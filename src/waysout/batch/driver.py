@@ -13,7 +13,7 @@ from typing import Any
 
 from waysout.batch.executor import Executor
 from waysout.batch.job import BEGUN, BatchTally, PartReport, PartTask
-from waysout.batch.tables import has_failed, people_done, store_path
+from waysout.batch.tables import has_failed, people_done, people_of, store_path
 from waysout.domain.result import OutcomeKind
 from waysout.errors import IntegrityError, WaysoutError
 from waysout.store import Store
@@ -164,18 +164,26 @@ class Driver:
         while self._ready:
             yield self._ready.popleft()
         for task in self._tasks:
-            done = people_done(self.out, task.part) or 0
-            # A part with more rows belongs to a greater limit, and must not shrink.
-            retry = self.retry_failed and done == len(task) and has_failed(self.out, task.part)
-            if done >= len(task) and not retry:
+            if self._is_done(task):
                 self.progress.before += len(task)
             else:
                 yield task
+
+    def _is_done(self, task: PartTask) -> bool:
+        done = people_done(self.out, task.part) or 0
+        # A part with more rows belongs to a greater limit, and must not shrink.
+        retry = self.retry_failed and done == len(task) and has_failed(self.out, task.part)
+        return done >= len(task) and not retry
 
     # Reports -----------------------------------------------------------------------------------
 
     def _handle(self, executor: Executor[Any], report: PartReport) -> None:
         task = self._under_way.pop(report.part)
+        if report.lost and self._is_done(task) and not store_path(self.out, task.part).exists():
+            # Its worker died before it could say so. Where its store is left, doing it again costs
+            # nothing and removes that; without, everything would be asked again.
+            outcomes = people_of(self.out, task.part, ["outcome"])["outcome"].to_pylist()
+            report = replace(report, tally=BatchTally(Counter(outcomes)), done=True)
         if report.done:
             self._done += report.tally
             self._on_file += report.on_file

@@ -9,17 +9,15 @@ import asyncio
 import os
 import pickle
 import queue
-import signal
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing import get_context, resource_tracker
+from collections.abc import Sequence
+from contextlib import suppress
 from threading import Timer
 from typing import Any
 
 from waysout.batch.executor import Executor, WorkerHandle
 from waysout.batch.job import BatchJob, PartReport, PartTask
+from waysout.batch.process import EXIT_SECONDS, end_process, settle_in, start_process
 from waysout.batch.worker import Worker
 from waysout.errors import InputError, WaysoutError
 from waysout.llm.base import Backend
@@ -32,11 +30,9 @@ from waysout.llm.shared import (
     call_in_loop,
     pipe_pair,
 )
-from waysout.run.machine import one_thread_each
 
-# How often a worker reports its progress, and how long it may take to exit, in seconds.
+# How often a worker reports its progress, in seconds.
 _TELL_SECONDS = 0.5
-_EXIT_SECONDS = 3.0
 # How long to read what a process has written after it has died, in seconds.
 _DRAIN_SECONDS = 1.0
 
@@ -81,7 +77,7 @@ class LocalExecutor(Executor["_WorkerProcess"]):
         """End all workers, by force if necessary; what was answered is in their stores."""
         for worker in self._workers:
             worker.channel.close()
-        until = time.monotonic() + _EXIT_SECONDS + 0.5
+        until = time.monotonic() + EXIT_SECONDS + 0.5
         for worker in self._workers:
             worker.join(max(0.0, until - time.monotonic()) if worker.is_up else 0.0)
         self._workers.clear()
@@ -132,11 +128,7 @@ class _WorkerProcess(WorkerHandle):
         self._died: float | None = None
         ours, theirs = pipe_pair()
         llm_ends = llm.open() if llm is not None else None
-        self._process = get_context("spawn").Process(
-            target=_work, args=(theirs, llm_ends), name="waysout worker", daemon=True
-        )
-        with one_thread_each(), _interrupts_blocked():
-            self._process.start()
+        self._process = start_process(_work, theirs, llm_ends)
         # Else a pipe would stay open when the worker has died.
         for end in (*theirs, *(llm_ends or ())):
             end.close()
@@ -168,27 +160,7 @@ class _WorkerProcess(WorkerHandle):
 
     def join(self, patience: float) -> str:
         """Wait for the process to exit, and kill it after that; return how it ended."""
-        self._process.join(patience)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        code = self._process.exitcode or 0
-        self._process.close()
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Leave Ctrl-C to the parent from the first moment: blocked signals are inherited."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # which unblocks them when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return end_process(self._process, patience)
 
 
 # Within a worker process -----------------------------------------------------------------------
@@ -196,10 +168,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 def _work(ends: PipeEnds, llm: PipeEnds | None) -> None:
     """Be a worker until the parent closes the pipe or dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.stdout = sys.stderr
-    with suppress(OSError):  # libraries also print without Python's help
-        os.dup2(2, 1)
+    settle_in()
     asyncio.run(_serve(ends, llm))
 
 
@@ -214,7 +183,7 @@ async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
 
     def parent_gone() -> None:
         # A model that is loading or predicting cannot be interrupted.
-        timer = Timer(_EXIT_SECONDS, os._exit, (0,))
+        timer = Timer(EXIT_SECONDS, os._exit, (0,))
         timer.daemon = True
         timer.start()
         call_in_loop(loop, receive, [None])

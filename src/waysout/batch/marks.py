@@ -4,7 +4,8 @@ What is done is believed by a resumed batch and by an audit, so a part's files m
 that were written. Parquet's own checksums do not tell: they cover the data of pages, and neither
 their headers nor the footer with the schema, the statistics and the number of rows, nor do they
 notice that two whole files were swapped. The sha256 of a whole file covers all of that, and costs
-one pass over it.
+one pass over it. Nor does a digest tell that a part was copied from another batch, mark and all: a
+mark has the id of its batch, which is in the manifest.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from waysout.batch.sealed import read_sealed, sealed
-from waysout.errors import IntegrityError, UnavailableError
+from waysout.batch.sealed import damaged, read_sealed, read_whole, sealed
+from waysout.errors import IntegrityError
 from waysout.files import private_folder, sha256, write_atomically
 
+MANIFEST = "_manifest.json"
+ID = "id"
+"""What tells a batch from all others, drawn when it is begun; earlier releases drew none."""
 PEOPLE = "_people"
 DONE = "_done"
 AGAIN = "run the same waysout batch command again, which does this part again"
@@ -26,10 +31,15 @@ _MARK = re.compile(r"part-(\d{6}|[1-9]\d{6,})\.json", re.ASCII)
 
 @dataclass(frozen=True)
 class Mark:
-    """A part that is done: how many people it has, and the digest of each file, by its path."""
+    """A part that is done: how many people it has, and the digest of each file, by its path.
+
+    ``keeps_store`` says whether its store is to stay, and ``batch`` is the id of its batch.
+    """
 
     rows: int
     files: Mapping[str, str]
+    keeps_store: bool
+    batch: str | None
 
 
 def part_name(part: int) -> str:
@@ -51,11 +61,24 @@ def are_kept(out: Path) -> bool:
     return (out / DONE).is_dir()
 
 
+def read_manifest(out: Path, remedy: str) -> dict[str, Any]:
+    """Return the manifest in a batch's folder; raise `FileNotFoundError` if there is none."""
+    return read_sealed(out / MANIFEST, remedy, since=ID)
+
+
+def batch_of(out: Path) -> str | None:
+    """Return the id of the batch in a folder; None if it has none, or there is no manifest."""
+    try:
+        found = read_manifest(out, "put back a copy of it").get(ID)
+    except FileNotFoundError:
+        return None
+    return None if found is None else str(found)
+
+
 def mark_done(out: Path, part: int, mark: Mark, folder: str = DONE) -> None:
     """Mark a part as done."""
     private_folder(out / folder)
-    told = {"part": part, "rows": mark.rows, "files": dict(mark.files)}
-    write_atomically(_place(out, part, folder), sealed(told))
+    write_atomically(_place(out, part, folder), sealed({"part": part, **vars(mark)}))
 
 
 def unmark(out: Path, part: int) -> None:
@@ -73,12 +96,15 @@ def mark_of(out: Path, part: int) -> Mark | None:
     """Return the mark of a part, or None if it is not done; raise if the mark is damaged."""
     path = _place(out, part)
     try:
-        told = read_sealed(path, AGAIN, earlier=False)
+        told = read_sealed(path, AGAIN, since="part")
     except FileNotFoundError:
         return None
     if told.get("part") != part:  # the mark of another one
-        raise IntegrityError(f"{path} is damaged (it is of another part): {AGAIN}")
-    return Mark(told["rows"], told["files"])
+        raise damaged(path, "it is of another part", AGAIN)
+    rows, files = told.get("rows"), told.get("files")
+    if type(rows) is not int or rows < 0 or not isinstance(files, dict):
+        raise damaged(path, "it does not say what the part has", AGAIN)
+    return Mark(rows, files, bool(told.get("keeps_store", True)), told.get("batch"))
 
 
 def read_checked(out: Path, path: Path) -> bytes:
@@ -87,14 +113,17 @@ def read_checked(out: Path, path: Path) -> bytes:
     In a folder of an earlier release there is no digest to compare with.
     """
     try:
-        data = path.read_bytes()
+        data = read_whole(path, AGAIN)
     except FileNotFoundError:
         raise IntegrityError(f"{path} is missing: {AGAIN}") from None
-    except OSError as error:
-        raise UnavailableError(f"cannot read {path}: {error.strerror or error}") from None
     mark = mark_of(out, int(path.stem.removeprefix("part-"))) if are_kept(out) else None
-    if mark is not None and mark.files.get(path.relative_to(out).as_posix()) != sha256(data):
-        raise IntegrityError(f"{path} is damaged (its bytes are not those written): {AGAIN}")
+    if mark is None:
+        return data
+    if mark.files.get(path.relative_to(out).as_posix()) != sha256(data):
+        raise damaged(path, "its bytes are not those written", AGAIN)
+    # Without a manifest nobody can tell.
+    if (out / MANIFEST).exists() and mark.batch != batch_of(out):
+        raise damaged(path, "it is of another batch", AGAIN)
     return data
 
 

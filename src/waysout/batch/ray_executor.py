@@ -44,7 +44,7 @@ from waysout.llm.shared import RemoteError
 from waysout.run.machine import ONE_THREAD
 
 # A call to an actor that is being restarted fails, unless it may be tried again.
-_BEGIN_TRIES = 3
+_UNTIL_IT_IS_THERE = -1
 # How often a worker is asked for its progress, how long the first one may take to start (a cluster
 # may have to start a machine), and how long anything else may take, in seconds.
 _ASK_SECONDS = 1.0
@@ -189,6 +189,9 @@ class RayExecutor(Executor["_ActorHandle"]):
         if isinstance(answer, RemoteError):
             raise answer.restore()
         part = worker.pending.pop(ref)
+        if part is None and not worker.is_there:
+            worker.load()
+            return
         self._deaths = 0
         if part is None:
             worker.is_up = True
@@ -210,7 +213,9 @@ class _ActorHandle(WorkerHandle):
         super().__init__()
         self.actor = actor
         self.pending: dict[Any, int | None] = {}
-        """The answers to wait for, each with its part; ``None`` is that to ``begin``."""
+        """The answers to wait for, each with its part; ``None`` is for one that is starting."""
+        self.is_there = False
+        """Whether its process runs, and may load the model."""
         self._ray = ray
         self._given = given
         self._asked: Any = None
@@ -218,10 +223,18 @@ class _ActorHandle(WorkerHandle):
         self._begin()
 
     def _begin(self) -> None:
+        # Alone, so that a process which a busy node is slow to start is not taken for one that died
+        # of its model, and killed once more.
+        wait = self.actor.wait.options(max_task_retries=_UNTIL_IT_IS_THERE)
+        self.pending = {wait.remote(): None}
+        self._asked, self.is_there, self.is_up = None, False, False
+        self.is_worn, self.silent = False, 0.0
+
+    def load(self) -> None:
+        """Have it load the model."""
+        self.is_there = True
         # In a tuple the job stays a reference, so an error in reading it there is the worker's.
-        begin = self.actor.begin.options(max_task_retries=_BEGIN_TRIES)
-        self.pending = {begin.remote(self._given): None}
-        self._asked, self.is_up, self.is_worn, self.silent = None, False, False, 0.0
+        self.pending[self.actor.begin.remote(self._given)] = None
 
     def restart(self) -> None:
         """Start it afresh: a worker that was only unreachable must not carry on."""
@@ -258,6 +271,9 @@ class WorkerActor:
     """Runs parts on its worker, several at once."""
 
     _worker: Worker
+
+    async def wait(self) -> None:
+        """Return as soon as the actor is there."""
 
     async def begin(self, given: tuple[Any, type[Worker], Any]) -> RemoteError | None:
         """Make the worker; return the error that prevents it.

@@ -5,6 +5,8 @@ One person's way through a batch is drawn in docs/scale.md, "How a batch runs".
 
 from __future__ import annotations
 
+import secrets
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -13,15 +15,16 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from waysout import __version__
+from waysout.batch.apart import OracleApart
 from waysout.batch.driver import BatchEnd, Driver, OnBatchProgress, cut
 from waysout.batch.executor import Executor
 from waysout.batch.job import BatchJob
-from waysout.batch.marks import PEOPLE
-from waysout.batch.resume import check_parts
-from waysout.batch.sealed import read_sealed, sealed
+from waysout.batch.marks import ID, MANIFEST, PEOPLE, are_kept, marked, read_manifest
+from waysout.batch.resume import check_model, check_parts, sweep_stores
+from waysout.batch.sealed import damaged, sealed
 from waysout.batch.shared_edits import LOOKED_AT, SharedEdits, library_in, sharing
 from waysout.batch.summary import BatchSummary, summarize, write_summary
-from waysout.batch.tables import STORES, Contents, sweep
+from waysout.batch.tables import STORES, Contents, people_done, sweep
 from waysout.batch.watched import WatchedTable
 from waysout.datasets import registry
 from waysout.datasets.manifest import load_oracle_model
@@ -30,14 +33,16 @@ from waysout.domain.card import Card
 from waysout.domain.known import Known, need_known
 from waysout.domain.problem import Problem
 from waysout.domain.result import plain
+from waysout.domain.rules import Custom, RuleSet
 from waysout.domain.schema import Row
-from waysout.errors import InputError, RowError, WaysoutError
+from waysout.errors import InputError, IntegrityError, RowError, WaysoutError, shown
 from waysout.files import file_sha256, private_folder, write_atomically
 from waysout.llm.base import Backend
 from waysout.llm.connect import connect
 from waysout.llm.openai.pool import pooled
 from waysout.methods import DEFAULT as DEFAULT_METHOD
-from waysout.oracles.watchdog import ROW_SECONDS
+from waysout.oracles.probe import form_told
+from waysout.oracles.watchdog import ROW_SECONDS, at_most
 from waysout.report.rules import rule_words
 from waysout.report.words import Wording, counted
 from waysout.run.context import probe_within
@@ -45,14 +50,13 @@ from waysout.run.find import learn
 from waysout.run.machine import cores
 from waysout.run.options import Options, make_plan
 from waysout.run.plan import Plan, as_now, changed_settings, manifest, told
-from waysout.run.source import Source, Trust, card_of, problem_of
+from waysout.run.source import Source, Trust, card_of, problem_of, whole_name
 from waysout.run.sync import wait_for
 from waysout.search.base import OnLearning
 from waysout.store.lock import WriterLock
 
 Cluster = Literal["local", "ray"]
 
-MANIFEST = "_manifest.json"
 VERSION = 1
 
 TREES = 64
@@ -66,7 +70,7 @@ COMPARED = 2_000
 """Rows with known outcomes that options are compared with: more would cost more than a search."""
 # What may differ when a batch is resumed.
 _FREE = ("version", "limit", "about", "probed", "wording", "rules_in_words")
-_VALUES = "values"  # which folders of earlier releases do not tell
+_VALUES, _CODE = "values", "code"  # which folders of earlier releases do not tell
 # Models that live in the memory of the process that loads them: one for all workers.
 _IN_MEMORY = ("llamacpp", "transformers")
 
@@ -97,10 +101,48 @@ class BatchRequest:
     keep_stores: bool = False
     retry_failed: bool = False
 
+    def whole(self) -> BatchRequest:
+        """Return the same with whole paths: a model may change the folder, or be in another."""
+        return replace(
+            self,
+            source=self.source.whole(),
+            out=self.out.absolute(),
+            training=whole_name(self.training),
+        )
 
-def make_problem(source: Source, trust: Trust, training: Sequence[Row]) -> Problem:
-    """Make the problem, in any process that has its files under the same names."""
-    return problem_of(source, trust, card_of(source, trust), training)
+
+def make_problem(
+    source: Source, trust: Trust, training: Sequence[Row], digests: Mapping[str, str]
+) -> Problem:
+    """Make the problem, in any process that has its files under the same names.
+
+    A worker may start hours after the batch, when a model was trained anew: ``digests`` are those
+    of the files that the batch began with.
+    """
+    problem = problem_of(source, trust, card_of(source, trust), training)
+    now = digests_of(source) | code_digests(problem.rules)
+    for name in digests:
+        if now.get(name) != digests[name]:
+            what = getattr(source, name, f"the file of the {name}")
+            raise IntegrityError(
+                f"{what} was changed after the batch had begun. What is done is kept: put the file "
+                "back and run the same command again, or begin with the new one in another folder"
+            )
+    return problem
+
+
+def digests_of(source: Source) -> dict[str, str]:
+    """Return the SHA-256 of the files that answers and rules come from."""
+    files = {"model": Path(source.model), "card": Path(source.card)}
+    return {name: file_sha256(file) for name, file in files.items() if file.is_file()}
+
+
+def code_digests(rules: RuleSet) -> dict[str, str]:
+    """Return the SHA-256 of the modules of custom rules, but of none that these import."""
+    calls = [rule.call for rule in rules.rules if isinstance(rule, Custom)]
+    modules = {call.__module__ for call in calls if hasattr(call, "__module__")}
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)}
+    return {f"rules in {name}": file_sha256(Path(at)) for name, at in files.items() if at}
 
 
 @dataclass(frozen=True)
@@ -113,7 +155,10 @@ class KnownSample:
 
 @dataclass(frozen=True)
 class PreparedBatch:
-    """A request whose table was surveyed and whose model was loaded; it was not asked anything."""
+    """A request whose table was surveyed and whose model was loaded; it was not asked anything.
+
+    The problem's oracle is ``apart``: this process never asks the model itself.
+    """
 
     request: BatchRequest
     plan: Plan
@@ -122,6 +167,7 @@ class PreparedBatch:
     survey: Survey
     factory: Callable[[], Problem]
     problem: Problem
+    apart: OracleApart
     known: Known | None
     to_probe: tuple[Sequence[Row], KnownSample | None]
     """What to try the model with: rows and, where there are any, those with known outcomes."""
@@ -173,20 +219,22 @@ def run_batch(
     """Run a batch, or resume the one in its folder; see `BatchRequest`.
 
     ``tell`` is called while the table is read and before the searches, ``on_cost`` with what the
-    batch may cost, before any of that is spent, ``on_note`` with what was odd about the model or
-    the files in the folder, ``on_start`` with its driver, which can be stopped from then on, and
-    ``on_progress`` while it runs. Return the summary of the whole batch, and how this run of it
-    ended.
+    batch may cost, when the model is loaded and nothing is spent yet, ``on_note`` with what was odd
+    about the model or the files in the folder, ``on_start`` with its driver, which can be stopped
+    from then on, and ``on_progress`` while it runs. Return the summary of the whole batch, and how
+    this run of it ended.
     """
     tell, note = tell or (lambda what, share: None), on_note or (lambda what: None)
-    request = as_begun(request)
+    request = as_begun(request.whole())
     batch = prepare(request, tell)
     if on_cost is not None:
         on_cost(most_cost(batch))
+    wait_for(learn(batch.plan.method, batch.problem, batch.known, tell=tell))
     out, library, memory = request.out, None, None
     private_folder(out)
     with ExitStack() as stack:
         stack.enter_context(WriterLock.take(out / "_batch"))
+        stack.callback(batch.apart.close)
         held, probed = open_folder(batch, note)
         part_rows = int(held["part_rows"])
         # The LLM that this process holds for all workers, if any.
@@ -203,6 +251,7 @@ def run_batch(
             people = [record for _, record in batch.survey.sample]
             steady = probed["stable"]
             library = library_in(out, batch.problem, people, given, request.share, steady=steady)
+        batch.apart.close()  # its memory is for the workers
         if backend is not None:
             options = {**options, "llm": backend.name}  # the backend itself stays here
         if library is not None:
@@ -251,7 +300,18 @@ def open_folder(batch: PreparedBatch, note: Callable[[str], None]) -> tuple[dict
     for folder in (PEOPLE, STORES):
         private_folder(out / folder)
     sweep(out)
-    check_parts(out, int(held["part_rows"]), note)
+    part_rows = int(held["part_rows"])
+    check_parts(out, part_rows, batch.survey.rows, note)
+    sweep_stores(out)
+    done = sum(people_done(out, part) or 0 for part in marked(out))
+    to_do = done < batch.rows or batch.request.retry_failed
+    # The digest of a model's file tells already.
+    if done and to_do and probed["stable"] and "model" not in described["digests"]:
+        with at_most(batch.plan.budget.seconds or None):
+            asked = check_model(out, part_rows, batch.problem.oracle, batch.problem.schema,
+                                batch.survey.sample, turn=probed["rows"])  # fmt: skip
+        probed = {**probed, "rows": probed["rows"] + asked}
+        held = write_manifest(out, {**described, "probed": probed})
     return held, probed
 
 
@@ -277,11 +337,12 @@ def start_executor(
 
 def prepare(request: BatchRequest, tell: OnLearning) -> PreparedBatch:
     """Read the table once and load the model, before anything is spent."""
-    if request.out.exists() and not request.out.is_dir():
-        raise InputError(f"{request.out} is a file: name a folder for the results")
+    _check_out(request.out)
     plan = make_plan(request.options)
     plan.method.prepare()
+    digests = digests_of(request.source)
     card = card_of(request.source, request.trust)
+    digests |= code_digests(card.rules(request.source.rules or None))
 
     def surveyed(data: str) -> tuple[RowStream, WatchedTable, Survey]:
         stream = open_stream(registry.get(data) if data in registry.DATASETS else Path(data))
@@ -297,17 +358,30 @@ def prepare(request: BatchRequest, tell: OnLearning) -> PreparedBatch:
     stream, table, seen = surveyed(request.source.data)
     sample = surveyed(request.training)[2].sample if request.training else seen.sample
     rows, known = _typed(card, request.training or stream.source, sample)
-    # With whole paths: a worker may be in another folder.
-    source = Source(**request.source.as_dict(), row_seconds=request.source.row_seconds)
-    factory = partial(make_problem, source, request.trust, rows)
-    problem, to_probe = factory(), (rows, known)
+    factory = partial(make_problem, request.source, request.trust, rows, digests)
+    apart, to_probe = OracleApart(factory), (rows, known)
+    if probed_before(request.out) is None:
+        apart.start()  # it loads the model while this process does
+    problem = apart.put_into(factory())
     if plan.method.needs_known:
         need_known(known, f"the method {plan.name!r}")
     elif known is not None:
         step = max(1, -(-len(known.rows) // COMPARED))
         known = KnownSample(known.rows[::step], known.labels[::step])
-    wait_for(learn(plan.method, problem, known, tell=tell))
-    return PreparedBatch(request, plan, stream, table, seen, factory, problem, known, to_probe)
+    return PreparedBatch(
+        request, plan, stream, table, seen, factory, problem, apart, known, to_probe
+    )
+
+
+def _check_out(out: Path) -> None:
+    try:
+        is_taken = out.exists() and not out.is_dir()
+    except OSError as error:  # its name is too long, or what it lies in is closed to us
+        raise InputError(
+            f"{out} cannot be a folder: {error.strerror or error}; name another for the results"
+        ) from None
+    if is_taken:
+        raise InputError(f"{out} is a file: name a folder for the results")
 
 
 def _typed(
@@ -344,6 +418,7 @@ def most_cost(batch: PreparedBatch) -> str:
     chosen = min(LOOKED_AT, len(batch.survey.sample)) if pilots else 0
     setup = f"{own * people + once + chosen:,} for set-up ({own} a person, {once} once"
     setup += f", {chosen:,} to choose the pilots)" if pilots else ")"
+    setup += form_told(batch.problem.oracle, each="worker")
     limits = [f"{limit(budget.oracle_rows, 'oracle rows')} for the search and {setup}"]
     if batch.plan.asks_llm:
         limits.insert(0, limit(budget.llm_calls, "LLM calls"))
@@ -366,6 +441,7 @@ def describe(batch: PreparedBatch) -> dict[str, Any]:
         **manifest(batch.problem, batch.plan, batch.llm_name),
         "version": __version__,
         "digests": {"data": batch.survey.sha256, **digests},
+        _CODE: code_digests(batch.problem.rules),
         "rows": batch.survey.rows,
         "limit": request.limit,
         "share": request.share,
@@ -407,7 +483,7 @@ def try_model(batch: PreparedBatch, note: Callable[[str], None]) -> Probed:
 def as_begun(request: BatchRequest) -> BatchRequest:
     """Return a request with the settings that an earlier release began its folder without."""
     try:
-        plan = read_sealed(request.out / MANIFEST, "")["plan"]
+        plan = read_manifest(request.out, "")["plan"]
         method, before = plan["method"], plan["method_settings"]
         given = dict(request.options.get("settings") or {})
         lacking = {n: v for n, v in as_now(method, before).items() if n not in before}
@@ -421,7 +497,7 @@ def as_begun(request: BatchRequest) -> BatchRequest:
 def probed_before(out: Path) -> Probed | None:
     """Return what trying the model has shown in an earlier run of this batch, if it is on file."""
     try:
-        found = read_sealed(out / MANIFEST, "")["probed"]
+        found = read_manifest(out, "")["probed"]
         return {"rows": int(found["rows"]), "stable": bool(found["stable"])}
     except (OSError, ValueError, TypeError, KeyError, WaysoutError):
         return None  # of an earlier release; or not to be read, which `write_manifest` says
@@ -433,8 +509,9 @@ def write_manifest(out: Path, described: Mapping[str, Any]) -> dict[str, Any]:
     Return the one in the folder: ``part_rows`` stays as it was when the batch was started.
     """
     path, wanted = out / MANIFEST, plain({"waysout_batch": VERSION, **described})
+    remedy = "put back a copy of it, or give a new folder"
     try:
-        found = read_sealed(path, "put back a copy of it, or give a new folder")
+        found = read_manifest(out, remedy)
     except FileNotFoundError:
         names = sorted(path.name for path in out.iterdir() if not path.name.startswith("."))
         # The lock, and what a kill has left of a manifest, are ours.
@@ -446,13 +523,20 @@ def write_manifest(out: Path, described: Mapping[str, Any]) -> dict[str, Any]:
         found = wanted
     if found.get("waysout_batch") != VERSION:
         raise InputError(f"{path} is not of a batch that this release can read")
+    part_rows = found.get("part_rows")
+    if type(part_rows) is not int or part_rows < 1:
+        raise damaged(path, f"its part_rows is {shown(part_rows)}", remedy)
+    if not are_kept(out):  # it is new, or of a release without marks, which get their batch's id
+        found.setdefault(ID, secrets.token_hex(16))
     if "all_options" not in found:
         # It is of a release that wrote options alone, and stays as it is whatever is asked.
         wanted.pop("all_options", None)
-    if _VALUES not in found:  # nor did it write the table's own values
-        wanted.pop(_VALUES, None)
+    # Nor did it write the table's own values, or look at the code of rules.
+    for name in (_VALUES, _CODE):
+        if name not in found:
+            wanted.pop(name, None)
     now = {**found, **{name: wanted.get(name) for name in _FREE}}
-    changed = changed_settings(now, {**wanted, "part_rows": found["part_rows"]})
+    changed = changed_settings(now, {**wanted, "part_rows": part_rows, ID: found.get(ID)})
     if changed:
         raise InputError(
             f"{out} holds another batch ({'; '.join(changed[:5])}): give the same settings to "

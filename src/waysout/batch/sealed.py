@@ -6,6 +6,7 @@ A flipped bit often leaves JSON that can be read and says something else: anothe
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from waysout.domain.result import plain
 from waysout.errors import IntegrityError, UnavailableError
 from waysout.files import sha256
+from waysout.json_text import read_json
 
 SEAL = "sha256"
 
@@ -23,25 +25,42 @@ def sealed(table: Mapping[str, Any]) -> bytes:
     return json.dumps({**told, SEAL: _digest(told)}, ensure_ascii=False, indent=2).encode()
 
 
-def read_sealed(path: Path, remedy: str, *, earlier: bool = True) -> dict[str, Any]:
+def read_sealed(path: Path, remedy: str, *, since: str = "") -> dict[str, Any]:
     """Return what `sealed` wrote to a file, which must exist; raise `IntegrityError` otherwise.
 
-    With ``earlier``, a table without a digest is of an earlier release, and taken as it is.
+    A table without a digest is of an earlier release, and taken as it is, unless it has the entry
+    ``since``, which tables had no earlier than that.
     """
     try:
-        found = json.loads(path.read_bytes().decode())
+        found = read_json(read_whole(path, remedy).decode())
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, error, remedy) from None
+    if not isinstance(found, dict):
+        raise damaged(path, "it holds no table", remedy)
+    seal = found.pop(SEAL, None)
+    if seal != _digest(found) and (seal is not None or since in found):
+        raise damaged(path, "it says other than was written", remedy)
+    return found
+
+
+def read_whole(path: Path, remedy: str) -> bytes:
+    """Return the bytes of a file of a batch, which must exist.
+
+    What is no file is not opened: one who opens a pipe waits until somebody writes to it.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise damaged(path, "it is no file", remedy)
+        return path.read_bytes()
     except FileNotFoundError:
         raise
     except OSError as error:
         raise UnavailableError(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise IntegrityError(f"{path} is damaged ({error}): {remedy}") from None
-    if not isinstance(found, dict):
-        raise IntegrityError(f"{path} is damaged (it holds no table): {remedy}")
-    seal = found.pop(SEAL, None)
-    if seal != _digest(found) and not (earlier and seal is None):
-        raise IntegrityError(f"{path} is damaged (it says other than was written): {remedy}")
-    return found
+
+
+def damaged(path: Path, why: object, remedy: str) -> IntegrityError:
+    """Return the error about a file that is not what was written."""
+    return IntegrityError(f"{path} is damaged ({why}): {remedy}")
 
 
 def _digest(table: Mapping[str, Any]) -> str:

@@ -43,7 +43,7 @@ from waysout.errors import (
 from waysout.files import write_atomically
 from waysout.llm.base import Reply
 from waysout.llm.connect import stand_in
-from waysout.oracles.answers import ask_checked
+from waysout.oracles.probe import ask_each
 from waysout.prompts.propose import Proposer
 from waysout.prompts.render import Topic
 from waysout.report.result import Result
@@ -256,16 +256,19 @@ def _rejected(problem: Problem, raws: Sequence[Any]) -> tuple[list[Row], int]:
         with suppress(RowError):
             readable.append(read_row(problem, raw))
     found: list[Row] = []
+    asked = 0
     for first in range(0, len(readable), _ROWS_AT_ONCE):
         rows = readable[first : first + _ROWS_AT_ONCE]
+        count = len(rows)
         with suppress(OracleError):
-            answers = ask_checked(problem.oracle, rows)
-            for i, row in enumerate(rows):
+            answers, answered, _, count = ask_each(problem.oracle, rows)
+            for i, place in enumerate(answered.tolist()):
                 alone = Answers(answers.probability[i : i + 1], answers.decision[i : i + 1])
                 with suppress(RuleError):
-                    if problem.settled(row, alone) is None:
-                        found.append(row)
-    return found, len(readable)
+                    if problem.settled(rows[place], alone) is None:
+                        found.append(rows[place])
+        asked += count
+    return found, asked
 
 
 def sharing(options: Options) -> Options:

@@ -21,6 +21,7 @@ from waysout.domain.budget import Spent
 from waysout.domain.result import OutcomeKind, plain
 from waysout.files import write_atomically
 from waysout.report.tables import defused
+from waysout.report.words import clean
 
 SUMMARY = "_summary.json"
 FAILED = "_failed.csv"
@@ -108,7 +109,7 @@ def summarize(out: Path, rows: int, pilots: BatchTally | None = None) -> BatchSu
                 if kind == OutcomeKind.FAILED:
                     # The number of the row would keep equal reasons apart.
                     _count(summary.failed, re.sub(rf"^row {row}[,:] ", "", reason))
-                    lines.writerow((row, defused(reason)))
+                    lines.writerow((row, defused(clean(reason))))
                 elif kind not in (OutcomeKind.FOUND, OutcomeKind.ALREADY_APPROVED):
                     _count(summary.empty, f"{kind}: {reason}")
         write_atomically(out / FAILED, failed.getvalue().encode())

@@ -23,6 +23,7 @@ from waysout.batch.marks import (
     PEOPLE,
     Mark,
     are_kept,
+    batch_of,
     files_of,
     mark_done,
     mark_of,
@@ -159,8 +160,8 @@ class PartRows:
         }
         return _option_cells(index, number, option) | _way_cells(rank, option) | features
 
-    def write(self, out: Path, part: int) -> None:
-        """Write both files, in the order of the rows.
+    def write(self, out: Path, part: int, *, keeps_store: bool = False) -> None:
+        """Write both files, in the order of the rows; ``keeps_store`` is for the mark.
 
         The part is done with its mark: a kill before that leaves a part that is not done, even if
         it was written before, with fewer rows.
@@ -175,7 +176,7 @@ class PartRows:
         private_folder(out / DONE)  # a folder without marks would be an earlier release's
         tables = zip(files_of(part), (people, options), strict=True)
         digests = {name: _write(out / name, arrow.concat_tables(rows)) for name, rows in tables}
-        mark_done(out, part, Mark(len(ordered), digests))
+        mark_done(out, part, Mark(len(ordered), digests, keeps_store, batch_of(out)))
 
 
 def _type_of(feature: Feature) -> str:

@@ -131,13 +131,14 @@ class Worker:
                 try:
                     await self._search(part)
                     done = not part.unfinished
+                    # A failed row may be retried, and a part that a limit cut may grow.
+                    keeps = bool(self.job.keep_stores or part.failed or task.cut)
                     if done:
-                        await asyncio.to_thread(rows.write, out, task.part)
+                        await asyncio.to_thread(rows.write, out, task.part, keeps_store=keeps)
                     report = PartReport(task.part, part.tally, part.on_file, done)
                 finally:
                     del self._parts[task.part]
-            # A failed row may be retried, and a part that a limit cut may grow.
-            if done and not (self.job.keep_stores or part.failed or task.cut):
+            if done and not keeps:
                 remove(path)
         except Exception as error:
             self.context.fail(error)
