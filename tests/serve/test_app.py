@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from waysout.serve import tokens
 from waysout.serve.app import create_app
-from waysout.serve.guard import App
+from waysout.serve.guard import App, Receive, Scope, Send
 from waysout.serve.hosts import Hosts
 from waysout.serve.metrics import Metrics
 from waysout.serve.service import Service
@@ -160,6 +160,18 @@ class TestLogin:
         assert int(answers[-1].header("retry-after")) > 0
         assert "try again in" in answers[-1].error["message"]
         assert self.login(locked).status == 204
+
+    @pytest.mark.parametrize(("token", "is_wrong"), [("something-else", True), (TOKEN, False)])
+    def test_the_server_is_told_who_showed_a_wrong_token(self, token: str, is_wrong: bool) -> None:
+        app, seen = create_app(Service({}), HOSTS, gate=Gate(TOKEN, PORT)), list[Scope]()
+
+        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+            seen.append(scope)
+            await app(scope, receive, send)
+
+        with TestClient(watched, base_url=f"http://{HOST[1]}") as client:
+            self.login(client, token)
+        assert (tokens.WRONG in seen[-1]) is is_wrong
 
     @pytest.mark.parametrize(
         "body", [b"[" * 100_000, b'{"token":' + b"9" * 10_000 + b"}", b'{"token":"\xff"}']

@@ -200,7 +200,7 @@ class TestToken:
         shown = ("authorization", f"Bearer {TOKEN}")
         assert ask(guard, headers=[HOST, shown]).status == 200
         assert ask(guard, headers=[HOST]).status == 401
-        assert len(held) == FREE_GUESSES  # all after the eleventh, and the holder
+        assert len(held) == FREE_GUESSES  # all from the eleventh, and not the holder
 
     @pytest.mark.parametrize("path", ["/", "/static/page.js", "/api/login", "/api/health"])
     def test_an_open_door_does_not_tell_whether_a_token_is_right(self, path: str) -> None:
@@ -264,6 +264,10 @@ class TestBody:
         answer = post(OPEN, b"{}", headers=headers)
         assert (answer.status, answer.read) == (400, 0)
         assert post(OPEN, headers=[HOST, JSON, sized(), sized()]).status == 400
+
+    def test_two_ways_to_tell_its_end_are_one_too_many(self) -> None:
+        both = [HOST, JSON, sized(b"{}"), ("transfer-encoding", "chunked")]
+        assert post(OPEN, b"{}", headers=both).status == 400
 
     @pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8"])
     def test_json_may_be_written_in_many_ways(self, kind: str) -> None:

@@ -20,13 +20,33 @@ from waysout.serve import http_server
 from waysout.serve.guard import KNOWN, Guard, Receive, Scope, Send
 from waysout.serve.hosts import Hosts
 from waysout.serve.http_server import PatientProtocol, open_socket
-from waysout.serve.tokens import Gate
+from waysout.serve.tokens import FREE_GUESSES, Gate
 
 
 def test_a_free_port_is_found() -> None:
     with open_socket("127.0.0.1", 0, token=False) as opened:
         assert opened.getsockname()[0] == "127.0.0.1"
         assert opened.getsockname()[1] > 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_what_a_model_forks_is_ended_by_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[int] = []
+
+    class Forking:
+        """Handles signals as the server does, and forks."""
+
+        def run(self, sockets: list[socket.socket]) -> None:
+            before = signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+            if not (forked := os.fork()):
+                os.kill(os.getpid(), signal.SIGTERM)
+            ends.append(os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]))
+            signal.signal(signal.SIGTERM, before)
+
+    monkeypatch.setattr(http_server, "make_server", lambda *_: Forking())
+    with open_socket("127.0.0.1", 0, token=False) as opened:
+        http_server.run_server(echo, opened, _nothing)
+    assert ends == [-signal.SIGTERM]
 
 
 def test_a_port_that_is_taken_says_what_to_do() -> None:
@@ -199,6 +219,18 @@ class TestStrangers:
             assert status_of(answer) == 200
             _until_left(crowd[0])
 
+    def test_the_holder_is_answered_at_once_while_guesses_wait(
+        self, port: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for _ in range(FREE_GUESSES):
+            assert status_of(exchange(port, GUESS)) == 401
+        monkeypatch.setattr("waysout.serve.tokens.HOLD_SECONDS", 60.0)
+        with ExitStack() as held:
+            crowd = [held.enter_context(_connected(port, GUESS)) for _ in range(2 * self.most)]
+            asked = _get("/x", AUTHORIZED, "Connection: close")
+            assert status_of(exchange(port, asked, seconds=3)) == 200
+            _until_left(crowd[0])
+
     def test_who_has_shown_the_token_is_not_dropped_for_strangers(self, port: int) -> None:
         with _connected(port) as holder, ExitStack() as held:
             assert _asked(holder) == 200
@@ -245,6 +277,35 @@ def test_a_stranger_who_leaves_leaves_no_request_behind(
     assert not caplog.records
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_an_end_while_a_body_comes_or_a_model_hangs_is_no_error(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    monkeypatch.setattr(http_server, "STREAM_SECONDS", 0.1)
+    came, waiting = threading.Semaphore(0), threading.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if known:
+            scope[KNOWN] = True
+        came.release()
+        if scope["path"] == "/hangs":
+            await asyncio.get_running_loop().run_in_executor(None, waiting.wait)
+        elif not await receive():
+            return
+        await receive()
+
+    with caplog.at_level(logging.ERROR), ExitStack() as held:
+        # The connections are closed last, the server before them.
+        opened = socket.create_server(("127.0.0.1", 0))
+        port = opened.getsockname()[1]
+        half = _get("/x", "Content-Length: 9")[:-2].replace(b"GET", b"POST") + b"\r\n{"
+        sockets = [held.enter_context(_connected(port, sent)) for sent in (half, _get("/hangs"))]
+        with serving(slow, opened):
+            assert all(came.acquire(timeout=10) for _ in sockets)
+            threading.Timer(0.5, waiting.set).start()  # the loop waits for its threads
+    assert not caplog.records
+
+
 def _connected(port: int, sent: bytes = b"") -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), timeout=10)
     connection.sendall(sent)
@@ -275,6 +336,7 @@ class Waiting:
 
     network: str
     since: float
+    is_wrong: bool = False
     dropped: bool = False
 
     def drop(self) -> None:
@@ -282,12 +344,30 @@ class Waiting:
 
 
 def test_the_oldest_of_the_network_with_most_connections_goes() -> None:
-    crowd = [Waiting("one", 0), *(Waiting("many", 9 - i) for i in range(9)), Waiting("two", 1)]
+    crowd = [Waiting("one", 0), *(Waiting("many", 9 - i) for i in range(9)), Waiting("two", 9)]
     waiting: Any = crowd
     http_server.drop_one(waiting)
     assert [each.since for each in crowd if each.dropped] == [1]
     assert [each.network for each in crowd if each.dropped] == ["many"]
     http_server.drop_one([])
+
+
+def test_one_that_showed_a_wrong_token_goes_before_all_others() -> None:
+    crowd = [Waiting("many", 0), Waiting("many", 1), Waiting("one", 2, is_wrong=True)]
+    waiting: Any = crowd
+    http_server.drop_one(waiting)
+    assert [each.dropped for each in crowd] == [False, False, True]
+
+
+def test_whoever_has_just_come_stays_though_all_others_come_from_addresses_of_their_own() -> None:
+    crowd: list[Any] = []
+    for came in range(500):
+        crowd.append(Waiting("a page" if 200 <= came < 206 else f"stranger {came}", came))
+        while len(crowd) > 128:
+            http_server.drop_one(crowd)
+            crowd = [each for each in crowd if not each.dropped]
+        page = sum(each.network == "a page" for each in crowd)
+        assert page == 6 or not 206 <= came < 290
 
 
 def test_where_files_run_out_a_stranger_goes_and_the_log_says_so_once(
@@ -325,3 +405,16 @@ def test_the_limit_of_files_is_raised_as_far_as_it_may(monkeypatch: pytest.Monke
     limits[:] = [(1024, resource.RLIM_INFINITY)]
     http_server.raise_file_limit()
     assert http_server.file_limit() == http_server.MOST_FILES
+
+
+def test_a_server_raises_the_limit_of_files_before_it_shares_them_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resource = pytest.importorskip("resource")
+    limits, made = [(256, 4096)], []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, found: limits.append(found))
+    monkeypatch.setattr(http_server.Server, "run", lambda self, **_: made.append(self))
+    with socket.socket() as opened:
+        http_server.run_server(echo, opened, _nothing)
+    assert made[0].config.limit_concurrency == min(http_server.MOST_CONNECTIONS, 4096 * 3 // 4)

@@ -1,26 +1,28 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serve_world import ROW, Adder, client, make_service, problem, run, small
+from serve_world import ROW, Adder, client, make_service, problem, run, small, until
 
 from waysout.domain.oracle import Answers
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
-from waysout.errors import IntegrityError
+from waysout.errors import IntegrityError, UnavailableError
 from waysout.report.result import Result
 from waysout.run.context import Stop
 from waysout.run.find import find
 from waysout.run.progress import Progress
-from waysout.serve.limits import ServiceLimits
-from waysout.serve.saved_run import SavedRun
+from waysout.serve.saved_run import SavedRun, delete_saved, find_saved
+from waysout.serve.search_session import SearchSession
 from waysout.serve.service import Service
-from waysout.store import Store
+from waysout.store import Store, delete_run, find_run, list_runs
 
 
 def found(world: Problem, path: Path, after: int = 0) -> Result:
@@ -170,6 +172,206 @@ def test_pins_survive_a_restart_and_a_new_part() -> None:
     run(story())
 
 
+def test_pins_of_a_run_that_is_gone_are_kept_and_the_log_names_no_other_run(
+    runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with client(kept()) as c:
+            views = [await c.waited((await c.started(calls=0))["id"]) for _ in range(2)]
+            mine, other = (view["run"] for view in views)
+            delete_run(runs / f"{mine}.db")
+            pins = f"/api/searches/{views[0]['id']}/pins"
+            answer = await c.http.put(pins, json={"rows": [{**ROW, "a": 9, "b": 9}]})
+            assert (answer.status_code, len(answer.json()["pins"])) == (200, 1)
+            assert "pins were not filed" in caplog.text
+            assert mine in caplog.text
+            assert other not in caplog.text
+            assert [run.stem for run in list_runs(runs)] == [other]
+
+    run(story())
+
+
+@pytest.mark.usefixtures("runs")
+def test_no_row_on_file_is_asked_again_for_the_strips() -> None:
+    async def story() -> None:
+        async with client(settling(Adder())) as c:
+            before = await c.waited((await c.started(calls=0, oracle_rows=300))["id"])
+        oracle = Adder()
+        async with client(settling(oracle)) as c:
+            after = (await c.get(f"/api/searches/{before['id']}")).json()
+            assert len(oracle.batches) == 1, "to see whether it is still the same model"
+            drawn = await c.post("/api/problems/small/strips", {"row": ROW})
+            assert drawn.json()["rows"] > 10
+        assert after["tipping"] == before["tipping"]
+        asked = {row for batch in oracle.batches[1:] for row in batch}
+        assert asked <= {problem().row(ROW)}, "all else is on file"
+
+    run(story())
+
+
+def settling(oracle: Adder | None = None, **limits: Any) -> Service:
+    """Return a service that asks 300 rows to make exact what it shows."""
+    return make_service(small(oracle), keep_runs=True, settling_rows=300, **limits)
+
+
+# What is the same before a restart and after it; streams go by other ids.
+SAME = ("row", "ways", "tipping", "shortlist", "pins", "locks", "outcome", "reason", "sentence",
+        "ledger", "budget", "options", "part", "run")  # fmt: skip
+
+
+def same(view: dict[str, Any]) -> dict[str, Any]:
+    return {name: view[name] for name in SAME}
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_restart_shows_what_was_shown_within_the_searchs_own_budget() -> None:
+    async def story() -> None:
+        async with client(settling(part_rows=20)) as c:
+            id = (await c.started(calls=2, oracle_rows=40))["id"]
+            await c.waited(id)
+            place = f"/api/searches/{id}"
+            body = {"locks": {"fixed": ["c"]}, "calls": 3, "oracle_rows": 60}
+            await c.post(f"{place}/continue", body)
+            before = await c.waited(id)
+            assert (before["budget"]["calls"], before["budget"]["oracle_rows"]) == (3, 60)
+            document = (await c.get(f"{place}/result.json")).json()
+        for _ in range(2):
+            oracle = Adder()
+            async with client(settling(oracle)) as c:
+                assert same((await c.get(place)).json()) == same(before)
+                assert (await c.get(f"{place}/result.json")).json() == document
+                assert len(oracle.batches) == 1, "to see whether it is still the same model"
+        async with client(settling()) as c:
+            await c.post(f"{place}/continue")
+            spent = (await c.waited(id))["ledger"]
+            assert spent["llm_calls"] <= 3
+            assert before["ledger"]["oracle_rows"] < spent["oracle_rows"] <= 60
+
+    run(story())
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_part_that_ended_unseen_is_made_exact_once_within_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        with monkeypatch.context() as killed:  # before what it shows is on file
+            killed.setattr("waysout.serve.search_session.save_shown", lambda *_: None)
+            async with client(settling(part_rows=40)) as c:
+                before = await c.waited((await c.started(calls=0, oracle_rows=50))["id"])
+        place, seen = f"/api/searches/{before['id']}", []
+        for _ in range(2):
+            oracle = Adder()
+            async with client(settling(oracle, part_rows=40)) as c:
+                seen.append((await c.get(place)).json())
+            _, *exact = oracle.batches  # the first is to see whether it is the same model
+            assert bool(exact) is (len(seen) == 1)
+            assert sum(map(len, exact)) <= 10
+        assert same(seen[0]) == same(seen[1])
+        assert seen[0]["ledger"]["oracle_rows"] == before["ledger"]["oracle_rows"] <= 50
+
+    run(story())
+
+
+@pytest.mark.parametrize(("calls", "rows"), [(1, 30), (0, 90)])
+@pytest.mark.usefixtures("runs")
+def test_a_service_may_allow_less_than_the_one_before_it(calls: int, rows: int) -> None:
+    async def story() -> None:
+        async with client(settling(part_rows=40)) as c:
+            before = await c.waited((await c.started(calls=2, oracle_rows=40))["id"])
+            spent = before["ledger"]
+            assert (spent["llm_calls"], spent["oracle_rows"]) == (2, 40)
+        place = f"/api/searches/{before['id']}"
+        async with client(settling(calls=calls, oracle_rows=rows)) as c:
+            budget = (await c.get(place)).json()["budget"]
+            assert (budget["calls_left"], budget["oracle_rows_left"]) == (0, 0)
+            more = await c.post(f"{place}/continue", {"oracle_rows": 60})
+            assert more.status_code == (202 if rows >= 60 else 422)
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("noted", "budget"),
+    [
+        ({"spent": {"llm_calls": 1, "oracle_rows": 30}}, (30, 27, 3000, 2930)),
+        ({"spent": {"llm_calls": 1, "oracle_rows": 30}, "budget": {"calls": 4}},
+         (4, 1, 3000, 2930)),
+        ({"spent": {"llm_calls": -1000, "oracle_rows": -1000}, "budget": {"calls": -4}},
+         (30, 30, 3000, 3000)),
+        ({"spent": 3, "budget": []}, (30, 30, 3000, 3000)),
+    ],
+)  # fmt: skip
+def test_runs_of_other_releases_are_read(
+    tmp_path: Path, noted: dict[str, Any], budget: tuple[int, ...]
+) -> None:
+    """Earlier ones noted two numbers of what was spent, and no totals."""
+    world, path = small(), tmp_path / "run.db"
+    with Store.create(path, {"method": "random", "about": {"search": noted}}) as store:
+        result = find(world.problem, ROW, llm="simulated:7", calls=2, oracle_rows=40)
+        store.add_query(0, ROW)
+        store.finish(0, result)
+    saved = read(path, world.problem)
+    view = make_service(world).adopt("small", saved).view()
+    assert tuple(view["budget"].values()) == budget
+    before = 1 if saved.before else 0
+    assert view["ledger"]["llm_calls"] == result.ledger.llm_calls + before
+    assert view["ledger"]["tokens_in"] == result.ledger.tokens_in
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_part_that_never_had_a_run_leaves_the_one_before_it_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(name: str) -> Any:
+        raise UnavailableError("no server is there")
+
+    async def story() -> None:
+        async with client(settling()) as c:
+            before = await c.waited((await c.started(calls=0, oracle_rows=40))["id"])
+            place = f"/api/searches/{before['id']}"
+            with monkeypatch.context() as away:
+                away.setattr("waysout.serve.service.connect", fails)
+                await c.post(f"{place}/continue", {"calls": 2, "oracle_rows": 90})
+                assert (await c.waited(before["id"]))["outcome"] == "failed"
+        async with client(settling()) as c:
+            assert same((await c.get(place)).json()) == same(before)
+
+    run(story())
+
+
+def test_a_part_that_is_killed_as_it_begins_knows_what_went_before(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, add_query = runs / "killed", Store.add_query
+
+    def copied(store: Store, *query: Any) -> None:
+        """Copy the runs as a kill would leave them, once the second part has its query."""
+        add_query(store, *query)
+        if "-part2" in store.path.name and not killed.exists():
+            killed.mkdir()
+            for file in runs.glob("*-part*.db*"):
+                shutil.copy(file, killed)
+
+    async def story() -> None:
+        async with client(kept()) as c:
+            before = await c.waited((await c.started(calls=2, oracle_rows=60))["id"])
+            place = f"/api/searches/{before['id']}"
+            with Store.read(find_run(before["run"])) as store:
+                on_file = {row for recorded in store.answers(0) for row in recorded.rows}
+            monkeypatch.setattr(Store, "add_query", copied)
+            await c.post(f"{place}/continue", {"locks": {"fixed": ["c"]}, "oracle_rows": 90})
+            await c.waited(before["id"])
+        monkeypatch.setenv("WAYSOUT_RUNS", str(killed))
+        async with kept() as service:
+            search = await service.find(before["id"])
+            assert (search.part, search.locks.fixed) == (2, ["c"])
+            remembered = search._memory.of(search.problem, search.query)
+            assert remembered.answered.keys() >= on_file
+
+    run(story())
+
+
 def test_a_link_survives_a_restart(runs: Path) -> None:
     async def story() -> None:
         before = await searched()
@@ -183,10 +385,12 @@ def test_a_link_survives_a_restart(runs: Path) -> None:
             assert 0 < oracle.rows <= 40  # to see whether it still says the same
             spent = before["ledger"]["oracle_rows"]
             assert after["ledger"]["oracle_rows"] == spent
-            left = after["budget"]["oracle_rows_left"]  # limits hold over all parts, and restarts
-            assert left == ServiceLimits().oracle_rows - spent
+            left = after["budget"]["oracle_rows_left"]  # totals hold over all parts, and restarts
+            assert left == 60 - spent
             assert len((await c.get("/api/searches")).json()["searches"]) == 1
-            again = await c.post(f"{place}/continue", {"locks": {"fixed": ["a"]}})
+            again = await c.post(
+                f"{place}/continue", {"locks": {"fixed": ["a"]}, "oracle_rows": 90}
+            )
             assert (again.status_code, again.json()["part"]) == (202, 3)
             view = await c.waited(before["id"])
             assert view["ways"]
@@ -210,6 +414,91 @@ def test_a_search_that_is_deleted_while_it_runs_leaves_nothing_on_file(runs: Pat
             await c.waited(stays["id"])
         assert list(runs.iterdir())
         assert all(stays["id"] in file.name for file in runs.iterdir())
+
+    run(story())
+
+
+def test_a_search_that_is_deleted_twice_while_its_part_ends_stays_deleted(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, erased = asyncio.Event(), list[str]()
+
+    async def written(search: SearchSession) -> None:
+        await go.wait()
+
+    def delete(id: str) -> bool:
+        erased.append(id)
+        return delete_saved(id)
+
+    monkeypatch.setattr("waysout.serve.service._DELETING_SECONDS", 0.01)
+    monkeypatch.setattr("waysout.serve.service.delete_saved", delete)
+    monkeypatch.setattr(SearchSession, "written", written)
+
+    async def story() -> None:
+        async with client(kept()) as c:
+            id = (await c.waited((await c.started())["id"]))["id"]
+            place = f"/api/searches/{id}"
+            for _ in range(3):
+                assert (await c.http.delete(place)).status_code == 202
+                assert (await c.get(place)).status_code == 404
+            go.set()
+            await until(lambda: not list(runs.iterdir()))
+            assert erased == [id], "not before its part has ended, and once"
+            assert (await c.get(place)).status_code == 404
+            assert not c.app.state.service.searches
+
+    run(story())
+
+
+def test_what_cannot_be_deleted_says_so_and_may_be_deleted_again(runs: Path) -> None:
+    async def story() -> None:
+        before = await searched()
+        place = f"/api/searches/{before['id']}"
+        async with client(kept()) as c:
+            for _ in range(2):
+                with Store.open(runs / f"{before['run']}.db"):  # as another server might
+                    refused = await c.http.delete(place)
+                assert refused.status_code == 503
+                said = refused.json()["error"]["message"]
+                assert "1 of 2 runs of this search stay on file" in said or "1 of 1" in said
+                assert f"{before['run']}.db is being written by another process" in said
+                assert str(runs) not in said
+                assert (await c.get(place)).status_code == 200
+            assert (await c.http.delete(place)).status_code == 204
+            assert not list(runs.iterdir())
+            assert (await c.http.delete(place)).status_code == 404
+        async with client(kept()) as c:
+            assert (await c.get(place)).status_code == 404
+
+    run(story())
+
+
+def test_a_search_that_is_being_opened_is_deleted_for_good(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, go = threading.Event(), threading.Event()
+
+    def slowly(*given: Any) -> Any:
+        found = find_saved(*given)
+        opening.set()
+        go.wait(10)
+        return found
+
+    monkeypatch.setattr("waysout.serve.service.find_saved", slowly)
+
+    async def story() -> None:
+        before = await searched()
+        place = f"/api/searches/{before['id']}"
+        async with client(kept()) as c:
+            looking = asyncio.create_task(c.get(place))
+            await until(opening.is_set)
+            deleting = asyncio.create_task(c.http.delete(place))
+            await asyncio.sleep(0.05)
+            go.set()
+            assert (await deleting).status_code == 204
+            assert (await looking).status_code == 404
+            assert (await c.get(place)).status_code == 404
+        assert not list(runs.iterdir())
 
     run(story())
 

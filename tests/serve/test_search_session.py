@@ -43,6 +43,7 @@ from waysout.serve.option_forms import OptionForms
 from waysout.serve.problems import ServedProblem
 from waysout.serve.search_session import SearchSession
 from waysout.serve.service import Service
+from waysout.serve.settling import settled
 from waysout.store import Store, runs_dir
 
 
@@ -278,6 +279,34 @@ def test_a_stop_at_the_very_end_changes_nothing(monkeypatch: pytest.MonkeyPatch)
             search.stop()
             (end,) = await ended(search)
             assert end["outcome"] == "found"
+
+    run(story())
+
+
+def test_a_stop_ends_what_makes_the_result_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    search: SearchSession
+    asked = list[int]()
+
+    class Stopping(Adder):
+        def ask(self, rows: Sequence[Row]) -> Answers:
+            if asked:
+                asked.append(len(rows))
+                search.stop()
+            return super().ask(rows)
+
+    def begun(*given: Any) -> Any:
+        asked.append(0)
+        return settled(*given)
+
+    monkeypatch.setattr("waysout.serve.search_session.settled", begun)
+
+    async def story() -> None:
+        nonlocal search
+        async with make_service(small(Stopping()), llm=None, settling_rows=300) as service:
+            search = start(service, oracle_rows=300)
+            (end,) = await ended(search)
+            assert end["outcome"] == "found"
+            assert len(asked) == 2, "nothing after the batch that was under way"
 
     run(story())
 

@@ -14,6 +14,7 @@ from serve_world import (
     Table,
     Watched,
     ended,
+    go_on,
     make_service,
     person,
     problem,
@@ -58,6 +59,29 @@ def test_as_many_run_at_once_as_may_and_the_next_is_put_off() -> None:
                 assert search.options
             await until(lambda: not service.running)
             await ended(start(service))
+
+    run(story())
+
+
+def test_a_search_that_has_told_its_end_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        filed = asyncio.Event()
+        filed.set()
+
+        async def slow_disk(_: SearchSession) -> None:
+            await filed.wait()
+
+        monkeypatch.setattr(SearchSession, "_save_pins", slow_disk)
+        async with make_service(searches=1) as service:
+            search = start(service, calls=0)
+            await ended(search)
+            await search.pin([{**ROW, "a": 19}])
+            filed.clear()
+            go_on(service, search, oracle_rows=60)
+            await ended(search)
+            assert service.running == 0  # though its pins are being filed
+            await ended(start(service, calls=0))
+            filed.set()
 
     run(story())
 
@@ -213,7 +237,7 @@ def test_deleting_stops_what_runs_and_it_still_counts_until_it_has_ended() -> No
         async with make_service(llm=llm) as service:
             search = start(service)
             await until(lambda: llm.now)
-            service.delete(search.id)
+            await service.delete(search.id)
             assert not service.searches
             assert service.running == 1
             await until(lambda: not service.running)
@@ -409,8 +433,8 @@ def test_examples_are_few_and_from_all_over_a_large_table() -> None:
         found = await ServedProblem.of(problem(oracle=oracle), table).examples()
         assert len(found) == MOST_EXAMPLES
         assert oracle.rows <= 500
-        named = await ServedProblem.of(problem(), table, examples=[7, 4999]).examples()
-        assert [e["number"] for e in named] == [7, 4999]
+        named = await ServedProblem.of(problem(), table, examples=[4999, 7]).examples()
+        assert [e["number"] for e in named] == [4999, 7]
         assert await small().examples() == []
 
     run(story())

@@ -12,6 +12,7 @@ import pytest
 from serve_world import (
     BRIEF,
     Adder,
+    Broken,
     Gate,
     Watched,
     ended,
@@ -24,10 +25,11 @@ from serve_world import (
 )
 
 from waysout.errors import InputError, LLMFailure, UnavailableError
-from waysout.llm.base import Request
+from waysout.llm.base import Reply, Request, note_sent
 from waysout.serve.errors import Conflict
 from waysout.serve.models import Locks
 from waysout.serve.search_session import SearchSession
+from waysout.serve.settling import settled
 from waysout.store import Store
 
 METHODS = ("wayfinder", "recombine", "comp-mcts", "random")
@@ -162,6 +164,62 @@ def test_rows_whose_answers_cannot_be_put_on_file_are_paid_for() -> None:
                     break
                 go_on(service, search)
             assert search.rows_left == 0
+
+    run(story())
+
+
+def test_rows_that_fail_while_it_settles_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Broken("raises", lambda row: False)
+
+    def failing(*given: Any) -> Any:
+        model.when = lambda row: 20 in row  # where strips end
+        try:
+            return settled(*given)
+        finally:
+            model.when = lambda row: False
+
+    monkeypatch.setattr("waysout.serve.search_session.settled", failing)
+
+    async def story() -> None:
+        world = small(model)
+        async with make_service(world, llm=None, part_rows=10, settling_rows=300) as service:
+            search = start(service, oracle_rows=100, method="random")
+            while search.rows_left:
+                await ended(search)
+                spent = search.spent
+                assert model.rows <= spent.oracle_rows + spent.setup_rows
+                assert spent.oracle_rows <= 100
+                if search.rows_left:
+                    go_on(service, search)
+
+    run(story())
+
+
+def test_a_call_that_was_not_sent_costs_nothing() -> None:
+    class Waits(Watched):
+        """Finds out first what the server takes."""
+
+        notes_sent = True
+
+        async def complete(self, request: Request) -> Reply:
+            if self.before is not None:
+                self.now += 1
+                await self.before(request, 1)
+            note_sent()
+            return await self.inner.complete(request)
+
+    async def story() -> None:
+        llm = Waits(Gate())
+        async with make_service(llm=llm) as service:
+            search = start(service, calls=2)
+            await until(lambda: llm.now)
+            search.stop()
+            await ended(search)
+            assert (search.spent.llm_calls, search.spent.attempts) == (0, 0)
+            llm.before.opened.set()
+            go_on(service, search)
+            await ended(search)
+            assert (search.spent.llm_calls, search.spent.attempts) == (2, 2)
 
     run(story())
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,10 @@ pytest.importorskip("fastapi", reason="needs fastapi (waysout[serve])")
 import waysout
 from test_asked_again import Judge, demo_cases, nearer, parts
 from waysout.domain.memory import Memory
+from waysout.domain.oracle import Answers
 from waysout.domain.result import OutcomeKind
+from waysout.domain.schema import Row
+from waysout.errors import OracleError
 from waysout.serve.settling import settled
 from waysout.serve.strips import Strips
 
@@ -61,6 +65,58 @@ def test_nothing_is_asked_where_nothing_may_be() -> None:
         known = replace(past, answered=dict(before))
         _, used = settled(problem, rows[0], known, found, most)
         assert used <= most
+
+
+def test_rows_on_which_the_model_fails_count_and_its_answers_stay() -> None:
+    problem, dataset, rows = demo_cases(0)
+    memory = Memory()
+    found = waysout.find(problem, rows[0], data=dataset, memory=memory, oracle_rows=40)
+    past = memory.of(problem, rows[0])
+    sent: list[Row] = []
+
+    class Failing:
+        """Answers one batch of new rows."""
+
+        name, labels_only = problem.oracle.name, False
+
+        def ask(self, asked: Sequence[Row]) -> Answers:
+            new = [row for row in asked if row != rows[0]]
+            if new and sent:
+                sent.extend(new)
+                raise OracleError("it falls over")
+            sent.extend(new)
+            return problem.oracle.ask(asked)
+
+    before = set(past.answered)
+    failing = replace(problem, oracle=Failing())
+    assert settled(failing, rows[0], past, found, MOST) == (found, len(sent))
+    kept = set(past.answered) - before
+    assert 0 < len(kept) < len(sent)
+    assert kept < set(sent)
+    assert not before & set(sent), "what is known is not asked"
+
+
+def test_a_stop_ends_it_before_the_next_batch() -> None:
+    problem, dataset, rows = demo_cases(0)
+    memory = Memory()
+    found = waysout.find(problem, rows[0], data=dataset, memory=memory, oracle_rows=40)
+    past = memory.of(problem, rows[0])
+    before = set(past.answered)
+    batches: list[int] = []
+
+    class Counted:
+        """Counts its batches."""
+
+        name, labels_only = problem.oracle.name, False
+
+        def ask(self, asked: Sequence[Row]) -> Answers:
+            batches.append(len(asked))
+            return problem.oracle.ask(asked)
+
+    counted = replace(problem, oracle=Counted())
+    result, used = settled(counted, rows[0], past, found, MOST, lambda: len(batches) == 3)
+    assert (result, len(batches)) == (found, 3)
+    assert used == len(set(past.answered) - before) > 0
 
 
 def test_a_strip_may_find_what_the_search_did_not() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -15,6 +14,7 @@ from waysout.domain.pick import easiest_first
 from waysout.domain.result import Option
 from waysout.report.result import Result
 from waysout.serve import models
+from waysout.serve.concurrency import in_thread_apart
 from waysout.serve.errors import Conflict, answer, document
 from waysout.serve.people import LONGEST_QUERY
 from waysout.serve.problems import ServedProblem
@@ -60,12 +60,18 @@ async def the_problem(name: Id, service: Running) -> ServedProblem:
 
 
 async def the_search(id: Id, service: Running) -> SearchSession:
-    """Return the search a path names."""
+    """Return the search a path names, as somebody looks at it: the model may be asked."""
     return await service.find(id)
+
+
+async def the_opened_search(id: Id, service: Running) -> SearchSession:
+    """Return the search a path names, without asking the model."""
+    return await service.open(id)
 
 
 ProblemDep = Annotated[ServedProblem, Depends(the_problem)]
 SearchDep = Annotated[SearchSession, Depends(the_search)]
+OpenedDep = Annotated[SearchSession, Depends(the_opened_search)]
 
 
 @router.get("/health", response_model=models.Health, responses=errors(503))
@@ -86,7 +92,7 @@ async def list_problems(service: Running) -> Response:
 @router.get("/problems/{name}", response_model=models.ProblemForm, responses=errors(404, 422))
 async def show_problem(name: Id, service: Running) -> Response:
     """The features, rules and limits of a problem, for a form."""
-    return answer(await asyncio.to_thread(service.problem_view, name))
+    return answer(await in_thread_apart(service.problem_view, name))
 
 
 @router.get("/problems/{name}/examples", response_model=models.ExampleList,
@@ -148,7 +154,7 @@ async def carry_farther(problem: ProblemDep, request: models.FartherRequest) -> 
              responses=errors(400, 409, 422, 429, 503))  # fmt: skip
 async def start_search(request: models.SearchRequest, service: Running) -> Response:
     """Begin to look for ways out of one row."""
-    served = await asyncio.to_thread(service.check, request)
+    served = await in_thread_apart(service.check, request)
     search = service.start(request, served)
     return answer(search.view(), 201, {"Location": f"/api/searches/{search.id}"})
 
@@ -165,17 +171,25 @@ async def show_search(search: SearchDep) -> Response:
     return answer(search.view())
 
 
-@router.delete("/searches/{id}", status_code=204, responses=errors(404, 422))
-async def delete_search(search: SearchDep, service: Running) -> Response:
-    """Forget a search, and what is on file of it; if it runs, it is stopped."""
-    service.delete(search.id)
-    return Response(status_code=204)
+_LATER = {
+    "description": "Forgotten; what is on file goes as soon as the model's last call has ended"
+}
+
+
+@router.delete("/searches/{id}", status_code=204,
+               responses={202: _LATER, **errors(404, 422, 503)})  # fmt: skip
+async def delete_search(id: Id, service: Running) -> Response:
+    """Forget a search, and what is on file of it; if it runs, it is stopped.
+
+    The model is not asked. 503 says why something stays on file; the search stays with it.
+    """
+    return Response(status_code=204 if await service.delete(id) else 202)
 
 
 @router.post("/searches/{id}/stop", response_model=models.SearchForm, status_code=202,
              responses=errors(404, 422))  # fmt: skip
-async def stop_search(search: SearchDep) -> Response:
-    """End the part that runs; what it has found stays."""
+async def stop_search(search: OpenedDep) -> Response:
+    """End the part that runs; what it has found stays. The model is not asked."""
     search.stop()
     return answer(search.view(), 202)
 
@@ -273,7 +287,7 @@ async def write_file(
     In a thread, as thousands of options take a while.
     """
     pinned = [pin.option for pin in search.pinned] or None
-    text = await asyncio.to_thread(write, search.so_far(), when=search.day, ways=pinned) or ""
+    text = await in_thread_apart(write, search.so_far(), when=search.day, ways=pinned) or ""
     # A lone surrogate has no UTF-8, and is no reason to send nothing.
     data = text.encode("utf-8", "replace")
     return _as_download(Response(data, media_type=f"{kind}; charset=utf-8"), name, save)

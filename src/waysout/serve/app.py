@@ -95,7 +95,7 @@ def make_login(gate: Gate | None) -> APIRouter:
         answer = Response(status_code=204)
         if gate is not None:
             try:
-                await gate.check(login.token, Head(request.scope).network)
+                await gate.check(login.token, request.scope)
             except WrongToken as wrong:
                 if not wrong.seconds:
                     return error_answer("WrongToken", str(wrong), USAGE, 401)

@@ -15,6 +15,7 @@ from typing import Any
 
 from waysout.domain.pick import pick
 from waysout.domain.result import Option, ResultData
+from waysout.serve.concurrency import in_thread_apart
 
 SHORTLIST = 5
 _SECONDS_BETWEEN = 0.5
@@ -140,7 +141,7 @@ class Shortlist:
 
     async def most_different(self, n: int) -> tuple[Option, ...]:
         """Return n that are good and different; in a thread, as there may be many."""
-        return await asyncio.to_thread(pick, self._found(), n)
+        return await in_thread_apart(pick, self._found(), n)
 
     def publish(self, options: Sequence[Option]) -> None:
         """Tell the followers: whole options, since several ways may have one key."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waysout.serve.errors import USAGE
-from waysout.serve.hosts import Hosts, network_of
+from waysout.serve.hosts import Hosts
 from waysout.serve.tokens import Gate, WrongToken
 
 Scope = MutableMapping[str, Any]
@@ -85,7 +85,7 @@ class Guard:
             head, send = Head(scope), _with_headers(scope["path"], send)
             try:
                 self._check_origin(head)
-                if await self._is_known(head):
+                if await self._is_known(head, scope):
                     scope[KNOWN] = True
                 self._check_size(head)
                 if head.has_body:
@@ -112,7 +112,7 @@ class Guard:
         if not set(sites) <= {"same-origin", "none"} and not head.is_visit:
             raise TurnedAway(403, "ForeignOrigin", "this request came from a page of another site")
 
-    async def _is_known(self, head: Head) -> bool:
+    async def _is_known(self, head: Head, scope: Scope) -> bool:
         """Whether a request shows that it may do what it asks for; where it must, it has to.
 
         A token is not looked at where none is needed: that would be a way to guess it unnoticed.
@@ -130,7 +130,7 @@ class Guard:
         if head.bearer is None:
             raise needed
         try:
-            await gate.check(head.bearer, head.network)
+            await gate.check(head.bearer, scope)
         except WrongToken as wrong:
             if not wrong.seconds:
                 raise needed from None
@@ -199,7 +199,6 @@ class Head:
     def __init__(self, scope: Scope) -> None:
         self.path: str = scope["path"]
         self.method: str = scope["method"]
-        self.network = network_of((scope.get("client") or ("",))[0])
         self._headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
 
     def all(self, name: str) -> list[str]:
@@ -237,6 +236,8 @@ class Head:
             return None
         if len(found) > 1 or not re.fullmatch(r"[0-9]{1,18}", found[0]):
             raise TurnedAway(400, "BadLength", "Content-Length must be one number")
+        if self.all("transfer-encoding"):  # a proxy may go by the one, and this server by the other
+            raise TurnedAway(400, "BadLength", "Transfer-Encoding goes without Content-Length")
         return int(found[0])
 
     @property

@@ -20,9 +20,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from waysout.errors import InputError, UnavailableError
+from waysout.run.forks import own_handlers
 from waysout.serve.guard import KNOWN, App
 from waysout.serve.hosts import is_loopback, network_of
-from waysout.serve.tokens import VARIABLE
+from waysout.serve.tokens import VARIABLE, WRONG
 
 if sys.platform != "win32":
     import resource
@@ -71,7 +72,8 @@ def open_socket(host: str, port: int, *, token: bool) -> socket.socket:
 def run_server(app: App, opened: socket.socket, closing: Callable[[], Awaitable[None]]) -> None:
     """Answer requests until a signal comes; then ``closing`` ends searches and streams."""
     raise_file_limit()
-    make_server(app, closing).run(sockets=[opened])
+    with own_handlers():
+        make_server(app, closing).run(sockets=[opened])
 
 
 def make_server(app: App, closing: Callable[[], Awaitable[None]]) -> Server:
@@ -90,7 +92,7 @@ def make_server(app: App, closing: Callable[[], Awaitable[None]]) -> Server:
         limit_concurrency=min(MOST_CONNECTIONS, file_limit() * 3 // 4),
         backlog=MOST_AT_ONCE,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=STREAM_SECONDS,
+        timeout_graceful_shutdown=2 * STREAM_SECONDS,  # none is left by then: see `shutdown`
         h11_max_incomplete_event_size=MOST_HEAD_BYTES,
     )
     return Server(config, closing)
@@ -159,9 +161,16 @@ class Server(uvicorn.Server):
         """End searches and streams, then connections; threads that hang are left behind."""
         await self._closing()
         self._closed = True
+        # uvicorn would write a traceback for each request that it ends.
+        asyncio.get_running_loop().call_later(STREAM_SECONDS, self._end_requests)
         await super().shutdown(sockets)
         if self._signal:
             self._exit_in(THREAD_SECONDS)
+
+    def _end_requests(self) -> None:
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, PatientProtocol):
+                connection.end()
 
     def _exit_in(self, seconds: float) -> None:
         """Exit even if something in the process hangs."""
@@ -203,6 +212,11 @@ class PatientProtocol(H11Protocol):
         return self._was_known or (self.scope is not None and KNOWN in self.scope)
 
     @property
+    def is_wrong(self) -> bool:
+        """Whether its last request showed a wrong token."""
+        return self.scope is not None and WRONG in self.scope
+
+    @property
     def is_idle(self) -> bool:
         """Whether there is no request under way, or only the beginning of a head."""
         return self.cycle is None or self.cycle.response_complete
@@ -211,6 +225,12 @@ class PatientProtocol(H11Protocol):
         """End the connection at once."""
         self.dropped = True
         self.transport.abort()
+
+    def end(self) -> None:
+        """End the connection and its request at once."""
+        self.drop()
+        if self._task is not None:  # the request is to see that nobody waits for its answer
+            self.loop.call_soon(self._task.cancel)
 
     def on_response_complete(self) -> None:
         """Remember whom the answer was for: a next request has another scope."""
@@ -271,11 +291,21 @@ def make_room(connections: Iterable[object], most: int) -> None:
 
 
 def drop_one(connections: Sequence[PatientProtocol]) -> None:
-    """Drop the oldest connection of the network that has most: whoever else waits, stays."""
+    """Drop one that showed a wrong token, or else the oldest of the network that has most.
+
+    The oldest quarter goes first: whoever has just come may be about to show the right one, and
+    where each of hundreds of strangers has an address of its own, a page's six connections would
+    be most.
+    """
+    if not connections:
+        return
     count = Counter(each.network for each in connections)
-    worst = min(connections, key=lambda each: (-count[each.network], each.since), default=None)
-    if worst is not None:
-        worst.drop()
+    newer = sorted(each.since for each in connections)[len(connections) // 4]
+
+    def order(each: PatientProtocol) -> tuple[bool, bool, int, float]:
+        return not each.is_wrong, each.since >= newer, -count[each.network], each.since
+
+    min(connections, key=order).drop()
 
 
 def _strangers(connections: Iterable[object]) -> list[PatientProtocol]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,16 +20,25 @@ from waysout.domain.schema import Row
 from waysout.domain.ways import Checks
 from waysout.errors import InputError, unknown
 from waysout.oracles.cache import CachedOracle
-from waysout.serve.concurrency import SerializedOracle
+from waysout.oracles.probe import ask_each
+from waysout.oracles.watchdog import MOST_HUNG
+from waysout.serve.concurrency import SerializedOracle, WouldWait, without_waiting
 from waysout.serve.forms import form_row, lever_forms, lock_rules, told_pairs, violation_words
 from waysout.serve.models import DecideRequest, FartherRequest, StripsRequest
 from waysout.serve.option_forms import OptionForms
 from waysout.serve.people import People
 from waysout.serve.strips import Strips
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 MOST_EXAMPLES = 30
 _MOST_CHECKED = 500
+# Other requests wait for this batch; at 100 rows its limit is twice that of one row.
+_CHECKED_AT_ONCE = 100
 _CACHED_ROWS = 200_000
+# Of decisions that do not wait for the model; one of them may be asking it.
+_THREADS = 4
 # How much farther a way is carried on.
 _SHARES = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 
@@ -59,9 +69,11 @@ class ServedProblem:
     """Whether the model says the same each time; None before a search has tried it."""
     _examples: list[dict[str, Any]] | None = None
     _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    # Decisions have threads of their own: a slider must not queue behind searches.
-    _threads: Executor = field(default_factory=lambda: ThreadPoolExecutor(4, "decide"))
-    # Nor may either wait for those who look through a large table.
+    # Decisions have threads of their own: a slider must not queue behind searches. Those that wait
+    # for the model have others: however many wait, what is remembered is answered.
+    _threads: Executor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "decide"))
+    _patient: Executor = field(default_factory=lambda: ThreadPoolExecutor(MOST_HUNG, "wait"))
+    # Nor may any of them wait for those who look through a large table; these only read it.
     _reader: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "look-up"))
 
     @classmethod
@@ -97,19 +109,28 @@ class ServedProblem:
         """Return rejected rows of the table as JSON; the model is asked on the first call."""
         async with self._looking:
             if self._examples is None:
-                self._examples = await asyncio.to_thread(self._find_examples)
+                loop = asyncio.get_running_loop()
+                self._examples = await loop.run_in_executor(self._patient, self._find_examples)
             return self._examples
 
     def _find_examples(self) -> list[dict[str, Any]]:
-        asked = self._asked(self.candidates)
-        return [person for person in asked if not person["approved"]][:MOST_EXAMPLES]
+        some = self.candidates
+        batches = math.ceil(len(some) / _CHECKED_AT_ONCE)
+        # Each from all over the table, which may be sorted: one of bad rows alone has no answer.
+        asked = [person for i in range(batches) for person in self._asked(some[i::batches])]
+        refused = {person["number"]: person for person in asked if not person["approved"]}
+        return [refused[number] for number in some if number in refused][:MOST_EXAMPLES]
 
     def _asked(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return rows of the table as JSON, with the model's answers to them in one batch."""
+        """Return rows of the table as JSON, with the model's answers to them in one batch.
+
+        One on which the model fails is left out, unless it fails on all.
+        """
         if not len(numbers):
             return []
         rows = [self.rows[number] for number in numbers]
-        answers = self.problem.oracle.ask(rows)
+        answers, good, _, _ = ask_each(self.problem.oracle, rows)
+        numbers, rows = [numbers[i] for i in good], [rows[i] for i in good]
         goal = self.problem.goal
         # A goal that asks for a rise is never met by a row as it is.
         yes = answers.decision if goal.rise is not None else goal.met(answers)
@@ -126,11 +147,9 @@ class ServedProblem:
             found = await self.examples()
             return {"total": len(found), "people": found[offset : offset + limit]}
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._reader, self._look_up, text, offset, limit)
-
-    def _look_up(self, text: str, offset: int, limit: int) -> dict[str, Any]:
-        found = self._index.find(text)
-        return {"total": len(found), "people": self._asked(found[offset : offset + limit])}
+        numbers = await loop.run_in_executor(self._reader, lambda: self._index.find(text))
+        people = await self._in_thread(self._asked, numbers[offset : offset + limit])
+        return {"total": len(numbers), "people": people}
 
     @cached_property
     def _index(self) -> People:
@@ -138,8 +157,7 @@ class ServedProblem:
 
     async def decide(self, request: DecideRequest) -> dict[str, Any]:
         """Return the model's answer about a row, and what may change within some locks."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._decide, request)
+        return await self._in_thread(self._decide, request)
 
     def _decide(self, request: DecideRequest) -> dict[str, Any]:
         row = self.problem.row(request.row)
@@ -165,8 +183,7 @@ class ServedProblem:
 
     async def strips(self, request: StripsRequest) -> dict[str, Any]:
         """Return what each lever does alone, from a row on."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._strips, request)
+        return await self._in_thread(self._strips, request)
 
     def _strips(self, request: StripsRequest) -> dict[str, Any]:
         row = self.problem.row(request.row)
@@ -180,8 +197,7 @@ class ServedProblem:
 
     async def farther(self, request: FartherRequest) -> dict[str, Any]:
         """Return a way carried on, step by step."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._farther, request)
+        return await self._in_thread(self._farther, request)
 
     def _farther(self, request: FartherRequest) -> dict[str, Any]:
         row, query = self.problem.row(request.row), self.problem.row(request.query)
@@ -202,6 +218,14 @@ class ServedProblem:
             {**forms.form(problem.option(query, far, chance)), "share": share, "approved": met}
             for (far, share), (chance, met) in steps
         ]}  # fmt: skip
+
+    async def _in_thread(self, work: Callable[[T], R], request: T) -> R:
+        """Do work that may ask the model; begin it anew with those that wait if it would wait."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, without_waiting, work, request)
+        except WouldWait:
+            return await loop.run_in_executor(self._patient, work, request)
 
     def verdict(self, query: Row, row: Row) -> dict[str, Any]:
         """Return the model's answer about a row as a change of the query."""

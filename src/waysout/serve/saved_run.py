@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -14,21 +15,22 @@ from typing import Any
 from pydantic import ValidationError
 
 from waysout.domain.budget import Spent
-from waysout.domain.memory import Memory
+from waysout.domain.memory import Memory, Past
 from waysout.domain.problem import Problem
 from waysout.domain.result import Outcome, OutcomeKind, ResultData, plain
 from waysout.domain.spelling import as_in_table
-from waysout.errors import IntegrityError, WaysoutError
+from waysout.errors import InputError, IntegrityError, UnavailableError, WaysoutError
 from waysout.report.result import Result
 from waysout.run.plan import describe, differences, told
 from waysout.run.recall import memory_of
 from waysout.serve.forms import lock_rules
 from waysout.serve.models import Locks
 from waysout.serve.problems import ServedProblem
-from waysout.store import Store, delete_run, find_run, new_run_path, runs_dir
+from waysout.store import Store, delete_run, new_run_path, runs_dir
 
 _log = logging.getLogger(__name__)
 _PINS = "pins"
+_SHOWN = "shown"
 _ID = re.compile("[A-Za-z0-9_-]{22}")
 _PART = re.compile(r"-part(\d{1,9})(-\d+)?")
 # Names of runs are cut at their end, where the id stands.
@@ -64,6 +66,12 @@ class SavedRun:
     """The rows that the person kept at hand."""
     before: Spent | None = None
     """What the parts before it spent, where a service kept it."""
+    on_file: Spent = field(default_factory=Spent)
+    """What a run of `waysout find` spent that the search went on with."""
+    budget: Mapping[str, int] = field(default_factory=dict)
+    """The totals of LLM calls and oracle rows for all parts, where a service noted them."""
+    shown: bool = False
+    """Whether the result is what the person was shown, as a service made it exact."""
 
     @classmethod
     def read(cls, store: Store, problem: Problem) -> SavedRun:
@@ -71,9 +79,14 @@ class SavedRun:
         query = store.query(0)
         if query is None:
             raise IntegrityError(f"{store.path} holds no query yet: it was cut off at its start")
-        kept = store.finished(0) or store.partial(0)
+        memory, kept = memory_of(store, problem), store.finished(0) or store.partial(0)
+        past, shown = memory.of(problem, problem.row(query)), None
+        for event in store.events():
+            if event.kind == _SHOWN:
+                shown = ResultData.from_json(event.detail["result"])
+                past.add(Past.from_dict(event.detail["past"], problem.schema))
         llm = store.manifest.get("llm")
-        result = Result.of(kept or ResultData(
+        result = Result.of(shown or kept or ResultData(
             query=query,
             outcome=Outcome(OutcomeKind.INTERRUPTED, "the run was cut off"),
             options=tuple(store.options(0)),
@@ -82,10 +95,11 @@ class SavedRun:
         ))  # fmt: skip
         result = as_in_table(problem.schema, result)
         locks = _about(store).get("locks") or {}
-        day = store.summary().updated.astimezone().date()
+        day, search = store.summary().updated.astimezone().date(), _search(store)
         return cls(
-            result, memory_of(store, problem), day, locks, pins=_pins_of(store),
-            before=_spent_before(store),
+            result, memory, day, locks, pins=_pins_of(store), shown=shown is not None,
+            before=_spent(search.get("spent")), on_file=_spent(search.get("on_file")) or Spent(),
+            budget=_counts(search.get("budget")),
         )  # fmt: skip
 
     def read_locks(self) -> Locks:
@@ -99,8 +113,18 @@ class SavedRun:
 
 def save_pins(run: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """File what a person keeps at hand with the run of a part that has ended."""
-    with Store.open(find_run(run)) as store:
-        store.event(_PINS, {"rows": rows})
+    _save(run, _PINS, {"rows": rows})
+
+
+def save_shown(run: str, result: ResultData, past: Past) -> None:
+    """File what a person is shown as a part ends, and the answers that its run does not hold."""
+    _save(run, _SHOWN, {"result": result.to_json(), "past": past.as_dict()})
+
+
+def _save(run: str, kind: str, detail: Mapping[str, Any]) -> None:
+    # Not by `find_run`: its errors name other runs, whose ids are for nobody else and no log.
+    with Store.open(runs_dir() / f"{run}.db") as store:
+        store.event(kind, detail)
 
 
 def _pins_of(store: Store) -> Sequence[Mapping[str, Any]]:
@@ -112,14 +136,20 @@ def _pins_of(store: Store) -> Sequence[Mapping[str, Any]]:
     return [row for row in told if isinstance(row, Mapping)] if isinstance(told, list) else []
 
 
-def _spent_before(store: Store) -> Spent | None:
-    search = _about(store).get("search")
-    spent = search.get("spent") if isinstance(search, Mapping) else None
-    if not isinstance(spent, Mapping):
+def _spent(kept: Any) -> Spent | None:
+    """Return what a search had spent, if a service noted it; earlier releases noted two numbers."""
+    if not isinstance(kept, Mapping):
         return None
-    calls, rows = (spent.get(name) for name in ("llm_calls", "oracle_rows"))
-    whole = all(isinstance(n, int) and n >= 0 for n in (calls, rows))
-    return Spent(llm_calls=int(calls or 0), oracle_rows=int(rows or 0)) if whole else None
+    try:
+        spent = Spent.from_dict(kept)
+    except InputError:
+        return None
+    return spent if all(number >= 0 for number in spent.as_dict().values()) else None
+
+
+def _counts(kept: Any) -> Mapping[str, int]:
+    found = kept if isinstance(kept, Mapping) else {}
+    return {name: n for name, n in found.items() if type(n) is int and n >= 0}
 
 
 def find_saved(
@@ -146,14 +176,29 @@ def find_saved(
     return None
 
 
-def delete_saved(id: str) -> None:
-    """Delete what is on file of a search, all its parts."""
-    if _ID.fullmatch(id):
-        for path in runs_dir().glob(f"*-{id}-part*.db"):
-            try:
-                delete_run(path)
-            except WaysoutError as error:
-                _log.warning("the run %s stays on file: %s", path.name, error)
+def delete_saved(id: str) -> bool:
+    """Delete what is on file of a search, all its parts; return whether anything was.
+
+    Raises if some of it stays, once all that can be deleted is.
+    """
+    paths = list(runs_dir().glob(f"*-{id}-part*.db")) if _ID.fullmatch(id) else []
+    reasons = []
+    for path in paths:
+        try:
+            delete_run(path)
+        except WaysoutError as error:
+            reasons.append(without_folder(error))
+    if reasons:
+        raise UnavailableError(
+            f"{len(reasons)} of {len(paths)} runs of this search stay on file, and the search "
+            f"with them: {reasons[0]}"
+        )
+    return bool(paths)
+
+
+def without_folder(error: WaysoutError) -> str:
+    """Return what an error says; the folder of the runs is of no concern to a client."""
+    return str(error).replace(f"{runs_dir()}{os.sep}", "")
 
 
 def _part_of(path: Path, id: str) -> int:
@@ -165,11 +210,9 @@ def _read_same(
     store: Store, id: str, problems: Mapping[str, ServedProblem], about: Mapping[str, Any]
 ) -> tuple[str, SavedRun] | None:
     """Return what a run holds, if it is of this search and of a problem that is served now."""
-    kept = _about(store)
-    search = kept.get("search")
-    search = search if isinstance(search, Mapping) else {}
+    search = _search(store)
     name = str(search.get("problem"))
-    same_files = kept.get("digests") == about.get("digests")
+    same_files = _about(store).get("digests") == about.get("digests")
     if search.get("id") != id or name not in problems or not same_files:
         return None
     problem = problems[name].problem
@@ -177,6 +220,11 @@ def _read_same(
     locks = lock_rules(problem, problem.row(run.result.query), run.read_locks())
     now = plain(describe(problem.with_rules(locks)))
     return None if differences(store.manifest.get("problem") or {}, now) else (name, run)
+
+
+def _search(store: Store) -> Mapping[str, Any]:
+    search = _about(store).get("search")
+    return search if isinstance(search, Mapping) else {}
 
 
 def _about(store: Store) -> Mapping[str, Any]:

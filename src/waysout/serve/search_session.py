@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter, time
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from waysout.domain.budget import Spent
-from waysout.domain.memory import Memory
+from waysout.domain.memory import Memory, Past
 from waysout.domain.metrics import Metrics, run_metrics
 from waysout.domain.pick import pick
 from waysout.domain.result import Option, Outcome, OutcomeKind, Way
 from waysout.domain.schema import Row
 from waysout.errors import InputError, WaysoutError
 from waysout.llm.connect import stand_in
+from waysout.oracles.cache import CachedOracle
 from waysout.report.result import Result
 from waysout.report.text import ending, lead
 from waysout.report.words import Wording
@@ -33,7 +35,7 @@ from waysout.run.find import afind_many
 from waysout.run.options import Options, make_plan
 from waysout.run.plan import told
 from waysout.run.progress import Progress
-from waysout.serve.concurrency import SharedBackend
+from waysout.serve.concurrency import SharedBackend, in_thread_apart, unless
 from waysout.serve.errors import Conflict
 from waysout.serve.events import SHORTLIST, EventLog, Shortlist
 from waysout.serve.forms import form_row, lever_tips, lock_rules
@@ -42,9 +44,15 @@ from waysout.serve.models import Locks, SearchRequest
 from waysout.serve.option_forms import OptionForms
 from waysout.serve.pins import Pin, PinMaker
 from waysout.serve.problems import ServedProblem
-from waysout.serve.saved_run import SavedRun, new_id, run_path, save_pins
+from waysout.serve.saved_run import (
+    SavedRun,
+    new_id,
+    run_path,
+    save_pins,
+    save_shown,
+    without_folder,
+)
 from waysout.serve.settling import settled
-from waysout.store import runs_dir
 
 _COUNTS = ("valid", "evaluated", "pruned", "generated")
 # Seconds for a part to end after a stop; then it is given up, because a model may hang in its
@@ -54,6 +62,9 @@ _PATIENCE = 3.0
 _ASKED_AGAIN, _SAME = 40, 0.01
 
 _log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class SearchListener(Protocol):
@@ -77,6 +88,8 @@ class ServiceContext:
     listener: SearchListener | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     """The files the problem was made from, as runs keep them to be opened again."""
+    threads: Executor | None = None
+    """Where the model is waited for beside the parts of searches."""
 
 
 class SearchSession:
@@ -136,7 +149,10 @@ class SearchSession:
         self._stop = Stop()
         self._pinning = asyncio.Lock()
         self._saved: SavedRun | None = None  # to be refreshed when somebody looks
+        self._is_kept = False  # whether the run is that of this part
+        self._filing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._is_searching = False
         self._giving_up: asyncio.TimerHandle | None = None
         self._decided = False
 
@@ -235,7 +251,7 @@ class SearchSession:
              limits.oracle_rows),
         )  # fmt: skip
         for what, total, used, most in totals:
-            if total > most:
+            if total > max(used, most):
                 why = "" if most or self._context.llm_name else "; this service has no LLM"
                 raise InputError(f"{what} is at most {most} here, not {total}{why}")
             if total < used:
@@ -259,6 +275,7 @@ class SearchSession:
         self.day = datetime.now(UTC).astimezone().date()
         self.options, self.ways, self.tipping, self.shortlist.options = {}, (), (), ()
         self._held = len(kept)
+        self._is_kept, self._is_searching = False, True
         self._stop = Stop()
         self._log_part()
         self._pin(self.pinned)
@@ -272,45 +289,52 @@ class SearchSession:
         """End the part that runs, if one does, with what it has found."""
         if self.running and self._task is not None:
             self._stop(reason)
-            if self._giving_up is None:
+            if self._is_searching and self._giving_up is None:
                 loop = asyncio.get_running_loop()
                 self._giving_up = loop.call_later(_PATIENCE, self._task.cancel)
 
-    def close(self) -> asyncio.Task[None] | None:
-        """Stop, and end the streams of all followers; returns the part that still ends."""
-        task = self._task
+    def close(self) -> None:
+        """Stop, and end the streams of all followers."""
         self.stop("the search was deleted")
         self.log.close("gone")
-        return task
+
+    async def written(self) -> None:
+        """Wait until nothing is written to the runs of a search that was closed."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        async with self._filing:
+            pass
 
     async def _run(self, stop: Stop) -> None:
         result, kind, failure = None, OutcomeKind.FAILED, ""
+        has_ended = threading.Event()
         try:
-            if not self._decided:
-                verdict = await asyncio.to_thread(self.served.verdict, self.query, self.query)
-                self.log.add("decided", verdict)
-                self._decided = True
-            options = await self._options(stop)
-            async with aclosing(afind_many(self.problem, [self.query], **options)) as results:
-                async for result in results:
-                    self._now = result.ledger
+            with unless(has_ended.is_set):
+                if not self._decided:
+                    verdict = await asyncio.to_thread(self.served.verdict, self.query, self.query)
+                    self.log.add("decided", verdict)
+                    self._decided = True
+                options = await self._options(stop)
+                async with aclosing(afind_many(self.problem, [self.query], **options)) as results:
+                    async for result in results:
+                        self._now = result.ledger
         except asyncio.CancelledError:
             kind, failure = OutcomeKind.INTERRUPTED, stop.reason
         except WaysoutError as error:
-            # The folder of the runs is of no concern to the client.
-            failure = str(error).replace(f"{runs_dir()}{os.sep}", "")
+            failure = without_folder(error)
         except Exception as error:
             _log.exception("a search ended unexpectedly")
             failure = f"unexpected {type(error).__name__}; the service's log says more"
             if result is not None:  # its reason quotes the error, which may hold secrets
                 result = replace(result, outcome=replace(result.outcome, reason=failure))
-        self._task = None  # from here on a stop changes nothing
+        has_ended.set()
+        self._is_searching = False  # from here on a stop only ends what makes it exact
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
         try:
             # An error may follow a result that reports it.
-            await self._end(result or self._bare_result(kind, failure))
+            await self._end(result or self._bare_result(kind, failure), stop)
         finally:
             self.running = False
         if self.pinned:
@@ -343,9 +367,10 @@ class SearchSession:
             options["llm"] = self._llm = await context.open_llm()
         if context.keep_runs:
             path = run_path(self.problem.name, self.id, self.part)
-            self.run = path.stem
-            spent = {"llm_calls": self._before.llm_calls, "oracle_rows": self._before.oracle_rows}
-            search = {"id": self.id, "problem": request.problem, "spent": spent}
+            self.run, self._is_kept = path.stem, True
+            search = {"id": self.id, "problem": request.problem, "spent": self._before.as_dict(),
+                      "on_file": self._on_file.as_dict(),
+                      "budget": {"calls": self.calls, "oracle_rows": self.oracle_rows}}  # fmt: skip
             pins = [dict(pin.option.row) for pin in self.pinned]
             about = {**context.about, "service": True, "locks": self.locks.model_dump(),
                      "search": search, "pins": pins}  # fmt: skip
@@ -359,9 +384,9 @@ class SearchSession:
         self._add_options(now.found)
         self._log_ledger()
 
-    async def _end(self, result: Result) -> None:
+    async def _end(self, result: Result, stop: Stop) -> None:
         self.served.steady = self._memory.steady
-        result = await asyncio.to_thread(self._settled, result)
+        result, learned = await asyncio.to_thread(self._settled, result, lambda: bool(stop.reason))
         # A search that was stopped early does not know the options it began with.
         final, known = {o.key: o for o in result.options} or self.options, self.options
         changed = [
@@ -370,7 +395,7 @@ class SearchSession:
         ]  # fmt: skip
         self.options = final
         # In a thread, as there may be many.
-        self.ways = await asyncio.to_thread(_in_order, result)
+        self.ways = await in_thread_apart(_in_order, result)
         self.tipping = lever_tips(result)
         if changed:
             self.log.add("options", {"options": changed})
@@ -383,25 +408,27 @@ class SearchSession:
         counts = self._count(result)
         result = replace(result, options=tuple(final.values()), ledger=self.spent, metrics=counts)
         await self.shortlist.settle()
+        await self._save_shown(replace(result, ledger=spent), learned)
         self._log_end(result)
         if self._context.listener is not None:
             new = max(0, len(final) - self._held)
             self._context.listener.ended(str(result.outcome.kind), new, spent)
 
-    def _settled(self, result: Result) -> Result:
-        """Return the result with what is shown made exact, where the model is at hand."""
+    def _settled(self, result: Result, is_stopped: Callable[[], bool]) -> tuple[Result, Past]:
+        """Return the result with what is shown made exact, where the model is at hand.
+
+        With it comes what the model answered to that.
+        """
         if self.served.remote or self.served.steady is False:
-            return result
+            return result, Past()
         began = perf_counter()
         past = self._memory.of(self.problem, self.query)
+        known = set(past.answered)
         most = min(self._context.limits.settling_rows, self.rows_left)
-        try:
-            found, rows = settled(self.problem, self.query, past, result, most)
-        except WaysoutError:  # the model fails now: what was found before stands
-            return result
-        more = Spent(oracle_rows=rows, seconds=perf_counter() - began)
-        self._now += more
-        return found
+        with unless(is_stopped):
+            found, rows = settled(self.problem, self.query, past, result, most, is_stopped)
+        self._now += Spent(oracle_rows=rows, seconds=perf_counter() - began)
+        return found, Past({row: said for row, said in past.answered.items() if row not in known})
 
     def _count(self, result: Result) -> Metrics:
         """Return the numbers of a result, those of rows over all parts, like its ledger."""
@@ -414,25 +441,22 @@ class SearchSession:
     async def pin(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep rows at hand, instead of those that were; the person's own are asked first."""
         async with self._pinning:
-            options = (*self.shortlist.options, *self.options.values())
-            maker = PinMaker(self.served, self.problem, self.query, self.ways, options)
-            typed = list(map(self.problem.row, rows))
-            pins = {
-                row: await asyncio.to_thread(maker.pin, row, f"rows.{i}")
-                for i, row in enumerate(typed)
-            }
-            self._pin(list(pins.values()))
+            await self._pin_rows(rows)
         await self._save_pins()
+
+    async def _pin_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        options = (*self.shortlist.options, *self.options.values())
+        maker = PinMaker(self.served, self.problem, self.query, self.ways, options)
+        typed = list(map(self.problem.row, rows))
+        pins = {
+            row: await self._in_thread(maker.pin, row, f"rows.{i}") for i, row in enumerate(typed)
+        }
+        self._pin(list(pins.values()))
 
     async def _save_pins(self) -> None:
         """File what is pinned with the run; while that is being written, its end does."""
-        if self.running or self.run is None or not self._context.keep_runs:
-            return
-        rows = [dict(pin.option.row) for pin in self.pinned]
-        try:
-            await asyncio.to_thread(save_pins, self.run, rows)
-        except WaysoutError as error:
-            _log.warning("pins were not filed: %s", error)
+        if not self.running:
+            await self._file("pins", save_pins, [dict(pin.option.row) for pin in self.pinned])
 
     def _pin(self, pins: Sequence[Pin]) -> None:
         """Keep those that the present locks allow, and tell it if that changes anything."""
@@ -473,26 +497,61 @@ class SearchSession:
 
     # Saved runs --------------------------------------------------------------------------------
 
+    async def _save_shown(self, result: Result, learned: Past) -> None:
+        """File what is shown with the run of the part, whose own ledger the result has."""
+        if self._is_kept:
+            await self._file("ways", save_shown, result, learned)
+
+    async def _file(self, what: str, save: Callable[..., None], *content: Any) -> None:
+        async with self._filing:
+            if self.run is None or not self._context.keep_runs:
+                return
+            try:
+                await in_thread_apart(save, self.run, *content)
+            except WaysoutError as error:
+                _log.warning("%s were not filed: %s", what, error)
+
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Wait for the model without keeping others from theirs."""
+        loop = asyncio.get_running_loop()
+
+        def work_for_somebody() -> T:
+            with unless(lambda: self.log.closed):
+                return work(*args, **kwargs)
+
+        return await loop.run_in_executor(self._context.threads, work_for_somebody)
+
     async def refresh(self) -> bool:
         """Make exact what a saved run shows, and pin again what was pinned, once.
 
         Returns whether the model still says what it said then: a file that has not changed may
         call on something that has.
         """
+        if self._saved is None:  # or whoever looks would wait for a pin on which the model hangs
+            return True
         async with self._pinning:
             saved = self._saved
             if saved is None or self.result is None:
                 return True
-            if not await asyncio.to_thread(self._is_still_true):
+            if not await self._in_thread(self._is_still_true):
                 return False
+            # It is still the same model: what is on file is not to be asked again for the strips.
+            if isinstance(oracle := self.problem.oracle, CachedOracle):
+                oracle.remember(self._memory.of(self.problem, self.query).answered)
+            if not saved.shown:
+                await self._settle_saved(saved)
             self._saved = None
-            found = await asyncio.to_thread(self._settled, self.result)
-            self._before, self._now = self._before + self._now, Spent()
-            self.ways, self.tipping = _in_order(found), lever_tips(found)
-            self._log_end(replace(found, ledger=self.spent))
-        with suppress(WaysoutError):  # one's own may be a no by now
-            await self.pin(saved.pins)
+            with suppress(WaysoutError):  # one's own may be a no by now
+                await self._pin_rows(saved.pins)
         return True
+
+    async def _settle_saved(self, saved: SavedRun) -> None:
+        """Make exact what a run holds that was never shown so, with what is left of the budget."""
+        found, learned = await self._in_thread(self._settled, saved.result, lambda: self.log.closed)
+        spent = saved.result.ledger + self._now
+        self._before, self._now = self._before + self._now, Spent()
+        self._show(found)
+        await self._save_shown(replace(found, ledger=spent), learned)
 
     def _is_still_true(self) -> bool:
         options = [*self.ways, *self.options.values()][:_ASKED_AGAIN]
@@ -519,10 +578,17 @@ class SearchSession:
         if run.before is None:
             self._on_file = result.ledger
         else:  # a search of a service, whose limits hold over all its parts
-            self._before = run.before + result.ledger
+            self._on_file, self._before = run.on_file, run.before + result.ledger
+            self._is_kept = run.name is not None
         self.part, self.run, self.day = run.part, run.name, run.day
         self._forms = OptionForms(self.problem, self.query)
-        self.calls, self.oracle_rows = self._context.limits.calls, self._context.limits.oracle_rows
+        limits, spent = self._context.limits, self._before
+        calls, rows = (run.budget.get(name, most) for name, most in (
+            ("calls", limits.calls), ("oracle_rows", limits.oracle_rows)
+        ))  # fmt: skip
+        # A service may allow less than the one before it.
+        self.calls = max(spent.llm_calls, min(calls, limits.calls))
+        self.oracle_rows = max(spent.oracle_rows, min(rows, limits.oracle_rows))
         self._count(result)
         self._log_part()
         chance = result.settings.get("query_probability")
@@ -533,13 +599,17 @@ class SearchSession:
             verdict = {"approved": approved, "decision": words, "probability": float(chance)}
             self.log.add("decided", verdict)
             self._decided = True
+        self._show(result)
+        self._saved = run
+
+    def _show(self, result: Result) -> None:
+        """Show what a part that has ended found."""
         self.options = {option.key: option for option in result.options}
         self.ways = _in_order(result)
         self.tipping = lever_tips(result)
         self.log.add("options", {"options": [option.as_dict() for option in result.options]})
         self.shortlist.publish(result.pick(SHORTLIST))
-        self._log_end(result)
-        self._saved = run
+        self._log_end(replace(result, ledger=self.spent))
 
 
 def _in_order(result: Result) -> Sequence[Way]:

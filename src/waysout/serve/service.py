@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Self, get_type_hints
@@ -16,7 +18,7 @@ from waysout.llm.connect import connect, stand_in
 from waysout.methods import DEFAULT as DEFAULT_METHOD
 from waysout.methods import make_method, method_class
 from waysout.oracles.watchdog import MOST_HUNG, hung
-from waysout.serve.concurrency import PacedExecutor, SharedBackend
+from waysout.serve.concurrency import PacedExecutor, SharedBackend, in_thread_apart
 from waysout.serve.errors import Full, NotFound, TooMany
 from waysout.serve.forms import method_forms, problem_form, problem_line
 from waysout.serve.limits import ServiceLimits
@@ -34,10 +36,14 @@ SUGGESTED_CALLS = 6
 _OPEN_TEXTS = ("reward",)
 # The largest number a request may set: this many times the default, or this number.
 _MOST_TIMES, _LEAST_CEILING = 10, 100
-# Threads for requests, besides those in which searches wait for the model.
+# Threads in which searches compute, besides those in which they wait for the model.
 _MORE_THREADS = 12
 _LAST_EVENTS_SECONDS = 1.0
 _CLOSING = "the service is shutting down"
+# How long somebody who deletes a search waits for its end, as a model may hang.
+_DELETING_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 class Service:
@@ -87,18 +93,23 @@ class Service:
         self._turn = asyncio.Lock()
         self._opening = asyncio.Lock()
         self._stack = AsyncExitStack()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._erasing: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], SearchSession] = {}  # a deleted search's, too
+        self._erasing: dict[str, asyncio.Task[bool]] = {}
         self._restoring = asyncio.Lock()
         self._forgotten: set[str] = set()
         self._closing = False
-        self._has_threads = False
         self._context = ServiceContext(
-            self.limits, self._open_llm, self.llm_name, keep_runs, listener, about or {}
-        )
+            self.limits, self._open_llm, self.llm_name, keep_runs, listener, about or {},
+            # One each: whoever looks at a search waits for the model with no other.
+            ThreadPoolExecutor(self.limits.kept, "search"),
+        )  # fmt: skip
         self._check_method(method, {})
 
     async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        # A call that a search was stopped in goes on, one for each model.
+        waiting = self.limits.searches + len(self.problems)
+        loop.set_default_executor(PacedExecutor(loop, waiting + _MORE_THREADS))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -113,7 +124,7 @@ class Service:
             await asyncio.wait(self._tasks, timeout=_LAST_EVENTS_SECONDS)
         for search in self.searches.values():
             search.log.close("gone")
-        await asyncio.gather(*self._tasks, *self._erasing, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._erasing.values(), return_exceptions=True)
         await self._stack.aclose()
 
     async def _open_llm(self) -> SharedBackend:
@@ -132,7 +143,8 @@ class Service:
     @property
     def running(self) -> int:
         """The number of searches under way, including those about to stop."""
-        return len(self._tasks)
+        # A part that has told its end may still be filing pins: no reason to refuse the next.
+        return len({search.id for search in self._tasks.values() if search.running})
 
     def join(self) -> None:
         """Count one more event stream, or raise `Full`."""
@@ -149,7 +161,7 @@ class Service:
         counts = {"running": self.running, "searches": len(self.searches), "hung": hung()}
         if counts["hung"] >= MOST_HUNG:
             raise UnavailableError(
-                f"{hung()} calls of the model hang, and no more are made: restart"
+                f"{counts['hung']} calls of the model hang, and no more are made: restart"
             )
         return {"status": "ok", "version": __version__, **counts}
 
@@ -193,22 +205,29 @@ class Service:
             raise NotFound("there is no such search (any more): start one with POST /api/searches")
         return self.searches[id]
 
-    async def find(self, id: str) -> SearchSession:
-        """Return a search by its id; one of before a restart is read from the run it left."""
+    async def open(self, id: str) -> SearchSession:
+        """Return a search by its id; one of before a restart is read from the run it left.
+
+        The model is not asked: what it said then stands, until somebody looks (see `find`).
+        """
         may_be_on_file = self._context.keep_runs and not self._closing
         if id not in self.searches and may_be_on_file and id not in self._forgotten:
             async with self._restoring:
                 if id not in self.searches and id not in self._forgotten:
                     await self._restore(id)
-        found = self.search(id)
+        return self.search(id)
+
+    async def find(self, id: str) -> SearchSession:
+        """Return a search by its id, if what it says is true of today's model, which is asked."""
+        found = await self.open(id)
         if not await found.refresh():
             self._drop(id)
-            self._forgotten.add(id)  # what it says is not true of this model
+            self._forgotten.add(id)
         return self.search(id)
 
     async def _restore(self, id: str) -> None:
         about = self._context.about
-        found = await asyncio.to_thread(find_saved, id, self.problems, about)
+        found = await in_thread_apart(find_saved, id, self.problems, about)
         if found is not None:
             self.adopt(*found, id=id)
 
@@ -251,25 +270,46 @@ class Service:
         self._keep(search)
         return search
 
-    def delete(self, id: str) -> None:
-        """Forget a search, and what is on file of it; if it runs, it is stopped."""
-        ending = self._drop(id)
+    async def delete(self, id: str) -> bool:
+        """Forget a search, and what is on file of it; if it runs, it is stopped.
+
+        Returns whether all of it is gone. Where a model hangs, that takes until its part has ended,
+        and nobody waits for it. What cannot be deleted raises, and may be tried again.
+        """
+        if not self._context.keep_runs:
+            self._drop(id)
+            return True
+        async with self._restoring:  # or what is being read just now would come back
+            search = self._drop(id) if id in self.searches else None
+            task = self._erasing.get(id) or self._begin_erasing(id, search)
+        await asyncio.wait([task], timeout=_DELETING_SECONDS)
+        if not task.done():
+            return False
+        if not task.result() and search is None:
+            self.search(id)  # there is none
+        return True
+
+    def _begin_erasing(self, id: str, search: SearchSession | None) -> asyncio.Task[bool]:
         self._forgotten.add(id)
-        if self._context.keep_runs:
-            task = asyncio.create_task(self._erase(id, ending))
-            self._erasing.add(task)
-            task.add_done_callback(self._erasing.discard)
+        task = self._erasing[id] = asyncio.create_task(self._erase(id, search))
+        task.add_done_callback(_note_failure)
+        return task
 
-    async def _erase(self, id: str, ending: asyncio.Task[None] | None) -> None:
+    async def _erase(self, id: str, search: SearchSession | None) -> bool:
         """Delete the runs of a search, when nothing is written to them any more."""
-        if ending is not None:
-            await asyncio.wait([ending])
-        await asyncio.to_thread(delete_saved, id)
+        try:
+            if search is not None:
+                await search.written()
+            return await in_thread_apart(delete_saved, id)
+        finally:
+            del self._erasing[id]
+            self._forgotten.discard(id)
 
-    def _drop(self, id: str) -> asyncio.Task[None] | None:
-        ending = self.search(id).close()
+    def _drop(self, id: str) -> SearchSession:
+        search = self.search(id)
+        search.close()
         del self.searches[id]
-        return ending
+        return search
 
     def _begin(self, search: SearchSession, request: ContinueRequest) -> None:
         if self._closing:
@@ -277,12 +317,8 @@ class Service:
         if not search.running and self.running >= self.limits.searches:
             raise TooMany(f"{self.running} searches are running, and no more may: try again soon")
         task = search.begin(request.locks, request.calls, request.oracle_rows)
-        if not self._has_threads:  # searches wait for the model in threads: leave some for others
-            loop = asyncio.get_running_loop()
-            loop.set_default_executor(PacedExecutor(loop, self.limits.searches + _MORE_THREADS))
-            self._has_threads = True
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = search
+        task.add_done_callback(self._tasks.pop)
 
     def _keep(self, search: SearchSession) -> None:
         """Keep a search; the oldest ended ones make room."""
@@ -312,6 +348,11 @@ class Service:
         if made.needs_known and served.known is None:
             raise InputError(f"the method {name!r} learns from a table, and this problem has none")
         made.prepare()
+
+
+def _note_failure(task: asyncio.Task[bool]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.warning("a search was not deleted: %s", error)
 
 
 def _is_local(llm: str | Backend | None) -> bool:

@@ -8,14 +8,17 @@ back further, and ways and tipping points are read anew from all that was asked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from waysout.domain.budget import Budget, Ledger
 from waysout.domain.memory import Past
+from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
 from waysout.domain.spelling import as_in_table
+from waysout.errors import BudgetSpent, WaysoutError
 from waysout.report.result import Result
 from waysout.search.archive import Archive
 from waysout.search.finish import NEAREST, Finisher
@@ -26,17 +29,27 @@ _LIVE = (OutcomeKind.FOUND, OutcomeKind.BUDGET_SPENT, OutcomeKind.EXHAUSTED)
 
 
 def settled(
-    problem: Problem, query: Row, past: Past, result: Result, most: int
+    problem: Problem,
+    query: Row,
+    past: Past,
+    result: Result,
+    most: int,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[Result, int]:
     """Return a result whose ways are exact, and how many rows that took, ``most`` at most.
 
-    What the model says is remembered in ``past``.
+    What the model says is remembered in ``past``. Where it fails, or ``is_stopped`` says so before
+    a batch, what was known before stands; the rows that were sent count all the same.
     """
     if most < 1 or result.outcome.kind not in _LIVE:
         return result, 0
-    settling = _Settling(problem, query, past, most)
-    settling.ask_strips()
-    settling.finish()
+    asking = _Asking(problem.oracle, query, past, most, is_stopped)
+    try:
+        settling = _Settling(replace(problem, oracle=asking), query, past)
+        settling.ask_strips(most)
+        settling.finish(asking)
+    except WaysoutError:
+        return result, asking.used
     archive = settling.archive
     found = result
     if not result.options and len(archive):  # a strip found what the search did not
@@ -45,52 +58,83 @@ def settled(
     if found.options:
         found = replace(found, ways=archive.ways())
     found = as_in_table(problem.schema, replace(found, tipping=archive.tipping()))
-    return found, settling.used
+    return found, asking.used
+
+
+class _Asking:
+    """The model as it is asked here: new rows are charged as they are sent, and remembered.
+
+    The person's own row was scored by the search.
+    """
+
+    watches = True
+
+    def __init__(
+        self, oracle: Oracle, query: Row, past: Past, most: int, is_stopped: Callable[[], bool]
+    ) -> None:
+        self.name, self.labels_only = oracle.name, oracle.labels_only
+        self._oracle, self._query, self._past = oracle, query, past
+        self._known = past.copy()
+        self._ledger = Ledger(Budget(oracle_rows=most))
+        self._is_stopped = is_stopped
+
+    @property
+    def used(self) -> int:
+        """The number of rows that were sent."""
+        return self._ledger.spent.oracle_rows
+
+    @property
+    def left(self) -> int:
+        """The number of rows that may still be."""
+        return int(self._ledger.rows_left)
+
+    def ask(self, rows: Sequence[Row]) -> Answers:
+        """Return the answer for each row."""
+        if self._is_stopped():
+            raise BudgetSpent("stopped by request")
+        known = self._known
+        if new := [row for row in dict.fromkeys(rows) if row not in known.answered]:
+            paid = [row for row in new if row != self._query]
+            self._ledger.take_rows(len(paid))
+            known.add_answers(new, self._oracle.ask(new))
+            self._past.add_answers(paid, known.answers(paid))
+        return known.answers(rows)
 
 
 class _Settling:
     """Rows asked for one person, on top of those that are known."""
 
-    def __init__(self, problem: Problem, query: Row, past: Past, most: int) -> None:
+    def __init__(self, problem: Problem, query: Row, past: Past) -> None:
         answers = problem.oracle.ask([query])
         goal = problem.goal.for_query(float(answers.probability[0]), bool(answers.decision[0]))
         self.problem = replace(problem, goal=goal)
         self.query = query
         self.archive = Archive(self.problem, query)
-        self.used = 0
         self._past = past
-        self._most = most
         # What the locks of today forbid was asked when they were others.
         self._recall([row for row in past.answered if not problem.violations(query, row)])
 
-    def ask_strips(self) -> None:
+    def ask_strips(self, most: int) -> None:
         """Ask what each lever does alone, as the page will draw it."""
-        strips = Strips(
-            self.problem, self.query, self.query, self.problem.schema.names, most=self._most
-        )
+        strips = Strips(self.problem, self.query, self.query, self.problem.schema.names, most=most)
         strips.answer()
-        self._take([row for row in strips.asked if row != self.query])
+        self._recall([row for row in strips.asked if row != self.query])
 
-    def finish(self) -> None:
+    def finish(self, asking: _Asking) -> None:
         """Walk back what is shown first, and ask what is open about it."""
         finisher = Finisher(self.archive, near=NEAREST)
-        while (left := self._most - self.used) > 0:
-            rows = [row for row, _ in finisher.rows(min(_BATCH, left))]
+        while asking.left:
+            rows = [row for row, _ in finisher.rows(min(_BATCH, asking.left))]
             if not rows:
                 return
-            self._take(rows)
+            asking.ask(rows)
+            self._recall(rows)
 
-    def _take(self, rows: Sequence[Row]) -> None:
-        new = [row for row in rows if row not in self._past.answered]
-        if new:
-            self._past.add_answers(new, self.problem.oracle.ask(new))
-            self.used += len(new)
-            self._recall(new)
-
-    def _recall(self, rows: Sequence[Row]) -> None:
-        if not rows:
+    def _recall(self, rows: Iterable[Row]) -> None:
+        new = [row for row in rows if row not in self.archive.answered]
+        if not new:
             return
-        told = self.archive.judge(rows, self._past.answers(rows))
-        for row, (probability, valid) in zip(rows, told, strict=True):
+        told = self.archive.judge(new, self._past.answers(new))
+        for row, (probability, valid) in zip(new, told, strict=True):
             reasons = self._past.reasons.get(row, ())
             self.archive.recall(row, self.problem.key(row), probability, valid, reasons)

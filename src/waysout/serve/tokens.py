@@ -8,12 +8,13 @@ import hmac
 import math
 import re
 import secrets
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from waysout.errors import InputError, UnavailableError
+from waysout.serve.hosts import network_of
 
 VARIABLE = "WAYSOUT_TOKEN"
 SHORTEST, LONGEST = 16, 512
@@ -24,10 +25,10 @@ MOST_SESSIONS = 1000
 FREE_GUESSES, FORGIVEN_AFTER = 10, 6.0
 FREE_OVERALL, FORGIVEN_OVERALL = 100, 1.0
 MOST_NETWORKS = 1000
-# Beyond those a token is held for this long before it is looked at.
+# Beyond those the answer to a wrong one comes only after this long.
 HOLD_SECONDS = 0.5
-# With so many held at once, of a network that has shown the token, none is held for a while.
-MOST_HELD, RUSH_SECONDS = 64, 10.0
+# In the scope of a request that showed a wrong one: the server drops its connection before others.
+WRONG = "waysout.wrong"
 _ALL = ""
 # The characters of one word in a header.
 _TOKEN = re.compile(rf"[\x21-\x7e]{{{SHORTEST},{LONGEST}}}")
@@ -118,7 +119,9 @@ class Gate:
 
     >>> from waysout.serve import Gate
     >>> gate = Gate("a long secret", port=8765)
-    >>> gate.admits("a long secret", cookies=[]), gate.admits(None, cookies=["forged"])
+    >>> gate.is_token("a long secret"), gate.is_token("forged")
+    (True, False)
+    >>> gate.has_session([gate.login()]), gate.has_session(["forged"])
     (True, False)
     """
 
@@ -134,46 +137,28 @@ class Gate:
         self._sessions: dict[bytes, None] = {}
         self._guesses = guesses or Guesses()
         self._pause = pause
-        self._held = Counter[str]()
-        # Networks that have shown the token, and until when what they show is not held.
-        self._holders: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return "Gate(token=…)"
 
-    async def check(self, given: str, network: str) -> None:
+    async def check(self, given: str, scope: MutableMapping[str, Any]) -> None:
         """Raise ``WrongToken`` unless this is the token; where many were wrong, after a while.
 
-        The right one waits as well: an answer that came sooner would tell it from a wrong one, and
-        nobody would wait for the rest. It is never refused unseen, since behind a proxy all come by
-        one address, and one who guesses would lock all others out. So a guesser gets as many
-        answers as connections without a token are let in, each 0.5 s; the rest is up to the
-        token's length. Cookies are not held: we drew them, and they cannot be guessed.
+        The right one never waits: among hundreds of wrong ones that wait its connection would be
+        dropped with theirs. None is refused unseen, since behind a proxy all come by one address,
+        and one who guesses would lock all others out. So who takes a slow answer for a no guesses
+        as fast as connections are taken in, and what keeps them out is the token's length; all
+        others are slowed.
         """
-        if self._holds(network):
-            self._held[network] += 1
-            try:
-                await self._pause(HOLD_SECONDS)
-            finally:
-                self._held -= Counter([network])  # which forgets those of which none is left
-        if not self.is_token(given):
-            self._guesses.add(network)
-            raise WrongToken(math.ceil(self._guesses.seconds(network)))
-        self._holders.setdefault(network, 0.0)
-        while len(self._holders) > MOST_NETWORKS:
-            del self._holders[next(iter(self._holders))]
-
-    def _holds(self, network: str) -> bool:
-        """Whether tokens of a network are held.
-
-        Where hundreds guess at once by the address of a holder, connections that are held would be
-        dropped for the next, and the holder's among them.
-        """
-        if not self._guesses.seconds(network):
-            return False
-        if network in self._holders and self._held[network] >= MOST_HELD:
-            self._holders[network] = self._guesses.clock() + RUSH_SECONDS
-        return self._guesses.clock() >= self._holders.get(network, 0.0)
+        if self.is_token(given):
+            return
+        network = network_of((scope.get("client") or ("",))[0])
+        self._guesses.add(network)
+        scope[WRONG] = True
+        seconds = math.ceil(self._guesses.seconds(network))
+        if seconds:
+            await self._pause(HOLD_SECONDS)
+        raise WrongToken(seconds)
 
     def is_token(self, given: str) -> bool:
         """Whether this is the token; takes the same time for every text."""
@@ -196,10 +181,6 @@ class Gate:
         """Whether one of these cookies is that of a login."""
         # Looked up by digest: the time it takes reveals nothing about a cookie.
         return any(_digest(cookie) in self._sessions for cookie in cookies)
-
-    def admits(self, bearer: str | None, cookies: Iterable[str]) -> bool:
-        """Whether a request is admitted."""
-        return (bearer is not None and self.is_token(bearer)) or self.has_session(cookies)
 
 
 def _digest(text: str) -> bytes:
