@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,11 +38,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(own_cache)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_end_of_the_process() -> Iterator[None]:
+    """Let a command that runs in the process of the tests not end it, at once or after a while."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("waysout.cli.main._leave_model_behind", lambda code: None)
+        yield
+
+
 @pytest.fixture
 def waysout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     """Run the command line as `main` does; returns exit code, stdout and stderr."""
-    # It would end the tests with the process.
-    monkeypatch.setattr("waysout.cli.main._leave_model_behind", lambda code: None)
 
     def run(*args: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["waysout", *map(str, args)])

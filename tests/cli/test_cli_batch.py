@@ -12,9 +12,12 @@ from typing import Any
 import pandas as pd
 import pytest
 from cli_world import APPROVED, REFUSED, in_world, world  # noqa: F401
-from inline_executor import InlineExecutor
+from inline_executor import InlineExecutor, work_inline
 
 from conftest import CommandLine
+from waysout.batch.job import BatchJob
+from waysout.batch.marks import files_of
+from waysout.batch.sealed import sealed
 from waysout.batch.tables import people
 from waysout.cli.batch import BatchSignals
 from waysout.domain.oracle import Answers, Oracle
@@ -35,8 +38,7 @@ BATCH = ("batch", *FILES, *QUICK, "--limit", "20", "--part-rows", "8", "--worker
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("waysout.batch.local_executor.LocalExecutor", InlineExecutor)
-    InlineExecutor.made.clear()
+    work_inline(monkeypatch)
     yield
     InlineExecutor.made.clear()
 
@@ -147,7 +149,7 @@ def test_a_folder_of_an_earlier_release_goes_on_as_it_was_begun(
     out = tmp_path / "old"
     assert waysout(*BATCH, "--limit", "8", "--out", str(out))[0] == 0
     notes = json.loads((out / "_manifest.json").read_text("utf-8"))
-    for name in ("all_options", "wording", "rules_in_words", "sha256"):
+    for name in ("all_options", "code", "wording", "rules_in_words", "id", "sha256"):
         del notes[name]
     del notes["plan"]["method_settings"]["tips"]  # as a release without tipping points wrote it
     (out / "_manifest.json").write_text(json.dumps(notes), "utf-8")
@@ -227,6 +229,30 @@ def test_another_table_or_model_is_another_batch(waysout: CommandLine, tmp_path:
     assert (code, "digests.data" in err) == (3, True), err
 
 
+def test_a_function_that_answers_otherwise_now_is_another_model(
+    waysout: CommandLine, tmp_path: Path
+) -> None:
+    weights = Path("own_weights.txt")
+    weights.write_text("90", "utf-8")
+    Path("own_scores.py").write_text(
+        "from pathlib import Path\n"
+        "def score(frame):\n"
+        "    return (frame['income'] / float(Path('own_weights.txt').read_text())).clip(0, 1)\n",
+        "utf-8",
+    )
+    line = [*BATCH, "--model", "own_scores:score", "--out", str(tmp_path / "ways")]
+    code, _, err = waysout(*line, "--limit", "8")
+    assert code == 0, err
+    code, said, err = waysout(*line, "--limit", "16", "--json")
+    assert code == 0, err
+    assert json.loads(said)["probe_rows"] == 48 + 8  # who is done is asked about once more
+    code, said, err = waysout(*line, "--limit", "16", "--json")
+    assert (code, json.loads(said)["probe_rows"]) == (0, 48 + 8), err  # nothing is left to do
+    weights.write_text("70", "utf-8")
+    code, _, err = waysout(*line, "--limit", "20")
+    assert (code, "is not the model of the batch in" in err) == (6, True), err
+
+
 def test_a_folder_with_something_else_in_it_is_left_alone(
     waysout: CommandLine, tmp_path: Path
 ) -> None:
@@ -236,6 +262,8 @@ def test_a_folder_with_something_else_in_it_is_left_alone(
     assert (code, "thesis.tex" in err) == (3, True)
     code, _, err = waysout(*BATCH, "--out", str(thesis))
     assert (code, "is a file: name a folder" in err) == (3, True)
+    code, _, err = waysout(*BATCH, "--out", str(tmp_path / ("a" * 300)))
+    assert (code, "cannot be a folder: File name too long" in " ".join(err.split())) == (3, True)
     assert thesis.read_text("utf-8") == "years of work"
 
 
@@ -379,15 +407,18 @@ def test_a_batch_asks_no_more_than_it_says_and_tries_the_model_once(
 NO_LLM = ("--calls", "0", "--oracle-rows", "10", "--part-rows", "3", "--workers", "1")
 
 
-def test_a_damaged_part_is_done_again_and_nobody_else_may_read_the_folder(
-    waysout: CommandLine, tmp_path: Path
-) -> None:
+def test_nobody_else_may_read_the_folder(waysout: CommandLine, tmp_path: Path) -> None:
+    out = tmp_path / "ways"
+    assert waysout("batch", *FILES, *NO_LLM, "--limit", "3", "--out", str(out))[0] == 0
+    for path in [out, *out.rglob("*")]:
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_damaged_part_is_done_again(waysout: CommandLine, tmp_path: Path) -> None:
     out = tmp_path / "ways"
     asked = ("batch", *FILES, *NO_LLM, "--limit", "9", "--out", str(out))
     assert waysout(*asked)[0] == 0
     whole = pd.read_parquet(out)
-    for path in [out, *out.rglob("*")]:
-        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
     part = out / "part-000001.parquet"
     data = bytearray(part.read_bytes())
     data[-12] ^= 1
@@ -403,6 +434,23 @@ def test_a_damaged_part_is_done_again_and_nobody_else_may_read_the_folder(
     assert waysout("audit", str(out))[0] == 0
 
 
+def test_a_part_of_another_batch_is_done_again(waysout: CommandLine, tmp_path: Path) -> None:
+    out, other = tmp_path / "ways", tmp_path / "others"
+    asked = ("batch", *FILES, *NO_LLM, "--limit", "6", "--out")
+    assert waysout(*asked, str(out))[0] == waysout(*asked, str(other), "--seed", "1")[0] == 0
+    whole = pd.read_parquet(out)
+    for name in (*files_of(1), "_done/part-000001.json"):
+        shutil.copy(other / name, out / name)
+    code, _, err = waysout("audit", str(out))
+    assert code == 6
+    assert "part-000001.parquet is damaged (it is of another batch)" in " ".join(err.split())
+    code, _, err = waysout(*asked, str(out))
+    assert code == 0, err
+    assert given() == [1]
+    assert "note: part 1 has to be done again" in " ".join(err.split())
+    assert pd.read_parquet(out).equals(whole)
+
+
 def test_a_manifest_that_says_other_than_was_written_is_refused(
     waysout: CommandLine, tmp_path: Path
 ) -> None:
@@ -410,12 +458,26 @@ def test_a_manifest_that_says_other_than_was_written_is_refused(
     asked = ("batch", *FILES, *NO_LLM, "--limit", "3", "--out", str(out))
     assert waysout(*asked)[0] == 0
     manifest = out / "_manifest.json"
-    manifest.write_text(manifest.read_text().replace('"part_rows": 3', '"part_rows": 7'))
-    for again in (asked, ("audit", str(out))):
-        code, _, err = waysout(*again)
-        assert code == 6
-        assert f"{manifest} is damaged" in err
-        assert "put back a copy" in " ".join(err.split())
+    told = json.loads(manifest.read_text())
+    unsealed = {name: cell for name, cell in told.items() if name != "sha256"}
+    for text in (json.dumps({**told, "part_rows": 7}), json.dumps(unsealed)):
+        manifest.write_text(text)
+        for again in (asked, ("audit", str(out))):
+            code, _, err = waysout(*again)
+            assert code == 6
+            assert f"{manifest} is damaged" in err
+            assert "put back a copy" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("changes", [{"part_rows": n} for n in ("x", 0, None, -1, True)])
+def test_a_manifest_without_a_size_of_parts_is_refused(
+    changes: dict[str, Any], waysout: CommandLine, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "_manifest.json"
+    manifest.write_bytes(sealed({"waysout_batch": 1, "all_options": False, **changes}))
+    code, _, err = waysout("batch", *FILES, *NO_LLM, "--limit", "3", "--out", str(tmp_path))
+    assert code == 6, err
+    assert f"{manifest} is damaged (its part_rows is {changes['part_rows']!r})" in err
 
 
 def test_a_row_that_the_model_breaks_on_fails_alone_even_if_it_is_tried_first(
@@ -436,6 +498,41 @@ def test_a_row_that_the_model_breaks_on_fails_alone_even_if_it_is_tried_first(
     assert "rows tried have no answer: the model raised ValueError" in " ".join(err.split())
     failed = list(csv.DictReader((out / "_failed.csv").read_text().splitlines()))
     assert [row["row_id"] for row in failed] == [str(REFUSED)]
+
+
+def test_a_model_that_is_trained_anew_meanwhile_is_not_mixed_in(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, out = tmp_path / "model.txt", tmp_path / "ways"
+    shutil.copy("model.txt", model)
+    start = InlineExecutor.__init__
+
+    def later(self: InlineExecutor, job: BatchJob, **given: Any) -> None:
+        model.write_bytes(model.read_bytes() + b"\n")
+        start(self, job, **given)  # its worker loads the model
+
+    monkeypatch.setattr(InlineExecutor, "__init__", later)
+    files = ("--model", str(model), "--data", "loans.csv", "--card", "loans.toml")
+    code, _, err = waysout("batch", *files, *NO_LLM, "--limit", "4", "--out", str(out))
+    assert code == 6
+    assert f"{model} was changed after the batch had begun" in " ".join(err.split())
+    assert told(out) == []
+
+
+def test_a_custom_rule_whose_code_was_changed_is_of_another_batch(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    code, card, out = tmp_path / "lender_rules.py", tmp_path / "loans.toml", tmp_path / "ways"
+    code.write_text("def fair(query, candidate):\n    return True\n")
+    rule = '\n[[rules.main]]\nkind = "custom"\ncall = "lender_rules:fair"\n'
+    card.write_text(Path("loans.toml").read_text() + rule)
+    asked = ("batch", *FILES[:4], "--card", str(card), *NO_LLM, "--trust-code", "--out", str(out))
+    assert waysout(*asked, "--limit", "3")[0] == 0
+    code.write_text("def fair(query, candidate):\n    return False\n")
+    exit_code, _, err = waysout(*asked, "--limit", "6")
+    assert exit_code == 3, err
+    assert "holds another batch (code.rules in lender_rules: " in " ".join(err.split())
 
 
 def test_a_table_that_is_edited_meanwhile_is_noticed_and_what_is_done_is_kept(
@@ -462,3 +559,65 @@ def test_a_table_that_is_edited_meanwhile_is_noticed_and_what_is_done_is_kept(
     code, _, err = waysout(*asked)
     assert code == 0, err
     assert given() == [2, 3]
+
+
+def test_a_table_that_is_edited_while_the_last_part_is_done_is_noticed(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are all read by then; the edit keeps size and times."""
+    table, out = tmp_path / "people.csv", tmp_path / "ways"
+    shutil.copy("loans.csv", table)
+    whole, looks, wait = table.read_bytes(), table.stat(), InlineExecutor.wait
+
+    def edits(self: InlineExecutor, seconds: float) -> Any:
+        reports = wait(self, seconds)
+        table.write_bytes(whole.replace(b"40,42,20", b"40,42,21"))
+        os.utime(table, ns=(looks.st_atime_ns, looks.st_mtime_ns))
+        return reports
+
+    files = ("--model", "model.txt", "--data", str(table), "--card", "loans.toml")
+    asked = ("batch", *files, *NO_LLM, "--limit", "3", "--out", str(out))
+    monkeypatch.setattr(InlineExecutor, "wait", edits)
+    code, _, err = waysout(*asked)
+    assert code == 6
+    assert f"{table} was changed while the batch read it" in " ".join(err.split())
+    assert len(told(out)) == 3
+
+
+# For ten times as long as a search may take, on what the person who is refused might earn instead.
+HANGS = """
+import time
+def score(frame):
+    for age, income, debt in zip(frame["age"], frame["income"], frame["debt"]):
+        if (age, debt) == (40, 20) and income > 42:
+            for _ in range(2000):
+                time.sleep(0.01)
+    return frame["income"] / 100
+"""
+WELL = "def score(frame):\n    return frame['income'] / 100\n"
+
+
+def test_a_row_that_hangs_costs_one_person_their_time_and_nobody_else_theirs(
+    waysout: CommandLine,
+    world: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = ("--data", str(world / "loans.csv"), "--card", str(world / "loans.toml"))
+    limits = ("--seconds", "2", "--oracle-rows", "10", "--limit", "6")
+
+    def searched(name: str, code: str) -> dict[int, Any]:
+        Path(f"{name}.py").write_text(code, "utf-8")
+        model = ("--model", f"{name}:score")
+        left, _, err = waysout("batch", *files, *model, *limits, "--out", f"{name}.ways")
+        assert left == 0, err
+        kept = ("outcome", "ways", "oracle_rows", "approved_rows")
+        return {one["row_id"]: [one[name] for name in kept] for one in told(Path(f"{name}.ways"))}
+
+    well, troubled = searched("scores_well", WELL), searched("hangs_on_one", HANGS)
+    outcome, ways, *_ = troubled.pop(REFUSED)
+    # Their time and that of the call that hangs end together: the call's error may come first.
+    assert (outcome in {"budget-spent", "failed"}, ways) == (True, 0)
+    assert well.pop(REFUSED)[0] == "found"
+    assert troubled == well

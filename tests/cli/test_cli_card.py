@@ -72,6 +72,42 @@ def test_check_counts_the_rows_that_break_rules(waysout: CommandLine, tmp_path: 
     assert json.loads(out)["broken"]["main"] == {"grown up": 1}
 
 
+def test_check_names_a_rule_whose_sums_overflow(waysout: CommandLine, tmp_path: Path) -> None:
+    table = write(tmp_path / "people.csv", TABLE)
+    _, text, _ = waysout("card", "infer", table, "--target", "status", "--positive", "yes")
+    rule = '[[rules.main]]\nkind = "linear"\nname = "sums"\nthat = "1e308*age <= 3"\n'
+    card = write(tmp_path / "c.toml", text + rule)
+    line = 1 + (text + rule)[: (text + rule).index("1e308")].count("\n")
+    code, out, err = waysout("card", "check", card, "--data", table)
+    assert (code, out) == (3, "")
+    assert "the coefficient of 'age' is 1e+308" in err
+    code, out, _ = waysout("card", "check", card, "--json")
+    (problem,) = json.loads(out)["problems"]
+    assert code == 3
+    assert "the coefficient of 'age' is 1e+308" in problem["reason"]
+    assert line - 3 <= problem["line"] <= line
+
+
+def test_check_counts_each_included_set_once(waysout: CommandLine, tmp_path: Path) -> None:
+    """Sets that each include the next one twice would be 2^40 rules, and no end."""
+    table = write(tmp_path / "people.csv", TABLE)
+    _, text, _ = waysout("card", "infer", table, "--target", "status", "--positive", "yes")
+    include = '[[rules.s{0}]]\nkind = "include"\nset = "s{1}"\n'
+    rule = '[[rules.s40]]\nkind = "range"\nname = "grown up"\nfeature = "age"\nmin = 21\n'
+    sets = "".join(include.format(i, i + 1) * 2 for i in range(40)) + rule
+    names = json.dumps([f"s{i}" for i in range(41)])
+    chosen = f'rule_set = "s0"\nrule_sets = {names}'
+    text = text.partition("[[rules")[0].replace('rule_sets = ["main"]', chosen)
+    card = write(tmp_path / "c.toml", text + sets)
+    code, out, err = waysout("card", "check", card, "--data", table, "--json")
+    assert code == 0, err
+    assert json.loads(out)["broken"]["s0"] == {"grown up": 1}
+    circle = include.format(40, 0)
+    code, _, err = waysout("card", "check", write(card, card.read_text("utf-8") + circle))
+    assert code == 3
+    assert "rule sets include each other in a circle: 's0'" in err
+
+
 def test_the_cards_we_ship_are_sound(waysout: CommandLine) -> None:
     for name in ("synthetic", "loan", "adult", "credit", "heloc"):
         code, out, err = waysout("card", "check", name)

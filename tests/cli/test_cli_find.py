@@ -3,12 +3,14 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from conftest import CommandLine
 from optional_methods import EACH_METHOD, ready
 from waysout.cli import output, search
 from waysout.cli.arguments import DEFAULT_METHOD
+from waysout.cli.streams import our_stdout
 from waysout.datasets.load import load_dataset
 from waysout.datasets.manifest import oracle_dir
 from waysout.datasets.train import train_oracle
@@ -239,6 +242,18 @@ def test_a_json_file_may_begin_with_a_mark_and_is_utf_8(
     assert (code, f"{latin} is not UTF-8 text" in err) == (3, True)
 
 
+def test_a_row_without_an_end_is_not_read_to_it(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waysout.cli.sources._LONGEST_ROW", 10_000)
+    (tmp_path / "long.json").write_text(json.dumps({**row(), "more": "x" * 10_000}), "utf-8")
+    code, _, err = waysout(*FIND, "--json-row", tmp_path / "long.json", *QUICK)
+    assert (code, "is too long for a row" in err) == (3, True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 10_000))
+    code, _, err = waysout(*FIND, "--json-row", "-", *QUICK)
+    assert (code, "stdin is too long for a row" in err) == (3, True)
+
+
 def test_a_file_may_be_called_stdin(
     waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,6 +441,21 @@ def test_what_a_model_prints_does_not_spoil_the_result(
     assert "thinking aloud" in err
 
 
+def test_what_a_model_s_thread_prints_beside_the_result_does_not_spoil_it(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def print_beside(document: Any) -> None:
+        thread = Thread(target=print, args=("thinking on",))
+        thread.start()
+        thread.join()
+        output.print_json(document)
+
+    monkeypatch.setattr(search, "print_json", print_beside)
+    code, out, err = waysout(*FIND, *ROW, *QUICK, "--json")
+    assert (code, json.loads(out)["outcome"]) == (0, "found")
+    assert "thinking on\n" in err
+
+
 RULE = """
 print("imported")
 def ok(before, after):
@@ -528,7 +558,7 @@ def test_everything_fits_eighty_columns(
     waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def narrow() -> Console:
-        return Console(width=80, markup=False, highlight=False, emoji=False)
+        return Console(file=our_stdout(), width=80, markup=False, highlight=False, emoji=False)
 
     monkeypatch.setattr(output, "console", narrow)
     nearest = (*FIND, *ROW, "--method", "nearest")
@@ -704,6 +734,25 @@ def test_a_table_without_labels_will_do(waysout: CommandLine, tmp_path: Path) ->
     assert "needs rows whose outcome is known" in err
 
 
+def test_a_thread_that_a_model_leaves_busy_keeps_no_command_from_its_end(
+    world: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "busy.py").write_text(
+        "import threading\n"
+        "threading.Thread(target=threading.Event().wait).start()\n"
+        "def score(frame):\n    return frame['income'] / 100\n"
+    )
+    source = ["--data", str(world / "loans.csv"), "--card", str(world / "loans.toml")]
+    soon = "import waysout.cli.main as cli; cli._EXIT_SECONDS = 0.5; cli.main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", soon, "find", *source, "--model", "busy:score", "--row", "0",
+         "--json", "--no-run"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=50,
+    )  # fmt: skip
+    assert (ran.returncode, json.loads(ran.stdout)["outcome"]) == (0, "found"), ran.stderr
+
+
 def test_a_deadline_ends_the_command_although_the_model_hangs(
     world: Path,  # noqa: F811
     tmp_path: Path,
@@ -719,4 +768,56 @@ def test_a_deadline_ends_the_command_although_the_model_hangs(
     )  # fmt: skip
     # Less than the 60 s that the row itself may take.
     assert ran.returncode == 4
-    assert "still being tried when the deadline of 0.5 seconds passed" in ran.stderr
+    assert "give a search more time" in ran.stderr
+
+
+TIRES = """
+import ctypes, os, sys, threading
+threading.Thread(target=threading.Event().wait).start()
+asked = 0
+def score(frame):
+    global asked
+    asked += len(frame)
+    if asked > 100:
+        if os.name == "posix":
+            c, stdout = ctypes.CDLL(None), "__stdoutp" if sys.platform == "darwin" else "stdout"
+            c.flockfile(ctypes.c_void_p.in_dll(c, stdout))
+        threading.Event().wait()
+    return frame["income"] / 100
+"""
+
+
+def test_a_model_that_hangs_in_the_search_keeps_neither_the_result_nor_the_end(
+    world: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Long after its trial, and for good, with C's lock of stdout, as in a `printf` that blocks."""
+    (tmp_path / "tires.py").write_text(TIRES)
+    never = "import waysout.cli.main as cli; cli._EXIT_SECONDS = 600; cli.main()"
+    source = ["--data", str(world / "loans.csv"), "--card", str(world / "loans.toml")]
+    ran = subprocess.run(
+        [sys.executable, "-c", never, "find", *source, "--model", "tires:score", "--row", "0",
+         "--seconds", "3", "--row-seconds", "600", "--no-run"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=40,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "if income goes from 42 to 50" in " ".join(ran.stdout.split())
+    assert "deadline of 3 seconds" in " ".join((ran.stdout + ran.stderr).split())
+
+
+def test_a_signal_while_a_signal_ends_the_process_prints_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    signals, written, codes = search.Signals(json=True), list[str](), list[int]()
+
+    def write(_: int, text: str) -> None:
+        written.append(text)
+        signals._handle(signal.SIGTERM, None)
+
+    monkeypatch.setattr(search, "_write", write)
+    monkeypatch.setattr("os._exit", codes.append)
+    signals._handle(signal.SIGINT, None)
+    document, words = written
+    assert json.loads(document)["error"]["code"] == 130
+    assert "stopped by SIGINT" in words
+    assert codes == [130]

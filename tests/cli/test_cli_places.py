@@ -9,7 +9,7 @@ import pytest
 from waysout.cli.kept import to_resume
 from waysout.cli.places import check_places, command, resume_hint
 from waysout.errors import InputError
-from waysout.run.source import Trust
+from waysout.run.source import Source, Trust
 
 
 @pytest.mark.parametrize("link", ["symlink", "hard link", "other spelling"])
@@ -81,11 +81,12 @@ def test_a_command_starts_the_program_that_was_started(
 
 
 def test_a_resumed_run_needs_the_word_for_code_again(tmp_path: Path) -> None:
-    run = tmp_path / "a run.db"
-    assert to_resume(Trust(named=True), run, "mine:model") == ["--trust-code"]
-    assert to_resume(Trust(code=True, pickle=True), run, "mine:model") == [
-        "--trust-pickle",
-        "--trust-code",
-    ]
-    assert to_resume(Trust(), run, "http://host/score") == ["--model", "http://host/score"]
-    assert to_resume(Trust(), run, "model.txt") == []
+    def needed(trust: Trust, model: str, row_seconds: float | None = None) -> list[str]:
+        source = Source("people.csv", model=model, row_seconds=row_seconds)
+        return to_resume(trust, tmp_path / "a run.db", source)
+
+    assert needed(Trust(named=True), "mine:model") == ["--trust-code"]
+    assert needed(Trust(code=True, pickle=True), "mine:model") == ["--trust-pickle", "--trust-code"]
+    assert needed(Trust(), "http://host/score") == ["--model", "http://host/score"]
+    assert needed(Trust(), "model.txt") == []
+    assert needed(Trust(), "model.txt", 300.0) == ["--row-seconds", "300"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import signal
@@ -13,6 +14,7 @@ import pytest
 from cli_world import FIND, ROW, cut_off, in_world, world  # noqa: F401
 
 from conftest import CommandLine
+from waysout.cli.output import echo_table
 from waysout.cli.sources import Sourced, open_source
 from waysout.report.words import date_text
 from waysout.run.source import Source, Trust
@@ -22,11 +24,12 @@ from waysout.store.lock import WriterLock
 pytestmark = pytest.mark.usefixtures("in_world")
 QUICK = (*ROW, "--llm", "simulated:1", "--calls", "8", "--oracle-rows", "40")
 NOWHERE = "openai:m@http://127.0.0.1:9/v1"
-# The simulated LLM, but from its fourth call on it does not come back: {hang} says how.
+# The simulated LLM, but from its fourth call on it does not come back: {hang} says how. A thread of
+# a model goes on as well.
 HANGING = """
-import asyncio, sys, time
+import asyncio, sys, threading, time
+import waysout.cli.main
 import waysout.cli.search
-from waysout.cli.main import main
 from waysout.llm.simulated import Simulated
 
 async def complete(self, request, quick=Simulated.complete, calls=[]):
@@ -38,7 +41,9 @@ async def complete(self, request, quick=Simulated.complete, calls=[]):
 
 Simulated.complete = complete
 waysout.cli.search.PATIENCE = {patience}
-main()
+waysout.cli.main._EXIT_SECONDS = 600
+threading.Thread(target=threading.Event().wait).start()
+waysout.cli.main.main()
 """
 # A model that takes its time to load.
 LOADING = """
@@ -68,7 +73,10 @@ def stopped(code: str, number: signal.Signals, *args: str) -> tuple[int, str, st
             if line == "thinking\n":
                 break
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
+        try:
+            out, err = process.communicate(timeout=20)
+        finally:
+            process.kill()  # if it did not end
     return process.returncode, out, err
 
 
@@ -117,13 +125,28 @@ def test_a_killed_run_goes_on_and_asks_nothing_twice(waysout: CommandLine) -> No
     assert f" waysout runs resume {run.stem}" in err
     code, out, err = waysout("runs", "export", run.stem)
     assert (code, out, "holds no result yet" in err) == (0, "", True)
+    log = bytearray(run.with_name(f"{run.name}-wal").read_bytes())
+    log[5000] ^= 1
+    for name in ("damaged", "mended"):
+        shutil.copy(run, runs_dir() / f"{name}.db")
+        (runs_dir() / f"{name}.db-wal").write_bytes(log)
 
-    code, resumed, _ = waysout("runs", "resume", "last", "--json")
-    assert code == 0
+    code, resumed, err = waysout("runs", "resume", run.stem, "--json")
+    assert (code, "is damaged" in err) == (0, False)
     assert timeless(resumed) == timeless(waysout(*FIND, *QUICK, "--no-run", "--json")[1])
     with Store.read(run) as store:
         works = [recorded.work_id for recorded in store.answers(0)]
     assert len(works) == len(set(works)) > before
+
+    # Where the log is damaged, what is after that is lost, unless the run is repaired first.
+    for command in ("show", "resume"):
+        code, _, err = waysout("runs", command, "damaged", "--json")
+        assert (code, "entries in it are left out" in err) == (0, True)
+        assert " waysout runs repair damaged" in err
+    assert waysout("runs", "repair", "mended")[0] == 0
+    assert asked(runs_dir() / "mended.db") >= before - 1
+    code, _, err = waysout("runs", "resume", "mended", "--json")
+    assert (code, "are left out" in err) == (0, False)
 
 
 def test_a_process_that_cannot_stop_ends_all_the_same(waysout: CommandLine) -> None:
@@ -217,6 +240,24 @@ def test_resuming_works_from_anywhere(
     monkeypatch.chdir(tmp_path)
     code, _, err = waysout("runs", "resume")
     assert code == 0, err
+
+
+def test_how_long_a_row_may_take_is_said_again(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def watched(call: Any, rows: int, row_seconds: float) -> Any:
+        limits.append(row_seconds)
+        return call()
+
+    monkeypatch.setattr("waysout.oracles.adapt.watched", watched)
+    with cut_off():
+        assert "--row-seconds 300" in waysout(*FIND, *QUICK, "--row-seconds", "300")[2]
+    assert {*limits} == {300.0}
+    with cut_off():
+        assert "--row-seconds 7" in waysout("runs", "resume", "--row-seconds", "7")[2]
+    assert limits[-1] == 7.0
 
 
 def test_a_pickle_is_not_read_again_without_our_word(waysout: CommandLine) -> None:
@@ -518,6 +559,15 @@ def test_what_is_no_run_is_listed_as_unreadable(waysout: CommandLine) -> None:
     assert sorted(run["status"] for run in listed) == ["finished", "unreadable"]
 
 
+def test_a_run_that_is_deleted_while_they_are_listed_is_left_out(
+    waysout: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = new_run_path("gone")
+    monkeypatch.setattr("waysout.store.list_runs", lambda _: [gone])
+    code, out, err = waysout("runs", "list")
+    assert (code, "unreadable" in out, gone.stem in err) == (0, False, False)
+
+
 @pytest.mark.parametrize("command", ["show", "resume", "export"])
 def test_without_runs_there_is_no_last_one(waysout: CommandLine, command: str) -> None:
     code, _, err = waysout("runs", command)
@@ -531,7 +581,8 @@ def test_delete_removes_a_run_with_all_that_was_made_of_it_and_nothing_else(
         assert waysout(*FIND, *QUICK)[0] == 0
     kept, gone = (run.stem for run in list_runs(runs_dir()))
     beside = [f"{gone}.db-wal", f"{gone}.db-shm", f"{gone}.db.damaged", f"{gone}.db.damaged-2",
-              f".{gone}.db.repaired", f".{gone}.db.new-journal", f"{gone}.db.lock"]  # fmt: skip
+              f".{gone}.db.repaired", f".{gone}.db.new-journal", f"{gone}.db.lock",
+              f"..{gone}.db.repaired.new", f"..{gone}.db.repaired.new-journal"]  # fmt: skip
     others = [f"{gone}.dbx", f"x{gone}.db.damaged", "letter.txt"]
     for name in (*beside, *others):
         (runs_dir() / name).write_text("")
@@ -546,3 +597,46 @@ def test_delete_removes_a_run_with_all_that_was_made_of_it_and_nothing_else(
     assert (runs_dir() / f"{kept}.db").exists()
     assert waysout("runs", "delete", "last")[0] == 0
     assert not list_runs(runs_dir())
+
+
+def test_delete_leaves_what_is_no_run(waysout: CommandLine, tmp_path: Path) -> None:
+    run, table = tmp_path / "mine.db", tmp_path / "people.csv"
+    assert waysout(*FIND, *QUICK, "--run", str(run))[0] == 0
+    for file in (table, tmp_path / "other.db"):
+        file.write_text("a,b\n1,2\n")
+        code, _, err = waysout("runs", "delete", str(file))
+        assert (code, "is not a Waysout run, and was not deleted" in err) == (3, True)
+        assert sorted(f.name for f in tmp_path.glob(f"{file.name}*")) == [file.name]
+    damaged = bytearray(run.read_bytes())
+    damaged[2000:] = b"x" * 300
+    run.write_bytes(damaged)
+    assert waysout("runs", "delete", str(run))[0] == 0
+    assert not run.exists()
+    kept = runs_dir() / "beyond-recognition.db"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_bytes(b"")
+    assert waysout("runs", "delete", kept.stem)[0] == 0
+    assert not kept.exists()
+
+
+def test_an_exported_table_is_the_same_in_a_file_and_in_a_pipe(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "a,\x1b[31mred\x1b]0;title\x07\r\n"
+    monkeypatch.setattr("waysout.report.result.to_csv", lambda *_, **__: said)
+    assert waysout(*FIND, *QUICK)[0] == 0
+    table = tmp_path / "ways.csv"
+    assert waysout("runs", "export", "--format", "csv", "--out", table)[0] == 0
+    assert table.read_bytes() == said.encode()
+    code, out, _ = waysout("runs", "export", "--format", "csv")
+    assert (code, out) == (0, said)
+    monkeypatch.setattr("sys.stdout", on_terminal := Terminal())
+    echo_table(said)
+    assert on_terminal.getvalue() == "a,�[31mred�]0;title�\n"
+
+
+class Terminal(io.StringIO):
+    """What a person looks at."""
+
+    def isatty(self) -> bool:
+        return True

@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,6 @@ def left(
         text = None if stdout is None else io.TextIOWrapper(stdout, "utf-8")  # type: ignore[type-var]
         patched.setattr(sys, "stdout", text)
         patched.setattr(sys, "stderr", errors)
-        patched.setattr("waysout.cli.main._leave_model_behind", lambda code: None)
         patched.setattr(sys, "argv", ["waysout", *map(str, args)])
         with pytest.raises(SystemExit) as ended:
             main()
@@ -79,6 +79,31 @@ def test_a_reader_that_went_away_is_no_error(
     monkeypatch: pytest.MonkeyPatch, args: list[str]
 ) -> None:
     assert left(monkeypatch, Narrow(20, errno.EPIPE), *args) == (0, "")
+
+
+@pytest.mark.parametrize("head", [0, 1])
+def test_a_search_into_a_pipe_that_closes_is_no_error(world: Path, head: int) -> None:  # noqa: F811
+    """As `waysout find … | head -1`; closed before anything is written, the writing must fail."""
+    search = subprocess.Popen(
+        [sys.executable, "-m", "waysout", *FIND, *ROW, "--method", "random", "--no-run"],
+        cwd=world, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+    )  # fmt: skip
+    assert search.stdout is not None
+    assert search.stderr is not None
+    if head:
+        assert b"ways out" in search.stdout.readline()
+    search.stdout.close()
+    said = search.stderr.read().decode()
+    search.stderr.close()
+    cost = "random may cost at most 150 oracle rows for the search and 60 for set-up\n"
+    assert (search.wait(60), said) == (0, cost)
+
+
+def test_a_terminal_of_no_columns_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    stdout = Narrow(100_000)
+    assert left(monkeypatch, stdout, "methods") == (0, "")
+    assert b"wayfinder" in stdout.got
 
 
 @pytest.mark.usefixtures("in_world")

@@ -37,7 +37,8 @@ Inputs = Annotated[str, typer.Option(
     help="How the model takes rows: raw, category, codes or auto (find out).",
     rich_help_panel=MODEL)]
 RowSeconds = Annotated[float | None, typer.Option(
-    help="How long the model may take for a row before that row has failed; default: 60.",
+    help="How long the model may take for a row before that row has failed; default: 60, "
+    "for an address 120.",
     min=0.001, rich_help_panel=MODEL)]
 TrustCode = Annotated[bool, typer.Option(
     "--trust-code", help="Import and run the card's custom rules, and a stored run's own "

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from waysout.cli.output import JsonFlag, echo_json, print_table, printable, say, tell
+from waysout.cli.output import JsonFlag, echo, echo_json, print_table, printable, say, tell
 from waysout.cli.places import check_places
+from waysout.cli.streams import our_stdout_is
 
 if TYPE_CHECKING:
     from waysout.audit import Audit
@@ -74,7 +74,7 @@ def audit(
     elif chosen == "json":
         echo_json(text)
     else:
-        typer.echo(printable(text), nl=False)
+        echo(printable(text), nl=False)
     if plots is not None:
         from waysout.audit.plots import pictures
 
@@ -91,7 +91,8 @@ def _text(made: Audit, format: FORMATS, levers: int) -> str:
 
     if format != "text":
         return render(made, format, levers)
-    with redirect_stdout(io.StringIO()) as printed:
+    printed = io.StringIO()
+    with our_stdout_is(printed):
         _print(made, levers)
     return printed.getvalue()
 

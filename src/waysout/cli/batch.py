@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,6 +15,7 @@ from waysout.cli.arguments import MODEL, OUTPUT, SEARCH
 from waysout.cli.find import search_options
 from waysout.cli.output import (
     JsonFlag,
+    echo,
     print_json,
     print_table,
     printable,
@@ -25,6 +25,7 @@ from waysout.cli.output import (
 )
 from waysout.cli.places import command
 from waysout.cli.search import FAILED, INTERRUPTED, Signals
+from waysout.cli.streams import models_may_print
 
 if TYPE_CHECKING:
     from waysout.batch.driver import BatchEnd, BatchProgress, Driver
@@ -154,11 +155,12 @@ def batch(
         workers=workers, in_flight=in_flight, part_rows=part_rows, all_options=all_options,
         keep_stores=keep_stores, retry_failed=retry_failed,
     )  # fmt: skip
-    with BatchSignals(json) as signals, progress_bar(json) as bars, redirect_stdout(sys.stderr):
+    models_may_print()
+    with BatchSignals(json) as signals, progress_bar(json) as bars:
         screen = BatchScreen(bars, signals)
         summary, ended = run_batch(
-            request, tell=screen.reading, on_cost=say, on_note=_note, on_start=screen.started,
-            on_progress=screen.progress,
+            request, tell=screen.reading, on_cost=screen.opened, on_note=_note,
+            on_start=screen.started, on_progress=screen.progress,
         )  # fmt: skip
     code, kind, message = _exit(summary, ended, signals)
     if json:
@@ -169,7 +171,7 @@ def batch(
                     "parts_left": ended.left, "this_sitting": now, **error})  # fmt: skip
     else:
         _print(summary, ended)
-        typer.echo(printable(f"results: {out}"))
+        echo(printable(f"results: {out}"))
     if failed := summary.failed.total():
         rows = counted(failed, "row")
         say(f"{rows} failed; the reason for each: {out / '_failed.csv'}")
@@ -218,6 +220,11 @@ class BatchScreen:
     def reading(self, what: str, share: float) -> None:
         """Show what is being read or learned before the searches, and how much of it is done."""
         self.bars.update(self.bar, description=what, total=1.0, completed=share)
+
+    def opened(self, cost: str) -> None:
+        """Say what the batch may cost; its model is loaded, and may have set handlers."""
+        self.signals.take()
+        say(cost)
 
     def started(self, driver: Driver) -> None:
         """Show that the searches begin; the driver can be stopped from now on."""

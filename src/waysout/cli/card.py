@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from waysout.cli.arguments import TrustCode, TrustPickle, TrustTypes
-from waysout.cli.output import JsonFlag, print_json, print_table, say, with_flags
+from waysout.cli.output import JsonFlag, echo, print_json, print_table, say, with_flags
 from waysout.cli.sources import find_card, find_table, read_rows
 
 app = typer.Typer(
@@ -76,7 +76,7 @@ def infer(
         features=columns,
     )
     if out is None:
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
     else:
         write_atomically(out, text.encode())
         say(f"wrote {out}; look it over, then: waysout card check {shlex.quote(str(out))}")
@@ -150,9 +150,9 @@ def check(
     sets = ", ".join(f"{n} ({len(s.rules)})" for n, s in found.rule_sets.items()) or "none"
     ruled = any(rule_set.rules for rule_set in found.rule_sets.values())
     free = "" if ruled else "; nothing says what may change (see the note)"
-    typer.echo(f"{card} is a sound card: {len(found.schema)} features; rule sets: {sets}{free}")
+    echo(f"{card} is a sound card: {len(found.schema)} features; rule sets: {sets}{free}")
     for line in report.get("lines", []):
-        typer.echo(line)
+        echo(line)
 
 
 @app.command()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from waysout.cli import arguments as arg
-from waysout.cli.output import JsonFlag, print_json, print_table, say
+from waysout.cli.output import JsonFlag, echo, print_json, print_table, say
+from waysout.cli.streams import models_may_print
 
 if TYPE_CHECKING:
     from waysout.oracles.certify import Certificate
@@ -47,15 +48,15 @@ def certify(
     check_chosen(row, where, json_row)
     source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
     check_source(source)
-    opened = open_source(
-        source, Trust(trust_pickle, tuple(trust_types or ()), trust_code, named=True)
-    )
+    trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code, named=True)
+    models_may_print()
+    opened = open_source(source, trust)
     query = opened.problem.row(find_row(opened.table, row, where, json_row))
     found = prove(opened.problem, query, seconds=seconds)
     if json:
         print_json(found.as_dict())
         return
-    typer.echo(sentence(found))
+    echo(sentence(found))
     if found.option is not None:
         told = {"wording": wording(opened.problem.schema), "goal": goal_told(opened.problem.goal)}
         table = option_rows([found.option], told, reasons=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from waysout.cli.output import JsonFlag, print_json, print_table, say
+from waysout.cli.output import JsonFlag, echo, print_json, print_table, say
 
 app = typer.Typer(
     help="The data sets of the paper, and a synthetic one.\n\n"
@@ -45,7 +45,7 @@ def get(name: Name, json: JsonFlag = False) -> None:
     from waysout.datasets import registry
 
     path = registry.get(name)
-    print_json({"name": name, "path": str(path)}) if json else typer.echo(path)
+    print_json({"name": name, "path": str(path)}) if json else echo(path)
 
 
 @app.command()
@@ -58,4 +58,4 @@ def add(
     from waysout.datasets import registry
 
     path = registry.add(name, file)
-    print_json({"name": name, "path": str(path)}) if json else typer.echo(path)
+    print_json({"name": name, "path": str(path)}) if json else echo(path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from waysout.cli import arguments as arg
-from waysout.cli.output import JsonFlag, progress_bar, say, tell
+from waysout.cli.output import JsonFlag, echo, progress_bar, say, tell
 from waysout.llm.connect import DEFAULT as SMALL
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def demo(
         fixed = [f"{n} ({lever.blocked})" for n, lever in levers if lever.blocked]
         tell(f"What may change: {listed([n for n, lever in levers if lever.is_open])}.")
         tell(f"What may not: {listed(fixed)}.")
-        typer.echo()
+        echo()
     search.hand_over(ended, json=json, html=html)
     if not json:
         tell("The same in a browser, for any of the applicants: waysout serve")

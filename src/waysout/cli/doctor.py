@@ -6,10 +6,8 @@ import json as json_module
 from contextlib import suppress
 from typing import Any
 
-import typer
-
 from waysout.cli.models import here, size
-from waysout.cli.output import JsonFlag, print_json, print_table
+from waysout.cli.output import JsonFlag, echo, print_json, print_table
 
 # What each optional package is for, and the extra that brings it.
 _PACKAGES = (
@@ -66,7 +64,7 @@ def doctor(json: JsonFlag = False) -> None:
         print_json({"python": python, "packages": packages, "folders": folders, "data": data,
                     "oracles": oracles, "learned": kept, "models": llms})  # fmt: skip
         return
-    typer.echo(f"waysout {__version__} on Python {python['python']}, {python['platform']}")
+    echo(f"waysout {__version__} on Python {python['python']}, {python['platform']}")
     print_table("Packages", ["package", "version", "for", "how to get it"],
                 [(p["name"], p["version"] or "missing", p["for"], "" if p["version"] else p["get"])
                  for p in packages])  # fmt: skip
@@ -82,7 +80,7 @@ def doctor(json: JsonFlag = False) -> None:
                 [(m["name"], size(m["size"]), here(m), "" if m["here"] else m["how_to_get"])
                  for m in llms])  # fmt: skip
     for name, where in folders.items():
-        typer.echo(f"{name}: {where}")
+        echo(f"{name}: {where}")
 
 
 def version(package: str) -> str | None:

@@ -75,7 +75,7 @@ def find(
     """
     from waysout.cli import search
     from waysout.cli.kept import to_resume
-    from waysout.cli.places import check_places
+    from waysout.cli.places import check_places, whole
     from waysout.cli.sources import check_chosen, check_source, find_row, goal_of
     from waysout.errors import InputError
     from waysout.run.find import prepare
@@ -90,13 +90,15 @@ def find(
     read = {"--data": data, "--card": card, "--model": model, "--json-row": json_row,
             "--llm": llm.partition(":")[2], "--run": run}  # fmt: skip
     check_places({"--html": html, "--csv": csv, "--letter": letter, "--record": record}, read)
-    place = None if no_run else run or new_run_path(method)
+    # Before any code of a model is run, which may change the folder.
+    folder, json_row = whole(Path()), whole(json_row)
+    place = None if no_run else whole(run or new_run_path(method))
     options = search_options(
         method=method, setting=setting or [], llm=llm, calls=calls, k=k, oracle_rows=oracle_rows,
         polish=polish, seconds=seconds, tokens=tokens, money=money, price=price, seed=seed,
         paper=paper, free=free,
     )  # fmt: skip
-    prepared = prepare({**options, "run": place, "record": record})
+    prepared = prepare({**options, "run": place, "record": whole(record)})
     asked = search.check_llm(prepared)
     goal = goal_of(at_least, rise)
     source = Source(
@@ -104,7 +106,7 @@ def find(
     )
     check_source(source)
     trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code, named=True)
-    trusted = [] if place is None else to_resume(trust, place, model)
+    trusted = [] if place is None else to_resume(trust, place, source)
     with search.Signals(json, place, asked, trusted) as signals:
         if run is not None and run.is_file():
             from waysout.cli.kept import check_unchanged
@@ -115,7 +117,7 @@ def find(
         )
     search.hand_over(
         ended, json=json, most=show, html=html, csv=csv, all_options=all_options, letter=letter,
-        run=place, llm=asked, trusted=trusted,
+        folder=folder, run=place, llm=asked, trusted=trusted,
     )  # fmt: skip
 
 

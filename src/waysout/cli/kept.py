@@ -124,9 +124,16 @@ def check_unchanged(run: Path, source: Source) -> None:
             )
 
 
-def to_resume(trust: Trust, run: Path, model: str) -> list[str]:
-    """Return the options that a resumed run needs again: no file vouches for itself."""
-    return list(dict.fromkeys([*trust_options(trust), *reopening(run, model)]))
+def to_resume(trust: Trust, run: Path, source: Source) -> list[str]:
+    """Return the options that a resumed run needs again.
+
+    No file vouches for itself; and how long the model may take changes no answer, so it is not on
+    file.
+    """
+    limit = source.row_seconds
+    patience = [] if limit is None else ["--row-seconds", f"{limit:g}"]
+    trusted = dict.fromkeys([*trust_options(trust), *reopening(run, source.model)])
+    return [*trusted, *patience]
 
 
 def reopening(run: Path, model: str) -> list[str]:

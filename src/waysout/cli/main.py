@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Annotated, Any
@@ -14,10 +15,12 @@ from typer.core import TyperCommand, TyperGroup
 
 from waysout import __version__
 from waysout.cli.output import echo_json, say, with_flags
-from waysout.cli.streams import outlets
-from waysout.errors import UnavailableError, WaysoutError
+from waysout.cli.streams import loss, our_stderr, outlets
+from waysout.errors import UnavailableError, WaysoutError, is_ctrl_c
 
 USAGE = 2
+_EXIT_SECONDS = 10.0
+"""How long a process may take to end when all is said and written."""
 # Where each command is (a function, or a `typer.Typer` for a group), and its line in the help.
 # fmt: off
 COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -61,7 +64,9 @@ class Commands(TyperGroup):
                 continue
             try:
                 self.commands[point.name] = _command(point.name, point.load())
-            except Exception as error:
+            except BaseException as error:
+                if is_ctrl_c(error):
+                    raise
                 say(f"note: the command {point.name} ({point.value}) cannot be loaded: {error}")
         return list(self.commands)
 
@@ -117,14 +122,15 @@ def main() -> None:
     # A search's matrices are small: on two cores, threads of numpy's BLAS take twice the processor
     # time to do the same (docs/decisions.md). It is read when numpy loads, which it has not yet.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if os.environ.get("COLUMNS") == "0":  # some say so who have no terminal; nothing would be shown
+        del os.environ["COLUMNS"]
     with outlets() as stdout:
         try:
             _run()
         except SystemExit as left:
-            sys.stdout.flush()
             code = left.code
-            if stdout.loss:
-                said = f"standard output could not be written: {stdout.loss}; what it holds is cut"
+            if lost := loss(stdout):
+                said = f"standard output could not be written: {lost}; what it holds is cut"
                 say(f"error: {said}")
                 code = code or UnavailableError.exit_code
             _leave_model_behind(code)
@@ -134,12 +140,18 @@ def main() -> None:
 def _leave_model_behind(code: object) -> None:
     """End the process at once where the model still works on what nobody waits for any more.
 
-    After a deadline or Ctrl-C the interpreter would wait for the threads that wait for the model.
+    After a deadline or a signal the interpreter would wait for the threads that wait for the model,
+    or in which a method thinks. A model may also have threads of its own, or do something at exit:
+    these get a moment.
     """
     watchdog = sys.modules.get("waysout.oracles.watchdog")  # else no model was asked
-    if watchdog is not None and watchdog.is_at_work():
-        sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+    our_stderr().flush()
+    status = code if isinstance(code, int) else 0 if code is None else 1
+    if status > 128 or (watchdog is not None and watchdog.is_at_work()):
+        os._exit(status)
+    end = threading.Timer(_EXIT_SECONDS, os._exit, [status])
+    end.daemon = True
+    end.start()
 
 
 def _run() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from waysout.cli.output import JsonFlag, print_json, print_table, progress_bar, say
+from waysout.cli.output import JsonFlag, echo, print_json, print_table, progress_bar, say
 from waysout.llm.connect import DEFAULT
 
 app = typer.Typer(
@@ -76,7 +76,7 @@ def pull(name: Name = None, json: JsonFlag = False) -> None:
 
         encoder = wanted in embed.NAMES
         path = embed.pull(advance) if encoder else models.pull(wanted, advance)
-    print_json({"name": wanted, "path": str(path)}) if json else typer.echo(path)
+    print_json({"name": wanted, "path": str(path)}) if json else echo(path)
 
 
 @app.command()
@@ -89,7 +89,7 @@ def path(name: Name = None, json: JsonFlag = False) -> None:
 
     wanted = name or models.DEFAULT
     found = models.path(wanted)
-    print_json({"name": wanted, "path": str(found)}) if json else typer.echo(found)
+    print_json({"name": wanted, "path": str(found)}) if json else echo(found)
 
 
 @app.command()
@@ -125,7 +125,7 @@ def check(
     if json:
         print_json(report)
         return
-    typer.echo(f"{backend.name} keeps the protocol ({report['seconds']} s). "
+    echo(f"{backend.name} keeps the protocol ({report['seconds']} s). "
                f"Replies are held to a format by: {backend.form}.")  # fmt: skip
     if report["server"]:
         known = [(n, "not known yet" if v is None else v) for n, v in report["server"].items()]

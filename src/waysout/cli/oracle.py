@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,8 +9,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from waysout.cli import arguments as arg
-from waysout.cli.output import JsonFlag, print_json, print_table, progress_bar, say
+from waysout.cli.output import JsonFlag, echo, print_json, print_table, progress_bar, say
 from waysout.cli.sources import find_card, find_table, read_rows
+from waysout.cli.streams import models_may_print
 
 # Spelled out here, not imported, so that --help loads no numpy.
 InputsChoice = Literal["auto", "raw", "category", "codes"]
@@ -82,7 +81,7 @@ def train(
     print_table(f"Oracle for {manifest.dataset}", columns, rows)
     for note in manifest.notes:
         say(f"note: {note}")
-    typer.echo(f"{where} ({manifest.seconds:g} s, {manifest.rounds} rounds)")
+    echo(f"{where} ({manifest.seconds:g} s, {manifest.rounds} rounds)")
 
 
 @app.command("list")
@@ -137,26 +136,24 @@ def check(
     column = Schema((Feature(expect, "number"),)).parse_many(table.records) if expect else []
     read = read_rows(table, described)
     rows, labels = (read.rows, read.labels) if isinstance(read, Dataset) else (read, None)
-    with redirect_stdout(sys.stderr):  # a model may print
-        loaded = load_model(
-            model, trust_pickle=trust_pickle, trusted_types=tuple(trust_types or ())
-        )
-        oracle = as_oracle(
-            loaded,
-            described,
-            positive_class=positive_class or None,
-            inputs=inputs,
-            name=model_name(model),
-        )
-        report: dict[str, Any] = asdict(probe(oracle, rows, labels=labels))
-        if expect:
-            check_oracle(oracle, rows, expected=[float(row[0] or 0.0) for row in column])
+    models_may_print()
+    loaded = load_model(model, trust_pickle=trust_pickle, trusted_types=tuple(trust_types or ()))
+    oracle = as_oracle(
+        loaded,
+        described,
+        positive_class=positive_class or None,
+        inputs=inputs,
+        name=model_name(model),
+    )
+    report: dict[str, Any] = asdict(probe(oracle, rows, labels=labels))
+    if expect:
+        check_oracle(oracle, rows, expected=[float(row[0] or 0.0) for row in column])
     if json:
         print_json({"ok": True, "model": model, **report, "agrees_with": expect or None})
         return
-    typer.echo(f"{oracle.name} answers, and nothing odd was seen")
+    echo(f"{oracle.name} answers, and nothing odd was seen")
     if expect:
-        typer.echo(f"it agrees with column {expect!r} on all {len(rows):,} rows")
+        echo(f"it agrees with column {expect!r} on all {len(rows):,} rows")
     else:
         say("note: to prove that it gets its rows as trained, compare with --expect COLUMN")
     seen = [(name.replace("_", " "), v) for name, v in report.items() if name != "notes"]

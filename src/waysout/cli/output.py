@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from waysout.cli.streams import our_stderr, our_stderr_is, our_stdout
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def echo(text: object = "", *, nl: bool = True) -> None:
+    """Print on stdout: that of `sys` may be a model's."""
+    typer.echo(text, file=our_stdout(), nl=nl)
 
 
 def print_json(document: Any) -> None:
@@ -28,15 +35,23 @@ def print_json(document: Any) -> None:
 
 def echo_json(text: str) -> None:
     """Print JSON, in ASCII where stdout might turn other characters into invalid JSON."""
-    encoding = sys.stdout.encoding
+    encoding = our_stdout().encoding
     if encoding is None or codecs.lookup(encoding).name != "utf-8":
         text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
-    typer.echo(text, nl=False)
+    echo(text, nl=False)
+
+
+def echo_table(text: str) -> None:
+    """Print a table: as it is to a file or a program, without control characters to a terminal."""
+    if our_stdout().isatty():
+        echo(printable(text.replace("\r\n", "\n")), nl=False)
+    else:
+        our_stdout().write(text)  # typer would take out what looks like a colour
 
 
 def say(text: str = "") -> None:
     """Print a message for people on stderr, which scripts do not read."""
-    typer.echo(printable(text), err=True)
+    typer.echo(printable(text), file=our_stderr())
 
 
 # The library's errors name keywords of Python.
@@ -62,14 +77,14 @@ def tell(text: str) -> None:
 
 def terminal_width() -> int | None:
     """Return how many columns stdout has; None where it is no terminal."""
-    return console().width if sys.stdout.isatty() else None
+    return console().width if our_stdout().isatty() else None
 
 
 def console() -> Console:
     """Return a console on stdout that shows text as it is, without markup or guesses."""
     from rich.console import Console
 
-    return Console(markup=False, highlight=False, emoji=False)
+    return Console(file=our_stdout(), markup=False, highlight=False, emoji=False)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -99,7 +114,9 @@ def progress_bar(quiet: bool = False) -> Iterator[Progress]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    shown = Console(stderr=True)
+    shown = Console(file=our_stderr(), stderr=True)
     off = quiet or not shown.is_terminal  # else it leaves a blank line behind
     with Progress(*columns, console=shown, disable=off, transient=True) as progress:
-        yield progress
+        above = our_stderr() if off else sys.stderr  # Rich's: else the bar would be written over
+        with our_stderr_is(above):
+            yield progress

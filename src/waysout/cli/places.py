@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from waysout.run.source import Trust
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 _LOCAL = ("llamacpp", "replay", "scripted", "simulated")
 # Where things are, unless they are where they always are: a command works only with these.
 _FOLDERS = ("WAYSOUT_RUNS", "WAYSOUT_DATA", "WAYSOUT_CACHE")
+
+_Place = TypeVar("_Place", Path, Path | None)
+
+
+def whole(place: _Place) -> _Place:
+    """Return a path that stays what it is when a model changes the folder; ``-`` is no path."""
+    if place is None or str(place) == "-":
+        return place
+    try:
+        return place.absolute()
+    except FileNotFoundError:  # this folder is gone; what is in others can still be named
+        return place
 
 
 def check_places(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from waysout.cli import arguments as arg
-from waysout.cli.output import JsonFlag, print_json, print_table, printable, progress_bar, say
+from waysout.cli.output import JsonFlag, echo, print_json, print_table, printable, progress_bar, say
 from waysout.cli.search import note_reasons
 from waysout.cli.sources import find_table
 from waysout.llm.connect import DEFAULT
@@ -105,14 +105,12 @@ def _print(document: dict[str, Any]) -> None:
     if rows:
         print_table(f"Proposed by {document['llm']}", ["feature", "now", "to", "its reason"], rows)
     else:
-        typer.echo(
-            printable(f"Nothing to use in what {document['llm']} said:\n{document['reply']}\n")
-        )
+        echo(printable(f"Nothing to use in what {document['llm']} said:\n{document['reply']}\n"))
     for cause, count in document["rejected"].items():
-        typer.echo(printable(f"rejected, {cause}: {count}"))
+        echo(printable(f"rejected, {cause}: {count}"))
     spent = document["spent"]
     money = f", {spent['money']:.6f} in money" if spent["money"] else ""
-    typer.echo(
+    echo(
         f"{len(rows)} of {document['asked']} edits kept, {document['different']} of them "
         f"different; {spent['tokens_in']} tokens in ({spent['cached_tokens']} cached), "
         f"{spent['tokens_out']} out{money}, {document['latency']:.1f} s"

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from waysout.cli import arguments as arg
-from waysout.cli.output import JsonFlag, echo_json, print_json, print_table, say, tell
-from waysout.cli.places import check_confirmed, check_places
+from waysout.cli.output import (
+    JsonFlag,
+    echo,
+    echo_json,
+    echo_table,
+    print_json,
+    print_table,
+    say,
+    tell,
+)
+from waysout.cli.places import check_confirmed, check_places, whole
 
 if TYPE_CHECKING:
     from waysout.report.result import Result
@@ -35,6 +44,8 @@ def list_(json: JsonFlag = False) -> None:
             with Store.read(path) as store:
                 found.append(_summary(store))
         except WaysoutError as error:
+            if not path.exists():  # deleted meanwhile
+                continue
             status = "damaged" if isinstance(error, IntegrityError) else "unreadable"
             named = {"run": path.stem, "path": path, "status": status}
             found.append({**named, "problem": str(error)})
@@ -42,7 +53,7 @@ def list_(json: JsonFlag = False) -> None:
         print_json(found)
         return
     if not found:
-        typer.echo(f"there are no runs in {runs_dir()} yet; waysout find makes them")
+        echo(f"there are no runs in {runs_dir()} yet; waysout find makes them")
         return
     rows = []
     for run in found:
@@ -76,6 +87,7 @@ def show(run: RunName = "last", json: JsonFlag = False) -> None:
     from waysout.store import Store, find_run
 
     with Store.read(find_run(run)) as store:
+        _say_what_is_lost(store)
         summary, results = _summary(store), _results(store)
         if json:
             document = {"run": summary, "manifest": store.manifest}
@@ -94,14 +106,28 @@ def show(run: RunName = "last", json: JsonFlag = False) -> None:
         print_table(f"Run {summary['run']}", ["of the run", "value"], facts)
         for index, result in results.items():
             if summary["queries"] > 1:
-                typer.echo(f"Query {index}")
+                echo(f"Query {index}")
             show_result(result)
         for index, _ in store.queries():
             if index not in results:
                 found = counted(sum(1 for _ in store.options(index)), "option")
-                typer.echo(f"Query {index}: running or interrupted, {found} so far")
+                echo(f"Query {index}: running or interrupted, {found} so far")
         if summary["status"] == "interrupted" and (hint := how_to_resume(store)):
             say(hint)
+
+
+def _say_what_is_lost(store: Store) -> None:
+    from waysout.cli.places import command, run_argument
+    from waysout.report.words import counted
+
+    if store.lost_entries:
+        entries = counted(store.lost_entries, "entry", "entries")
+        repair = command("runs", "repair", run_argument(store.path))
+        say(
+            f"note: the log beside {store.path} is damaged, and the last {entries} in it are left "
+            "out: a search that is resumed asks again, and pays again, for what they held. To save "
+            f"what can be read of them before that: {repair}"
+        )
 
 
 def _results(store: Store) -> dict[int, Result]:
@@ -124,6 +150,7 @@ def resume(
     trust_pickle: arg.TrustPickle = False,
     trust_types: arg.TrustTypes = None,
     trust_code: arg.TrustCode = False,
+    row_seconds: arg.RowSeconds = None,
     json: JsonFlag = False,
 ) -> None:  # fmt: skip
     """Resume a run of `waysout find` that was interrupted; nothing on file is asked again."""
@@ -142,7 +169,7 @@ def resume(
     from waysout.run.source import Trust
     from waysout.store import Store, find_run
 
-    path = find_run(run)
+    path = whole(find_run(run))  # a model may change the folder
     with Store.read(path) as store:
         check_is_of_find(store)
         on_file, finished = store.summary(), store.finished(0)
@@ -150,9 +177,10 @@ def resume(
             say("note: this run is finished; here is its result")
             search.hand_over(search.SearchEnd(Result.of(finished)), json=json, run=path)
             return
+        _say_what_is_lost(store)
         kept = read_kept(store)
     trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code)
-    prepared, source = prepare(kept.options), kept.source
+    prepared, source = prepare(kept.options), replace(kept.source, row_seconds=row_seconds)
     asked = str(prepared.options["llm"]) if prepared.plan.asks_llm else ""
     # Say what the file makes us open and ask, before any of it happens.
     named = {"LLM": asked, "model": source.model, "data": source.data, "card": source.card}
@@ -175,7 +203,7 @@ def resume(
     check_confirmed_model(path, source.model, model)
     search.check_llm(prepared)
     counts = f"; {on_file.llm_calls} calls and {on_file.oracle_rows} rows are on file"
-    trusted = to_resume(trust, path, source.model)
+    trusted = to_resume(trust, path, source)
     with search.Signals(json, path, asked, trusted) as signals:
         check_unchanged(path, source)
         ended = search.search_source(prepared, source, trust, lambda _: kept.row, signals, counts)
@@ -231,7 +259,7 @@ def export(
             else "".join(f"{result.to_json()}\n" for result in found)
         )
         if out is None:
-            echo_json(text) if format == "json" else typer.echo(text, nl=False)
+            echo_json(text) if format == "json" else echo_table(text)
         else:
             out.write_bytes(text.encode())  # as text, CSV line ends would change on Windows
             say(f"wrote {out}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from waysout.cli.output import print_json, print_table, progress_bar, say, tell
+from waysout.cli.output import echo, print_json, print_table, progress_bar, say, tell
 from waysout.cli.places import resume_hint, run_name
+from waysout.cli.streams import models_may_print, our_stdout_number
+from waysout.run.forks import SIGNALS, own_handlers
 
 if TYPE_CHECKING:
     from waysout.datasets.table import Table
@@ -37,8 +38,7 @@ _CODES = {"interrupted": INTERRUPTED, "failed": FAILED}
 # How long a stopped search may take to return what it has, in seconds; a model may be thinking.
 # Then the process ends: every answer is on file.
 PATIENCE = 4.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_STDOUT, _STDERR = 1, 2
+_STDERR = 2
 
 
 @dataclass
@@ -60,19 +60,26 @@ class Signals:
     _timer: Timer | None = None
     _over: bool = False
     _ending: RLock = field(default_factory=RLock)
-    _before: dict[signal.Signals, Any] = field(default_factory=dict)
+    _until_left: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        before = self._until_left.enter_context(own_handlers())
+        for number in SIGNALS:
+            self._until_left.callback(signal.signal, number, before[number])
+        self.take()
         return self
+
+    def take(self) -> None:
+        """Handle the signals from now on, whoever has handled or ignored them in the meantime."""
+        for number in SIGNALS:
+            signal.signal(number, self._handle)
 
     def __exit__(self, *_: object) -> None:
         with self._ending:
             self._over = True
         if self._timer is not None:
             self._timer.cancel()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._until_left.close()
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.caught or self.stop is None:
@@ -85,23 +92,32 @@ class Signals:
 
     def _end_now(self, number: int) -> None:
         """End the process though something in it hangs."""
+        message, code = f"stopped by {signal.Signals(number).name}", 128 + number
         with self._ending:
-            if self._over:  # the result is there, and about to be printed
+            if self._over:  # the result is about to be printed; or a signal comes while this runs
                 return
-            message, code = f"stopped by {signal.Signals(number).name}", 128 + number
-            if self.json:
-                error = {"type": "Interrupted", "message": message, "code": code}
-                os.write(_STDOUT, f"{json.dumps({'error': error})}\n".encode())
-            show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar hides it
-            lines = [f"{show_cursor}\n{message}", *self.hints()]
-            os.write(_STDERR, "".join(f"{line}\n" for line in lines).encode())
-            os._exit(code)
+            self._over = True
+            try:
+                if self.json:
+                    error = {"type": "Interrupted", "message": message, "code": code}
+                    _write(our_stdout_number(), f"{json.dumps({'error': error})}\n")
+                show_cursor = "\x1b[?25h" if os.isatty(_STDERR) else ""  # a progress bar hides it
+                lines = [f"{show_cursor}\n{message}", *self.hints()]
+                _write(_STDERR, "".join(f"{line}\n" for line in lines))
+            finally:
+                os._exit(code)
 
     def hints(self) -> list[str]:
         """Say where the run is, and how to resume it."""
         if self.run is None or not self.run.exists():
             return []
         return [f"run: {run_name(self.run)}", resume_hint(self.run, self.llm, self.trusted)]
+
+
+def _write(number: int, text: str) -> None:
+    """Write to a file past Python, whose streams may be locked by what hangs."""
+    with suppress(OSError):  # nobody reads it, or a model has closed it
+        os.write(number, text.encode())
 
 
 @dataclass(frozen=True)
@@ -172,21 +188,22 @@ def search_source(
     from waysout.cli.sources import open_source
     from waysout.errors import LLMError
 
-    with redirect_stdout(sys.stderr):  # models and custom rules may print
-        opened = open_source(source, trust)
-        query, given = opened.query(row(opened.table)), prepared.options
-        # A run stores its row and the digests of its files, to refuse others on resume.
-        about = {
-            **source.as_dict(), "digests": source.digests(), "llm": given.get("llm") or "",
-            "price": given.get("price", ""), "row": query,
-            # Only to say how it is resumed: that asks for the user's word again.
-            "trusted": list(signals.trusted),
-        }  # fmt: skip
-        more: Options = {**given, "about": about}
-        if opened.known is not None:
-            more["data"] = opened.known
-        prepared = replace(prepared, options=more)
-        say(most_cost(prepared, opened.problem, query) + on_file)
+    kept = {**source.as_dict(), "digests": source.digests()}  # a model may change the folder
+    models_may_print()
+    opened = open_source(source, trust)
+    signals.take()  # what was imported may have set handlers of its own
+    query, given = opened.query(row(opened.table)), prepared.options
+    # A run stores its row and the digests of its files, to refuse others on resume.
+    about = {
+        **kept, "llm": given.get("llm") or "", "price": given.get("price", ""), "row": query,
+        # Only to say how it is resumed: that asks for the user's word again.
+        "trusted": list(signals.trusted),
+    }  # fmt: skip
+    more: Options = {**given, "about": about}
+    if opened.known is not None:
+        more["data"] = opened.known
+    prepared = replace(prepared, options=more)
+    say(most_cost(prepared, opened.problem, query) + on_file)
     try:
         return search(prepared, opened.problem, query, signals)
     except LLMError:
@@ -205,8 +222,8 @@ def search(prepared: PreparedRun, problem: Problem, row: Any, signals: Signals) 
     asks, budget = plan.asks_llm, plan.budget
     total, unit = (budget.llm_calls, "calls") if asks else (budget.oracle_rows, "rows")
     of = "" if total is None else f" of {total}"
-    # Models and methods may print: stdout is the result's.
-    with progress_bar(signals.json) as bars, redirect_stdout(sys.stderr):
+    models_may_print()
+    with progress_bar(signals.json) as bars:
         bar = bars.add_task(f"{plan.name}: starting", total=total)
 
         def learn(what: str, share: float) -> None:
@@ -231,6 +248,7 @@ def search(prepared: PreparedRun, problem: Problem, row: Any, signals: Signals) 
 def most_cost(prepared: PreparedRun, problem: Problem, row: Any) -> str:
     """Say what a search may cost at most, before anything is spent."""
     from waysout.llm.call import Price
+    from waysout.oracles.probe import form_told
     from waysout.prompts.propose import Proposer
     from waysout.prompts.render import Topic
     from waysout.report.words import counted
@@ -240,7 +258,7 @@ def most_cost(prepared: PreparedRun, problem: Problem, row: Any) -> str:
 
     plan, budget = prepared.plan, prepared.plan.budget
     rows = limit(budget.oracle_rows, "oracle row")
-    parts = [f"{rows} for the search and {budget.setup_rows} for set-up"]
+    parts = [f"{rows} for the search and {budget.setup_rows} for set-up{form_told(problem.oracle)}"]
     if plan.asks_llm:
         parts.insert(0, limit(budget.llm_calls, "LLM call"))
         parts += [counted(budget.tokens, "token")] if budget.tokens is not None else []
@@ -268,11 +286,15 @@ def hand_over(
     csv: Path | None = None,
     all_options: bool = False,
     letter: Path | None = None,
+    folder: Path = Path(),
     run: Path | None = None,
     llm: str = "",
     trusted: Sequence[str] = (),
 ) -> None:
-    """Print the result, write the files that were asked for, and leave with the exit code."""
+    """Print the result, write the files that were asked for, and leave with the exit code.
+
+    ``folder`` is the one that files are named in: a model may have changed it.
+    """
     from waysout.errors import UnavailableError
 
     result, code, notes = ended.result, ended.code, []
@@ -287,7 +309,7 @@ def hand_over(
         if path is None:
             continue
         try:
-            write(path)
+            write(folder / path)
             notes.append(f"{kind}: {path}")
         except OSError as error:
             notes.append(f"error: cannot write {path}: {error.strerror}")
@@ -302,10 +324,6 @@ def hand_over(
     for note in [*notes, *(where if ended.result.outcome.kind in _CODES else where[:1])]:
         say(note)
     if code:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if code > 128:  # after a signal wait for nothing: a model may be thinking
-            os._exit(code)
         raise typer.Exit(code)
 
 
@@ -326,7 +344,7 @@ def show(result: Result, *, most: int = SHOWN) -> None:
         total = len(pickable(result))
         shown = f"The {len(options)} to read first, of {total}"
         title = (shown if total > len(options) else "Ways out") if total else text.NOT_APPROVED
-        typer.echo()
+        echo()
         chances = not result.settings.get("labels_only")
         table = text.option_rows(options, result.settings, reasons=not instead, chances=chances)
         print_table(title, *table)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +11,8 @@ import typer
 
 from waysout.cli import arguments as arg
 from waysout.cli.arguments import MODEL, SEARCH
-from waysout.cli.output import say
+from waysout.cli.output import echo, say
+from waysout.cli.streams import models_may_print
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +114,8 @@ def serve(
     with http_server.open_socket(host, port, token=token is not None) as opened:
         port = opened.getsockname()[1]  # also where any free one was asked for
         hosts, url = Hosts.of(host, port, allow_host or ()), url_of(host, port)
-        with Signals(json=False), redirect_stdout(sys.stderr):  # models and custom rules may print
+        models_may_print()
+        with Signals(json=False):
             subject = _subject(run, source, trust, _Wish(llm, method, calls))
         problem, metrics = subject.served.problem, Metrics()
         # What stored runs say they were made from, as those of `waysout find` do.
@@ -257,5 +257,4 @@ def _announce(subject: _Subject, host: str, names: Sequence[str], url: str, *, t
         say("a token is needed: the page asks for it; programs send Authorization: Bearer …")
     if not is_loopback(host):
         say(f"answers to {', '.join(names)}; --allow-host adds a name")
-    typer.echo(f"open {url} in a browser; Ctrl-C ends it")
-    sys.stdout.flush()
+    echo(f"open {url} in a browser; Ctrl-C ends it")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,6 +129,10 @@ def find_row(table: Table, row: int | None, where: str, json_row: Path | None) -
     return table.records[row]
 
 
+_LONGEST_ROW = 2**24
+"""How many characters a row may have as JSON: a device, or a program's output, may have no end."""
+
+
 def _read_json(path: Path) -> Mapping[str, Any]:
     from waysout.errors import InputError
 
@@ -135,7 +140,12 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     name = "stdin" if piped else str(path)
     try:
         # As Excel and PowerShell write it, with a mark at its beginning.
-        text = sys.stdin.read() if piped else path.read_text("utf-8-sig")
+        with nullcontext(sys.stdin) if piped else path.open(encoding="utf-8-sig") as file:
+            text = file.read(_LONGEST_ROW + 1)
+        if len(text) > _LONGEST_ROW:
+            raise InputError(
+                f"{name} is too long for a row: it has over {_LONGEST_ROW:,} characters"
+            )
         found = json.loads(text.removeprefix("\ufeff"))
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}") from None

@@ -4,6 +4,9 @@ A command that fails where it prints would leave its files half made. So a write
 noted, the rest is thrown away, and the command does its work; `main` then says what was lost. A
 reader that went away (``waysout … | head``) has what it wanted: that is no error, and the command
 ends with its own exit code. (To die of SIGPIPE, as ``ls`` does, would lose the run.)
+
+Models run in the same process. They may print, in Python or past it, and close the streams of `sys`
+or put others in their place; our output goes to streams that we hold on to.
 """
 
 from __future__ import annotations
@@ -14,8 +17,13 @@ import os
 import select
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, cast
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, BinaryIO, TextIO, cast
+
+_STDOUT, _STDERR = 1, 2
+# The streams of our own output, innermost last; those of `sys` are everybody's.
+_stdouts: list[TextIO] = []
+_stderrs: list[TextIO] = []
 
 
 class Outlet(io.RawIOBase):
@@ -28,6 +36,9 @@ class Outlet(io.RawIOBase):
     def writable(self) -> bool:
         """Whether it takes data: always."""
         return True
+
+    def close(self) -> None:
+        """Stay open: a model may close the streams of `sys`, and others print after it."""
 
     def isatty(self) -> bool:
         """Whether somebody looks at it."""
@@ -64,19 +75,92 @@ class Outlet(io.RawIOBase):
 
 
 @contextmanager
-def outlets() -> Iterator[Outlet]:
-    """Put an `Outlet` behind standard output and error; yield that of the output."""
+def outlets() -> Iterator[io.TextIOWrapper]:
+    """Put an `Outlet` behind standard output and error; yield our own output."""
     _open_closed()
     sys.stdin = sys.stdin or io.StringIO()  # closed: there is nothing to read
     before = sys.stdout, sys.stderr
-    stdout, stderr = (_behind(stream) for stream in before)
-    sys.stdout, sys.stderr = (_text(o, s) for o, s in zip((stdout, stderr), before, strict=True))
+    with _own_stdout(_file_of(sys.stdout)) as file:
+        files = Outlet(file), Outlet(_file_of(sys.stderr))
+        stdout, stderr = map(_text, files, before)
+        # Others than ours: a model may detach them, or change their encoding.
+        others = [*map(_text, files, before)]
+        sys.stdout, sys.stderr = others
+        try:
+            with our_stdout_is(stdout), our_stderr_is(stderr):
+                yield stdout
+        finally:
+            for stream in (*others, stdout, stderr):
+                with suppress(ValueError):  # it is detached
+                    stream.flush()
+            sys.stdout, sys.stderr = before
+
+
+def loss(stdout: io.TextIOWrapper) -> str:
+    """Say why something was lost of what was written to the output of `outlets`, if it was."""
+    stdout.flush()
+    return cast(Outlet, stdout.buffer).loss
+
+
+def models_may_print() -> None:
+    """Send what others print to stderr, by Python or past it, for as long as the process lives.
+
+    Before models, rules or methods run: a result on stdout is one document. Nothing is put back, as
+    a model may have threads that outlive its calls, and text that C writes when the process ends.
+    """
+    if not _stdouts:  # no command runs
+        return
+    sys.stdout = sys.stderr
+    if our_stdout_number() != _STDOUT:  # else it is no file, as in tests
+        with suppress(OSError):  # a model may have closed number 2
+            os.dup2(_STDERR, _STDOUT)
+
+
+def our_stdout() -> TextIO:
+    """Return standard output, whatever `sys` has in its place."""
+    return _stdouts[-1] if _stdouts else sys.stdout
+
+
+def our_stdout_number() -> int:
+    """Return the number of the file that is standard output, whatever 1 is just now."""
     try:
-        yield stdout
+        return our_stdout().fileno()
+    except OSError:
+        return _STDOUT
+
+
+def our_stderr() -> TextIO:
+    """Return standard error, whatever `sys` has in its place."""
+    return _stderrs[-1] if _stderrs else sys.stderr
+
+
+def our_stdout_is(stream: TextIO) -> AbstractContextManager[None]:
+    """Have our output written to a stream."""
+    return _on_top(_stdouts, stream)
+
+
+def our_stderr_is(stream: TextIO) -> AbstractContextManager[None]:
+    """Have our messages written to a stream."""
+    return _on_top(_stderrs, stream)
+
+
+@contextmanager
+def _on_top(streams: list[TextIO], stream: TextIO) -> Iterator[None]:
+    streams.append(stream)
+    try:
+        yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        sys.stdout, sys.stderr = before
+        streams.pop()
+
+
+@contextmanager
+def _own_stdout(file: Any) -> Iterator[Any]:
+    """Yield a duplicate of a file that has the number of standard output; any other as it is."""
+    if not (isinstance(file, io.FileIO) and file.fileno() == _STDOUT):
+        yield file
+        return
+    with io.FileIO(os.dup(_STDOUT), "w") as own:
+        yield own
 
 
 def _open_closed() -> None:
@@ -87,13 +171,13 @@ def _open_closed() -> None:
         os.close(number)
 
 
-def _behind(stream: Any) -> Outlet:
+def _file_of(stream: Any) -> Any:
     if stream is None:
-        return Outlet(None)
+        return None
     stream.flush()
     # Not the buffer: what it cannot write it keeps, and tries again when Python ends.
     buffer = getattr(stream, "buffer", stream)
-    return Outlet(getattr(buffer, "raw", buffer))
+    return getattr(buffer, "raw", buffer)
 
 
 def _text(outlet: Outlet, stream: Any) -> io.TextIOWrapper:
