@@ -35,7 +35,6 @@ from waysout.run.source import Source, Trust, problem_of
 REPLIES = 64
 _MOST_LAPS = 50
 _SECONDS = 0.3
-_GOING_SECONDS = 30.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -249,18 +248,6 @@ class Batch:
         self.start()
         return self.wait()
 
-    def kill(self) -> None:
-        """Kill the driver as nothing else does, and wait until its workers have gone."""
-        workers = self.watcher.workers()
-        self.process.kill()
-        self.process.communicate()
-        self.watcher.end()
-        until = time.monotonic() + _GOING_SECONDS
-        while left := [pid for pid in workers if _is_worker(pid)]:
-            if time.monotonic() > until:
-                raise SystemExit(f"workers {left} live on, though their driver was killed")
-            time.sleep(0.1)
-
 
 class Watcher:
     """Looks at a process and all that it has started, a few times a second."""
@@ -286,10 +273,6 @@ class Watcher:
         until = [spent for when, spent in self._spent if when <= last + _SECONDS] or [0.0]
         return until[-1] - before[-1]
 
-    def workers(self) -> list[int]:
-        """Return the processes that search, local or of Ray."""
-        return [pid for pid in _tree(self.root, _processes()) if _is_worker(pid)]
-
     def _watch(self) -> None:
         while not self._over.wait(_SECONDS):
             processes = _processes()
@@ -301,6 +284,11 @@ class Watcher:
             self.peak = max(self.peak, memory)
             others = (took for (pid, _), took in self._processor.items() if pid != self.root)
             self._spent.append((time.monotonic(), sum(others)))
+
+
+def workers_of(root: int) -> list[int]:
+    """Return the processes that search, local or of Ray, which a process has started."""
+    return [pid for pid in _tree(root, _processes()) if is_worker(pid)]
 
 
 def _processes() -> dict[int, list[str]]:
@@ -327,7 +315,8 @@ def _memory(pid: int, stat: Sequence[str]) -> int:
     return _PAGE * int(stat[21])
 
 
-def _is_worker(pid: int) -> bool:
+def is_worker(pid: int) -> bool:
+    """Whether a process lives and searches, local or of Ray."""
     with suppress(OSError):
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         return b"spawn_main" in command or b"ray::Worker" in command

@@ -1,9 +1,10 @@
 """A scripted LLM server in a process of its own: every chat completion after a fixed time.
 
-    python benchmarks/batch_server.py REPLIES.json --ms 50
+    python benchmarks/batch_server.py REPLIES.json --ms 50 [--log REQUESTS]
 
 It takes next to no time itself, so that whoever is measured with it is the one who is measured.
-Which of the replies is given depends on the request alone. ``GET /stats`` tells what it has seen.
+Which of the replies is given depends on the request alone. ``GET /stats`` tells what it has seen,
+and a log holds each request as it came, a line each.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO, cast
 
 USAGE = {"prompt_tokens": 600, "completion_tokens": 120, "total_tokens": 720}
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
@@ -65,6 +66,7 @@ class Script:
     texts: Sequence[str]
     seconds: float
     stats: Stats = field(default_factory=Stats)
+    log: BinaryIO | None = None
 
     def __post_init__(self) -> None:
         self.whole = [_answer(b"application/json", _whole(text)) for text in self.texts]
@@ -123,6 +125,8 @@ class Connection(asyncio.Protocol):
 
     def _take(self, body: bytes) -> None:
         stats, now = self.script.stats, time.monotonic()
+        if self.script.log is not None:
+            self.script.log.write(body + b"\n")
         stats.first = stats.first or now
         stats.requests += 1
         stats.most_at_once = max(stats.most_at_once, stats.requests - stats.replies)
@@ -180,9 +184,12 @@ def _stats(port: int) -> Stats:
 
 
 @contextmanager
-def serving(replies: Path, ms: float, servers: int = 1) -> Iterator[Servers]:
+def serving(
+    replies: Path, ms: float, servers: int = 1, log: Path | None = None
+) -> Iterator[Servers]:
     """Run servers, each in a process of its own."""
     command = [sys.executable, __file__, str(replies), "--ms", str(ms)]
+    command += ["--log", str(log)] if log else []
     with ExitStack() as stack:
         ports = []
         for _ in range(servers):
@@ -200,8 +207,11 @@ def main() -> None:
     parser.add_argument("replies", type=Path, help="a JSON list of texts")
     parser.add_argument("--ms", type=float, default=50.0)
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--log", type=Path, help="a file for the requests")
     args = parser.parse_args()
-    script = Script(json.loads(args.replies.read_text("utf-8")), args.ms / 1000)
+    # Unbuffered, and appended to: whoever reads it sees a request before it is answered.
+    log = args.log.open("ab", buffering=0) if args.log else None
+    script = Script(json.loads(args.replies.read_text("utf-8")), args.ms / 1000, log=log)
     asyncio.run(serve(script, args.port))
 
 

@@ -20,7 +20,11 @@ from waysout.domain.schema import Feature, Row, Schema
 
 NUMBERS = ("income", "debt", "age", "years")
 JOBS = tuple("abcdefgh")
-TRUSTED = ("numpy.dtype", "sklearn.tree._tree.Tree", "scipy.sparse._csr.csr_matrix")
+TRUSTED = (
+    "numpy.dtype", "sklearn.tree._tree.Tree", "scipy.sparse._csr.csr_matrix",
+    "sklearn.neighbors._kd_tree.KDTree", "sklearn.neighbors._ball_tree.BallTree",
+    "sklearn.metrics._dist_metrics.EuclideanDistance64",
+)  # fmt: skip
 INTEGERS = (-1, -2, 1, 7, 10**4, 10**6, 2**31 - 1, -(2**31), 0)
 FLOATS = ("nan", "inf", "-inf", "1e308", "-0.0")
 Edit = Callable[[bytes, random.Random], bytes]
@@ -312,6 +316,47 @@ def catboost(folder: Path, files: int, seed: int, canary: Path) -> Made:
     return _write(folder, ".cbm", wholes, [words, words, words, flip, cut, words], files, seed)
 
 
+def _behind_core(edit: Edit) -> Edit:
+    """Edit what stands behind the trees: the counts of categories."""
+
+    def counts(content: bytes, rng: random.Random) -> bytes:
+        behind = 8 + int(struct.unpack_from("<I", content, 4)[0])
+        return content[:behind] + edit(content[behind:], rng)
+
+    return counts
+
+
+def _far_counts(content: bytes, rng: random.Random) -> bytes:
+    """Let buckets of categories, a hash of 8 bytes and an index each, lead to other counts."""
+    made, empty = bytearray(content), content.find(b"\xff" * 8)
+    for at in range(empty % 12 + 8, len(made) - 4, 12):
+        if abs(at - empty) < 100 and rng.random() < 0.5:
+            made[at : at + 4] = struct.pack("<i", rng.choice((*INTEGERS, 2**29, 2**30)))
+    return bytes(made)
+
+
+def catboost_counts(folder: Path, files: int, seed: int, canary: Path) -> Made:
+    """Yield CatBoost models that count categories in every way."""
+    import catboost as cb
+    import pandas as pd
+
+    cells, _ = table()
+    frame = pd.DataFrame(cells, columns=[*NUMBERS, "job"])
+    frame["job"] = [JOBS[int(i)] for i in cells[:, 4]]
+    outcome = (cells[:, 4] % 3 == 1).astype(np.int64)
+    wholes = []
+    for kind in ("Borders", "Buckets", "BinarizedTargetMeanValue", "Counter"):
+        model = cb.CatBoostClassifier(
+            iterations=5, depth=3, verbose=0, allow_writing_files=False, thread_count=1,
+            random_seed=1, cat_features=["job"], one_hot_max_size=1, simple_ctr=[kind],
+            combinations_ctr=[kind],
+        ).fit(frame, outcome)  # fmt: skip
+        model.save_model(str(folder / "made.cbm"))
+        wholes.append((folder / "made.cbm").read_bytes())
+    edits = [_behind_core(edit) for edit in (_far_counts, words, _far_counts, words, flip, cut)]
+    return _write(folder, ".cbm", wholes, edits, files, seed)
+
+
 # ONNX: see crafted_onnx.py. skops: a zip of schema.json and arrays.
 
 
@@ -444,7 +489,51 @@ def skops(folder: Path, files: int, seed: int, canary: Path) -> Made:
     return _write(folder, ".skops", wholes, _skops_edits(canary), files, seed)
 
 
+def _array_cells(parts: dict[str, bytes], rng: random.Random) -> None:
+    """Put other numbers into cells of an array of whole numbers, or of their like in records."""
+    found = {}
+    for name in parts:
+        if name.endswith(".npy"):
+            array = np.load(io.BytesIO(parts[name]), allow_pickle=False)
+            fields = array.dtype.names or (None,)
+            for field in fields:
+                cells = array if field is None else array[field]
+                if cells.dtype.kind in "iu" and cells.size:
+                    found[name, field] = array
+    (name, field), array = rng.choice(list(found.items()))
+    cells = (array if field is None else array[field]).reshape(-1)
+    for _ in range(rng.choice((1, 5, 50))):
+        at = rng.randrange(len(cells))
+        wanted = rng.choice((-1, 0, 1, 7, 10**6, 2**40)) & (256**cells.dtype.itemsize - 1)
+        cells[at] = np.frombuffer(
+            wanted.to_bytes(cells.dtype.itemsize, "little"), cells.dtype
+        )[0]  # fmt: skip
+    if field is None:
+        array = cells.reshape(array.shape)
+    else:
+        array[field] = cells.reshape(array.shape)
+    stream = io.BytesIO()
+    np.save(stream, array)
+    parts[name] = stream.getvalue()
+
+
+def skops_neighbours(folder: Path, files: int, seed: int, canary: Path) -> Made:
+    """Yield skops files of nearest neighbours, whose trees and labels lead elsewhere."""
+    from sklearn.impute import SimpleImputer
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+    from skops.io import dumps
+
+    cells, outcome = table()
+    wholes = []
+    for kind in ("kd_tree", "ball_tree", "brute"):
+        model = KNeighborsClassifier(3, algorithm=kind, metric="euclidean", leaf_size=5)
+        wholes.append(dumps(make_pipeline(SimpleImputer(), model).fit(cells, outcome)))
+    return _write(folder, ".skops", wholes, [_zip_edit(_array_cells)], files, seed)
+
+
 KINDS: dict[str, Callable[[Path, int, int, Path], Made]] = {
     "lightgbm": lightgbm, "xgboost-json": xgboost_json, "xgboost-ubj": xgboost_ubj,
-    "catboost": catboost, "onnx": onnx, "skops": skops,
+    "catboost": catboost, "catboost-counts": catboost_counts, "onnx": onnx, "skops": skops,
+    "skops-neighbours": skops_neighbours,
 }  # fmt: skip

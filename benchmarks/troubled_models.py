@@ -4,14 +4,14 @@
 
 The model answers everybody by a formula, and on the very row of one person it hangs, panics,
 exits, crashes, lies, is slow or answers nonsense. It is asked by `find`, by `batch` (local workers,
-Ray, and one whose driver tries the model on that row first) and by `serve`. That person's search
+Ray, and one that tries the model on that row first) and by `serve`. That person's search
 must fail within the limit of a call (row_seconds, and a hundredth of it for each row of the batch;
 a batch first asks a whole part, then its rows alone), and what everybody else gets must be what
 they get of the untroubled model, to the last byte but for seconds.
 
 No process survives a crash, and none answers while a call holds the interpreter's lock. There a
-worker of a batch is replaced, and that person fails alone; `find`, `serve` and the driver's own
-trial end (or must be killed), and what they had must be on file: the same command on the mended
+worker of a batch, or the process of its trial, is replaced, and that person fails alone; `find` and
+`serve` end (or must be killed), and what they had must be on file: the same command on the mended
 model goes on, and ends as if nothing had happened. It exits with 1 on anything else.
 """
 
@@ -101,13 +101,13 @@ def lie(found, i):
     asked[0] = asked.get(0, 0) + 1
     return [*found[:i], (0.2, 0.9, 0.4, 0.7)[asked[0] % 4], *found[i + 1:]]
 
-def lies_about_them(rows):
+def wavers(rows):
     found = [chance(row) for row in rows]
     for i, row in enumerate(rows):
-        if row["age"] == PERSON["age"] and row != PERSON and not MENDED:
-            key = tuple(row.values())
-            asked[key] = asked.get(key, 0) + 1
-            found[i] = 0.9 if asked[key] % 2 else 0.1
+        key = tuple(row.values())
+        asked[key] = asked.get(key, 0) + 1
+        if asked[key] % 2 == 0 and not MENDED:
+            found[i] = 1 - found[i]
     return found
 
 well = troubled(lambda found, i: found)
@@ -139,7 +139,7 @@ TROUBLES = {
     "holds_the_lock": HOLDS, "expression": HOLDS, "raises": FAILS, "panics": FAILS, "exits": FAILS,
     "interrupts": FAILS, "stops": FAILS, "recurs": FAILS, "no_memory": FAILS,
     "generator_exit": FAILS, "aborts": ENDS, "faults": ENDS, "leaves": ENDS, "lies": WAVERS,
-    "lies_about_them": WAVERS, "shorter": FAILS, "longer": FAILS, "nested": FAILS,
+    "wavers": WAVERS, "shorter": FAILS, "longer": FAILS, "nested": FAILS,
     "nothing": FAILS, "not_a_number": FAILS, "none": FAILS, "text": FAILS, "imaginary": FAILS,
     "infinite": FAILS, "beyond": FAILS, "below": FAILS,
 }  # fmt: skip
@@ -212,10 +212,10 @@ def timeless(found: Any) -> Any:
     return [timeless(value) for value in found] if isinstance(found, list) else found
 
 
-def command(world: World, what: str, *more: str, data: str = "training") -> list[str]:
+def command(world: World, what: str, *more: str) -> list[str]:
     """Return a command of Waysout on a model."""
-    return [str(WAYSOUT), *what.split(), "--data", f"{data}.csv", "--card", "synthetic", "--inputs",
-            "dicts", "--row-seconds", f"{ROW_SECONDS:g}", *more]  # fmt: skip
+    return [str(WAYSOUT), *what.split(), "--data", "training.csv", "--card", "synthetic",
+            "--inputs", "dicts", "--row-seconds", f"{ROW_SECONDS:g}", *more]  # fmt: skip
 
 
 def environment(world: World, *, mended: bool = False) -> dict[str, str]:
@@ -285,20 +285,26 @@ def find(world: World, trouble: str, cell: Cell) -> Outcomes:
     return found
 
 
-def batch(world: World, trouble: str, cell: Cell, cluster: str = "local") -> Outcomes:
+def batch(
+    world: World, trouble: str, cell: Cell, cluster: str = "local", tried_on: str = "training"
+) -> Outcomes:
     """Run a batch in this process, whose model is tried on others."""
-    out = world.place(f"batch-{cluster}") / "ways"
+    out = world.place(f"batch-{cluster}-{tried_on}") / "ways"
     source = Source(
         str(world.folder / "people.csv"), "synthetic", f"troubled:{trouble}", inputs="dicts",
         folder=str(world.folder), row_seconds=ROW_SECONDS,
     )  # fmt: skip
     request = BatchRequest(
         source, out, {"calls": 0, "oracle_rows": ORACLE_ROWS, "seed": 0}, Trust(named=True),
-        training=str(world.folder / "training.csv"), cluster=cluster,  # type: ignore[arg-type]
+        training=str(world.folder / f"{tried_on}.csv"), cluster=cluster,  # type: ignore[arg-type]
         workers=2, part_rows=PART_ROWS,
     )  # fmt: skip
+    sys.modules.pop("troubled", None)  # it counts what it was asked
     began = time.monotonic()
-    with patch("waysout.batch.executor.SILENT_SECONDS", SILENT_SECONDS):
+    with (
+        patch("waysout.batch.executor.SILENT_SECONDS", SILENT_SECONDS),
+        patch("waysout.batch.apart.SILENT_SECONDS", SILENT_SECONDS),
+    ):
         _, ended = run_batch(request)
     cell.seconds = time.monotonic() - began
     cell.check(not ended.stopped and not ended.left, f"the batch stopped: {ended.stopped}")
@@ -311,20 +317,8 @@ def on_ray(world: World, trouble: str, cell: Cell) -> Outcomes:
 
 
 def tried(world: World, trouble: str, cell: Cell) -> Outcomes:
-    """Run a batch by its command, which tries the model on that very person first."""
-    out = world.place("tried") / "ways"
-    limit = 2 * batch_seconds(OTHERS + 1, ROW_SECONDS) + 4 * batch_seconds(1, ROW_SECONDS) + SLACK
-    line = command(world, "batch", "--model", f"troubled:{trouble}", "--calls", "0",
-                   "--oracle-rows", str(ORACLE_ROWS), "--part-rows", str(PART_ROWS), "--workers",
-                   "1", "--out", str(out), data="people")  # fmt: skip
-    began = time.monotonic()
-    code, _, err = ran(world, line, limit + SLACK)
-    cell.seconds = time.monotonic() - began
-    if code is None or code < 0 or not list(out.glob("part-*")):
-        cell.ended, cell.said = True, "had to be killed" if code is None else f"exit {code}"
-        code, _, err = ran(world, line, limit + SLACK, mended=True)
-    cell.check(code == 0, f"exit {code}: {err[-300:]}")
-    return table_of(out)
+    """Run a batch whose model is tried on that very person first."""
+    return batch(world, trouble, cell, tried_on="people")
 
 
 def table_of(out: Path) -> Outcomes:
@@ -459,9 +453,10 @@ def judge(world: World, trouble: str, place: str) -> Cell:
         world.well[place], world.seconds[place] = found, cell.seconds
         return cell
     wanted, dies = world.well[place], kind in (ENDS, HOLDS)
-    recovers = place in ("batch", "ray")
+    recovers = place in ("batch", "ray", "tried")
     cell.check(cell.ended is (dies and not recovers), f"the process: {cell.said or 'lived'}")
-    wavers = kind == WAVERS and place == "tried"  # then the driver has seen it, and all say so
+    # Where the trial has seen it, everybody's options say so.
+    wavers = trouble == "wavers" or (kind == WAVERS and place == "tried")
     names = [name for name in wanted if name.startswith("other") and not name.endswith("id")]
     for name in names:
         same = timeless(found.get(name)) == timeless(wanted[name])
@@ -479,13 +474,18 @@ def judge(world: World, trouble: str, place: str) -> Cell:
     calls = {"find": 1, "serve": 2, "batch": 2, "ray": 2, "tried": 4}[place]
     limit = world.seconds[place] + calls * batch_seconds(OTHERS + 1, ROW_SECONDS) + SLACK
     if dies and recovers:
-        limit += TRIES * (SILENT_SECONDS + batch_seconds(PART_ROWS, ROW_SECONDS) + SLACK / 2)
+        tries = TRIES + 2 * (place == "tried")  # the trial asks together, then alone
+        limit += tries * (SILENT_SECONDS + batch_seconds(OTHERS + 1, ROW_SECONDS) + SLACK / 2)
     cell.check(cell.ended or cell.seconds < limit, f"{cell.seconds:.1f} s, above {limit:.1f} s")
     return cell
 
 
 def check_lies(world: World, trouble: str, person: Outcomes, cell: Cell) -> None:
-    """Check that no way is shown as firm which the model refuses when it is asked again."""
+    """Check that no way is shown as firm which the model refuses when it is asked again.
+
+    A model is asked again where it wavered on trial; `stable` is null where it was not, and a model
+    that lies about one person's surroundings alone is believed.
+    """
     if person.get("outcome") == "failed":
         return
     firm = [way for way in person.get("ways", ()) if way.get("stable") is not False]
