@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -383,7 +384,7 @@ def test_no_sitting_takes_anything_back(tmp_path: Path) -> None:
 
 
 def test_batches_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waysout.run.context.MOST_ROWS", 10)
+    monkeypatch.setattr("waysout.oracles.pace.FIRST_ROWS", 10)
     oracle = Adder()
 
     async def ask() -> list[Answers]:
@@ -392,9 +393,39 @@ def test_batches_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         return list(await asyncio.gather(*(batcher.ask(part, fresh=True) for part in parts)))
 
     answers = asyncio.run(ask())
-    assert [len(batch) for batch in oracle.batches] == [8, 4, 12]  # one who asks for more gets it
+    assert [len(batch) for batch in oracle.batches] == [8, 4 + 10, 2]
     for part, answer in zip((PEOPLE[:4], PEOPLE[4:8], PEOPLE[8:], PEOPLE), answers, strict=True):
         np.testing.assert_array_equal(answer.probability, Adder().ask(part).probability)
+
+
+def test_a_model_that_is_merely_slow_is_asked_each_row_once() -> None:
+    """200 rows in one call would take 2 seconds, and may take 1.5."""
+
+    class Slow(Adder):
+        row_seconds = 0.5
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.times: Counter[Row] = Counter()
+
+        def ask(self, rows: Sequence[Row]) -> Answers:
+            self.times.update(rows)
+            time.sleep(0.01 * len(rows))
+            return super().ask(rows)
+
+    oracle = Slow()
+    people = [[(a, b, "x") for b in range(10)] for a in range(20)]
+    ledgers = [Ledger(Budget()) for _ in people]
+
+    async def ask_all() -> list[Answers]:
+        batcher = OracleBatcher(CachedOracle(oracle))
+        asked = zip(people, ledgers, strict=True)
+        return await asyncio.gather(*(batcher.ask(rows, ledger) for rows, ledger in asked))
+
+    answers = asyncio.run(ask_all())
+    assert [len(answer.probability) for answer in answers] == [10] * 20
+    assert set(oracle.times.values()) == {1}
+    assert len(oracle.times) == 200
 
 
 def test_a_deadline_passes_while_the_model_is_slow_for_others() -> None:

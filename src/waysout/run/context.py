@@ -25,6 +25,7 @@ from waysout.llm.base import Reply, Request
 from waysout.llm.call import Caller
 from waysout.oracles.answers import ask_checked
 from waysout.oracles.cache import CachedOracle
+from waysout.oracles.pace import Pace
 from waysout.oracles.probe import ProbeReport, extra_rows, probe
 from waysout.oracles.watchdog import at_most
 from waysout.prompts.propose import Proposer
@@ -35,8 +36,6 @@ from waysout.store import Store
 
 # Rows repeat within one search and among people who are alike; more would fill the memory.
 REMEMBERED_ROWS = 100_000
-MOST_ROWS = 10_000
-"""The size of a batch for the oracle, unless a single search asks for more."""
 CALLS_APART = 50
 """How many calls after a hang are for one search each: by then it may have been a stall."""
 PROBED = "probed"
@@ -255,9 +254,10 @@ class _Asked:
 class OracleBatcher:
     """Puts the waiting rows of all searches to the oracle in one batch, in a thread.
 
-    No search waits for a batch to fill: while the model works on one, the next one gathers. Not
-    every model can be asked twice at once, so there is one call at a time; but one that has taken
-    too long is left behind, and may still be under way when the next begins.
+    No search waits for a batch to fill: while the model works on one, the next one gathers; it is
+    as large as the model's `Pace` allows. Not every model can be asked twice at once, so there is
+    one call at a time; but one that has taken too long is left behind, and may still be under way
+    when the next begins.
 
     When a batch fails, each of its parts is asked again alone, to find which one is to blame, so
     that the error concerns only that search. No ledger counts this: such a model may be asked more
@@ -272,6 +272,7 @@ class OracleBatcher:
     def __init__(self, oracle: CachedOracle, seconds: float | None = None) -> None:
         self._oracle = oracle
         self._seconds = seconds
+        self._pace = Pace.of(oracle, seconds)
         self._waiting: list[_Asked] = []
         self._under_way: Sequence[_Asked] = ()
         self._call_ended = asyncio.Event()
@@ -285,7 +286,18 @@ class OracleBatcher:
 
         With ``fresh``, the model itself is asked, past the cache.
         """
-        asked = _Asked(rows, ledger, fresh)
+        parts: list[Answers] = []
+        start = 0
+        while start < len(rows) or not parts:
+            part = rows[start : start + self._pace.rows]
+            parts.append(await self._ask(_Asked(part, ledger, fresh)))
+            start += len(part)
+        return Answers(
+            np.concatenate([part.probability for part in parts]),
+            np.concatenate([part.decision for part in parts]),
+        )
+
+    async def _ask(self, asked: _Asked) -> Answers:
         self._waiting.append(asked)
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._work())
@@ -331,7 +343,7 @@ class OracleBatcher:
         for asked in waiting[1:]:
             rows += len(batch[-1].rows)
             apart = self._calls_apart > 0 or batch[0].alone or asked.fresh != batch[0].fresh
-            if apart or rows + len(asked.rows) > MOST_ROWS:
+            if apart or rows + len(asked.rows) > self._pace.rows:
                 break
             batch.append(asked)
         self._waiting = waiting[len(batch) :]
@@ -341,7 +353,7 @@ class OracleBatcher:
         """Ask the oracle for a batch and hand out the answers; return the error if that fails."""
         rows = [row for asked in batch for row in asked.rows]
         oracle, began = self._oracle, time.monotonic()
-        extra_before = extra_rows(oracle.oracle)
+        extra_before, asked_before = extra_rows(oracle.oracle), oracle.asked
         self._under_way = batch
         self._call_ended.clear()
         try:
@@ -352,11 +364,14 @@ class OracleBatcher:
             if isinstance(error, OracleTimeout):
                 self._calls_apart = CALLS_APART
                 self._give_back(batch, began)
+                self._pace.took(len(rows), time.monotonic() - began)
             return error
         finally:
             self._charge_extra(batch, extra_rows(oracle.oracle) - extra_before)
             self._under_way = ()
             self._call_ended.set()
+        new_rows = len(rows) if batch[0].fresh else oracle.asked - asked_before
+        self._pace.took(new_rows, time.monotonic() - began)
         self._calls_apart = max(0, self._calls_apart - 1)
         start = 0
         for asked in batch:
