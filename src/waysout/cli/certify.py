@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from waysout.cli import arguments as arg
+from waysout.cli.held import ready_for_models
 from waysout.cli.output import JsonFlag, echo, print_json, print_table, say
-from waysout.cli.streams import models_may_print
 
 if TYPE_CHECKING:
     from waysout.oracles.certify import Certificate
@@ -49,7 +49,7 @@ def certify(
     source = Source(data, card, model, rules, positive_class, inputs, at_least, rise)
     check_source(source)
     trust = Trust(trust_pickle, tuple(trust_types or ()), trust_code, named=True)
-    models_may_print()
+    ready_for_models()
     opened = open_source(source, trust)
     query = opened.problem.row(find_row(opened.table, row, where, json_row))
     found = prove(opened.problem, query, seconds=seconds)

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from waysout.cli import arguments as arg
+from waysout.cli.held import ready_for_models
 from waysout.cli.output import JsonFlag, echo, print_json, print_table, progress_bar, say
 from waysout.cli.sources import find_card, find_table, read_rows
-from waysout.cli.streams import models_may_print
 
 # Spelled out here, not imported, so that --help loads no numpy.
 InputsChoice = Literal["auto", "raw", "category", "codes"]
@@ -136,7 +136,7 @@ def check(
     column = Schema((Feature(expect, "number"),)).parse_many(table.records) if expect else []
     read = read_rows(table, described)
     rows, labels = (read.rows, read.labels) if isinstance(read, Dataset) else (read, None)
-    models_may_print()
+    ready_for_models()
     loaded = load_model(model, trust_pickle=trust_pickle, trusted_types=tuple(trust_types or ()))
     oracle = as_oracle(
         loaded,

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
+from waysout.cli.held import ready_for_models
 from waysout.cli.output import echo, print_json, print_table, progress_bar, say, tell
 from waysout.cli.places import resume_hint, run_name
-from waysout.cli.streams import models_may_print, our_stdout_number
+from waysout.cli.streams import our_stdout_number
 from waysout.run.forks import SIGNALS, own_handlers
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def search_source(
     from waysout.errors import LLMError
 
     kept = {**source.as_dict(), "digests": source.digests()}  # a model may change the folder
-    models_may_print()
+    ready_for_models()
     opened = open_source(source, trust)
     signals.take()  # what was imported may have set handlers of its own
     query, given = opened.query(row(opened.table)), prepared.options
@@ -222,7 +223,7 @@ def search(prepared: PreparedRun, problem: Problem, row: Any, signals: Signals) 
     asks, budget = plan.asks_llm, plan.budget
     total, unit = (budget.llm_calls, "calls") if asks else (budget.oracle_rows, "rows")
     of = "" if total is None else f" of {total}"
-    models_may_print()
+    ready_for_models()
     with progress_bar(signals.json) as bars:
         bar = bars.add_task(f"{plan.name}: starting", total=total)
 

@@ -11,8 +11,8 @@ import typer
 
 from waysout.cli import arguments as arg
 from waysout.cli.arguments import MODEL, SEARCH
+from waysout.cli.held import ready_for_models
 from waysout.cli.output import echo, say
-from waysout.cli.streams import models_may_print
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +114,7 @@ def serve(
     with http_server.open_socket(host, port, token=token is not None) as opened:
         port = opened.getsockname()[1]  # also where any free one was asked for
         hosts, url = Hosts.of(host, port, allow_host or ()), url_of(host, port)
-        models_may_print()
+        ready_for_models()
         with Signals(json=False):
             subject = _subject(run, source, trust, _Wish(llm, method, calls))
         problem, metrics = subject.served.problem, Metrics()

@@ -25,6 +25,9 @@ _MORE_FOR_A_ROW = 0.01
 _LONGEST_WAIT = 1.0
 
 _at_most: ContextVar[float] = ContextVar("at_most", default=math.inf)
+# The calls that somebody waits for, and how long each may go on; and who is told of them.
+_waited_for: dict[Future[Any], float] = {}
+_teller: Callable[[float | None], object] | None = None
 
 T = TypeVar("T")
 _Call = tuple["Future[Any]", Callable[[], Any]]
@@ -66,6 +69,27 @@ def most_seconds() -> float:
     return _at_most.get()
 
 
+def tell_calls(teller: Callable[[float | None], object]) -> None:
+    """Have somebody told for how long the calls under way may go on, and ``None`` if there is none.
+
+    They are told before a call begins, as it ends, and every second between, as long as the call
+    lets others have the interpreter.
+    """
+    global _teller
+    _teller = teller
+
+
+def _tell(future: Future[Any], seconds: float | None) -> None:
+    """Note for how long a call may go on from now, or that nobody waits for it any more."""
+    with _lock:
+        if seconds is None:
+            _waited_for.pop(future, None)
+        else:
+            _waited_for[future] = seconds
+        if _teller is not None:
+            _teller(max(_waited_for.values(), default=None))
+
+
 def watched(call: Callable[[], T], rows: int, row_seconds: float) -> T:
     """Return what a model returns for some rows; raise `OracleTimeout` if it takes too long.
 
@@ -77,10 +101,11 @@ def watched(call: Callable[[], T], rows: int, row_seconds: float) -> T:
             f"{left} calls of the model have not come back, and it is not asked again: start "
             "this process anew"
         )
-    thread = _idle_thread() or _CallThread()
-    future: Future[T] = thread.begin(call)
+    thread, future = _idle_thread() or _CallThread(), Future[T]()
     seconds, most = batch_seconds(rows, row_seconds), _at_most.get()
     try:
+        _tell(future, min(seconds, most))  # before it begins: then it may let nobody tell any more
+        thread.begin(call, future)
         error = _exception(future, min(seconds, most))
     except TimeoutError:
         if thread.leave(future):
@@ -91,6 +116,8 @@ def watched(call: Callable[[], T], rows: int, row_seconds: float) -> T:
                 f"slow, {remedy}"
             ) from None
         error = future.exception()
+    finally:
+        _tell(future, None)
     if error is None:
         return future.result()
     if isinstance(error, WaysoutError):
@@ -114,6 +141,7 @@ def _exception(future: Future[Any], seconds: float) -> BaseException | None:
             left -= wait
             if left <= 0:
                 raise
+            _tell(future, left)
 
 
 def hung() -> int:
@@ -144,12 +172,10 @@ class _CallThread(threading.Thread):
         self._is_left = False
         self.start()
 
-    def begin(self, call: Callable[[], T]) -> Future[T]:
+    def begin(self, call: Callable[[], T], future: Future[T]) -> None:
         """Make a call, in the context of the caller, as `asyncio.to_thread` does."""
-        future: Future[T] = Future()
         context = contextvars.copy_context()
         self._calls.put((future, lambda: context.run(call)))
-        return future
 
     def leave(self, future: Future[Any]) -> bool:
         """Leave a call behind, unless it has just ended; whether it is left."""
@@ -186,7 +212,7 @@ class _CallThread(threading.Thread):
             del future, call, value, error  # or it would keep the rows for as long as it waits
 
 
-_lock = threading.Lock()  # of both lists, and of whether a call has ended or was left
+_lock = threading.Lock()  # of both lists, of whether a call has ended or was left, and who waits
 _idle: list[_CallThread] = []
 _left: list[_CallThread] = []
 
@@ -196,6 +222,7 @@ def _forget_threads() -> None:
     global _lock
     _lock = threading.Lock()
     _idle.clear()
+    _waited_for.clear()
 
 
 if hasattr(os, "register_at_fork"):
