@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +29,7 @@ from waysout.domain.schema import Row
 from waysout.errors import OracleError, OracleTimeout
 from waysout.oracles import watchdog
 from waysout.serve.concurrency import FairLock, SerializedOracle
+from waysout.serve.models import DecideRequest, FartherRequest, StripsRequest
 from waysout.serve.problems import ServedProblem
 from waysout.serve.service import Service
 
@@ -254,7 +255,7 @@ def test_what_is_answered_waits_for_no_call_and_what_is_new_for_one(hanging: Han
 
 @pytest.mark.parametrize("path", ["decide", "strips", "farther"])
 def test_what_is_answered_waits_for_none_of_many_that_wait(path: str, hanging: Hanging) -> None:
-    """More wait for the model than there are threads to wait in."""
+    """And none of those that wait is kept from the queue, which is turned round after a hang."""
     oracle = hanging(lambda row: False)
     oracle.row_seconds = 60.0  # the test ends it
     served = small(oracle)
@@ -269,11 +270,43 @@ def test_what_is_answered_waits_for_none_of_many_that_wait(path: str, hanging: H
             oracle.when = lambda row: True
             rows = [{**ROW, "a": 2, "b": b, "c": "z"} for b in range(40)]
             hung = [asyncio.create_task(c.post(DECIDE, {"row": row})) for row in rows]
-            await until(lambda: len(lock._waiting) == watchdog.MOST_HUNG)
+            await until(lambda: len(lock._waiting) == len(rows) - 1 > watchdog.MOST_HUNG)
             assert (await c.post(place, known)).json() == first.json()
             assert not any(task.done() for task in hung)
             oracle.event.set()
             assert {answer.status_code for answer in await asyncio.gather(*hung)} == {200}
+
+    run(story())
+
+
+@pytest.mark.parametrize("path", ["decide", "strips", "farther", "people"])
+def test_nobody_waits_for_the_model_on_behalf_of_who_has_left(path: str, hanging: Hanging) -> None:
+    oracle = hanging(lambda row: False)
+    oracle.row_seconds = 60.0  # the test ends it
+    served = small(oracle, known=True)
+    lock = served.problem.oracle.oracle.call_lock  # type: ignore[attr-defined]
+    ask: dict[str, Callable[[Callable[[], bool]], Awaitable[object]]] = {
+        "decide": lambda left: served.decide(DecideRequest(row=ROW), left),
+        "strips": lambda left: served.strips(StripsRequest(row=ROW), left),
+        "farther": lambda left: served.farther(
+            FartherRequest(row={**ROW, "a": 9}, query=ROW), left
+        ),
+        "people": lambda left: served.look_up("1", 0, 5, left),
+    }
+
+    async def story() -> None:
+        oracle.when, gone = lambda row: True, threading.Event()
+        hung = asyncio.create_task(served.decide(DecideRequest(row={**ROW, "a": 20})))
+        await until(lambda: oracle.batches)
+        asked = [asyncio.ensure_future(ask[path](gone.is_set)) for _ in range(3)]
+        await until(lambda: len(lock._waiting) == 3)
+        gone.set()
+        for error in await asyncio.gather(*asked, return_exceptions=True):
+            assert isinstance(error, OracleError)
+            assert "nobody waits for its answer" in str(error)
+        assert (len(oracle.batches), hung.done()) == (1, False)
+        oracle.event.set()
+        await hung
 
     run(story())
 

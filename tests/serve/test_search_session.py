@@ -438,8 +438,8 @@ def test_runs_are_kept_where_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         async with make_service(keep_runs=True) as service:
             search = start(service, calls=2, oracle_rows=40, locks=Locks(fixed=["c"]))
             await ended(search)
-            assert search.run is not None
-            with Store.read(runs_dir() / f"{search.run}.db") as store:
+            assert search.filing.run is not None
+            with Store.read(runs_dir() / f"{search.filing.run}.db") as store:
                 about = store.manifest["about"]
                 result = store.finished(0)
             assert result is not None
@@ -462,7 +462,7 @@ def test_searches_with_a_long_name_that_begin_together_keep_a_run_each(
             searches = [start(service, calls=1, seed=seed) for seed in range(4)]
             for search in searches:
                 assert (await ended(search))[0]["outcome"] == "found"
-            assert len({search.run for search in searches}) == 4
+            assert len({search.filing.run for search in searches}) == 4
 
     run(story())
 

@@ -35,6 +35,7 @@ from waysout.oracles.http import HttpOracle
 from waysout.report.result import Result
 from waysout.run.find import find
 from waysout.serve.errors import Full, NotFound, TooMany
+from waysout.serve.filing import Filing
 from waysout.serve.limits import ServiceLimits
 from waysout.serve.models import DecideRequest, Locks
 from waysout.serve.option_forms import OptionForms
@@ -68,10 +69,10 @@ def test_a_search_that_has_told_its_end_keeps_nobody_out(monkeypatch: pytest.Mon
         filed = asyncio.Event()
         filed.set()
 
-        async def slow_disk(_: SearchSession) -> None:
+        async def slow_disk(*_: object) -> None:
             await filed.wait()
 
-        monkeypatch.setattr(SearchSession, "_save_pins", slow_disk)
+        monkeypatch.setattr(Filing, "pins_at_last", slow_disk)
         async with make_service(searches=1) as service:
             search = start(service, calls=0)
             await ended(search)

@@ -144,7 +144,7 @@ def test_a_reply_that_cannot_be_put_on_file_is_paid_for() -> None:
         async with make_service(llm=llm, keep_runs=True) as service:
             search = start(service, calls=1)
             (end,) = await ended(search)
-            assert end["reason"] == f"cannot write {search.run}.db: the disk is full"
+            assert end["reason"] == f"cannot write {search.filing.run}.db: the disk is full"
             go_on(service, search)
             await ended(search)
             assert (llm.requests, search.spent.llm_calls) == (1, 1)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,15 +9,26 @@ pytest.importorskip("fastapi", reason="needs fastapi (waysout[serve])")
 
 import waysout
 from test_asked_again import Judge, demo_cases, nearer, parts
-from waysout.domain.memory import Memory
+from waysout.domain.budget import Budget, Ledger
+from waysout.domain.memory import Memory, Past
 from waysout.domain.oracle import Answers
+from waysout.domain.problem import Problem
 from waysout.domain.result import OutcomeKind
 from waysout.domain.schema import Row
 from waysout.errors import OracleError
+from waysout.report.result import Result
 from waysout.serve.settling import settled
 from waysout.serve.strips import Strips
 
 MOST = 300
+
+
+def settle(
+    problem: Problem, query: Row, past: Past, found: Result, most: int, *stop: Callable[[], bool]
+) -> tuple[Result, int]:
+    """Return what is settled, and with how many rows."""
+    ledger = Ledger(Budget(oracle_rows=most))
+    return settled(problem, query, past, found, ledger, *stop), ledger.spent.oracle_rows
 
 
 def test_what_is_shown_is_exact_and_agrees_with_the_strips() -> None:
@@ -28,7 +39,7 @@ def test_what_is_shown_is_exact_and_agrees_with_the_strips() -> None:
         found = waysout.find(problem, query, data=dataset, memory=memory)
         past = memory.of(problem, query)
         asked = len(past.answered)
-        result, used = settled(problem, query, past, found, MOST)
+        result, used = settle(problem, query, past, found, MOST)
         assert 0 < used <= MOST
         assert len(past.answered) == asked + used
         strips = Strips(problem, query, query, problem.schema.names).answer()["strips"]
@@ -57,13 +68,13 @@ def test_nothing_is_asked_where_nothing_may_be() -> None:
     found = waysout.find(problem, rows[0], data=dataset, memory=memory, oracle_rows=40)
     past = memory.of(problem, rows[0])
     before = dict(past.answered)
-    assert settled(problem, rows[0], past, found, 0) == (found, 0)
+    assert settle(problem, rows[0], past, found, 0) == (found, 0)
     stopped = replace(found, outcome=replace(found.outcome, kind=OutcomeKind.INTERRUPTED))
-    assert settled(problem, rows[0], past, stopped, MOST) == (stopped, 0)
+    assert settle(problem, rows[0], past, stopped, MOST) == (stopped, 0)
     assert past.answered == before
     for most in (1, 7, 50):
         known = replace(past, answered=dict(before))
-        _, used = settled(problem, rows[0], known, found, most)
+        _, used = settle(problem, rows[0], known, found, most)
         assert used <= most
 
 
@@ -89,7 +100,7 @@ def test_rows_on_which_the_model_fails_count_and_its_answers_stay() -> None:
 
     before = set(past.answered)
     failing = replace(problem, oracle=Failing())
-    assert settled(failing, rows[0], past, found, MOST) == (found, len(sent))
+    assert settle(failing, rows[0], past, found, MOST) == (found, len(sent))
     kept = set(past.answered) - before
     assert 0 < len(kept) < len(sent)
     assert kept < set(sent)
@@ -114,7 +125,7 @@ def test_a_stop_ends_it_before_the_next_batch() -> None:
             return problem.oracle.ask(asked)
 
     counted = replace(problem, oracle=Counted())
-    result, used = settled(counted, rows[0], past, found, MOST, lambda: len(batches) == 3)
+    result, used = settle(counted, rows[0], past, found, MOST, lambda: len(batches) == 3)
     assert (result, len(batches)) == (found, 3)
     assert used == len(set(past.answered) - before) > 0
 
@@ -126,7 +137,7 @@ def test_a_strip_may_find_what_the_search_did_not() -> None:
         found = waysout.find(problem, query, method="random", memory=memory, oracle_rows=1)
         if not found.options:
             break
-    result, _ = settled(problem, query, memory.of(problem, query), found, MOST)
+    result, _ = settle(problem, query, memory.of(problem, query), found, MOST)
     assert (found.ways, result.outcome.kind) == ((), OutcomeKind.FOUND)
     news = [{name: new for name, (_, new) in way.changes.items()} for way in result.ways]
     assert news

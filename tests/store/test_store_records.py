@@ -17,7 +17,7 @@ from waysout.domain.schema import Row
 from waysout.errors import IntegrityError
 from waysout.llm.base import FINISHES, Message, Reply, Request, Usage
 from waysout.search.work import Evaluate, Propose
-from waysout.store import Recorded, Store, check_same
+from waysout.store import Recorded, Store, add_event, check_same
 from waysout.store.records import pack_answers, pack_rows, unpack_answers, unpack_rows
 
 # Lone surrogates included, also a high and a low one side by side that are two characters.
@@ -96,6 +96,31 @@ def test_requests_under_way_are_on_file_and_no_answers(store: Store) -> None:
     assert list(store.setup(0)) == []
     assert (store.spent(0), store.spent(1)) == (Spent(attempts=2, llm_calls=1), Spent())
     assert (store.summary().llm_calls, store.summary().oracle_rows) == (1, 0)
+
+
+def test_what_was_sent_after_the_last_reply_is_under_way(store: Store) -> None:
+    assert store.calls_under_way(0) == 0
+    for attempts in (1, 2):
+        store.record_sent(0, Spent(attempts=attempts))
+        assert (store.calls_under_way(0), store.calls_under_way(1)) == (attempts, 0)
+    store.record(0, 1, *sample(0), spent(1), model=MODEL)
+    assert store.calls_under_way(0) == 0
+    store.record_sent(0, Spent(attempts=3, llm_calls=1))
+    store.record(0, 1, *evaluate(1), spent(2))
+    assert store.calls_under_way(0) == 1, "rows are asked meanwhile"
+
+
+def test_an_event_comes_into_a_run_that_is_being_written(store: Store) -> None:
+    add_event(store.path, "pins", {"rows": [1]})
+    store.event("stopped", {})
+    assert [(event.kind, event.detail) for event in store.events()] == [
+        ("pins", {"rows": [1]}), ("stopped", {}),
+    ]  # fmt: skip
+    store.close()
+    add_event(store.path, "pins", {"rows": []})
+    with Store.read(store.path) as again:
+        assert [event.kind for event in again.events()] == ["pins", "stopped", "pins"]
+    assert sorted(file.name for file in store.path.parent.iterdir()) == [store.path.name]
 
 
 def test_set_up_answers_are_kept_apart(store: Store) -> None:

@@ -14,10 +14,10 @@ from waysout.domain.pick import easiest_first
 from waysout.domain.result import Option
 from waysout.report.result import Result
 from waysout.serve import models
-from waysout.serve.concurrency import in_thread_apart
+from waysout.serve.concurrency import LEFT, in_thread_apart
 from waysout.serve.errors import Conflict, answer, document
 from waysout.serve.people import LONGEST_QUERY
-from waysout.serve.problems import ServedProblem
+from waysout.serve.problems import Left, ServedProblem
 from waysout.serve.search_session import SearchSession
 from waysout.serve.service import Service
 
@@ -69,6 +69,13 @@ async def the_opened_search(id: Id, service: Running) -> SearchSession:
     return await service.open(id)
 
 
+async def the_client(request: Request) -> Left:
+    """Return what says whether the client has left; servers that do not tell keep all of them."""
+    left: Left = request.scope.get(LEFT, bool)
+    return left
+
+
+ClientDep = Annotated[Left, Depends(the_client)]
 ProblemDep = Annotated[ServedProblem, Depends(the_problem)]
 SearchDep = Annotated[SearchSession, Depends(the_search)]
 OpenedDep = Annotated[SearchSession, Depends(the_opened_search)]
@@ -106,6 +113,7 @@ async def list_examples(problem: ProblemDep) -> Response:
             responses=errors(404, 422, 502))  # fmt: skip
 async def look_up_people(
     problem: ProblemDep,
+    client: ClientDep,
     q: Annotated[str, Query(max_length=LONGEST_QUERY, description="What is looked for")] = "",
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     limit: Annotated[int, Query(ge=0, le=50)] = 20,
@@ -116,35 +124,39 @@ async def look_up_people(
     spells the value or as the card says it. `column=word` looks at one column. Without `q` these
     are the examples. The model is asked about the page that is returned.
     """
-    return answer(await problem.look_up(q, offset, limit))
+    return answer(await problem.look_up(q, offset, limit, client))
 
 
 @router.post("/problems/{name}/decide", response_model=models.Decision,
              responses=errors(400, 404, 422, 502))  # fmt: skip
-async def decide(problem: ProblemDep, request: models.DecideRequest) -> Response:
+async def decide(problem: ProblemDep, client: ClientDep, request: models.DecideRequest) -> Response:
     """Ask the model about one row, and what of it may change."""
-    return answer(await problem.decide(request))
+    return answer(await problem.decide(request, client))
 
 
 @router.post("/problems/{name}/strips", response_model=models.StripList,
              responses=errors(400, 404, 422, 502))  # fmt: skip
-async def show_strips(problem: ProblemDep, request: models.StripsRequest) -> Response:
+async def show_strips(
+    problem: ProblemDep, client: ClientDep, request: models.StripsRequest
+) -> Response:
     """What each feature does alone, from a row on.
 
     The model is asked for at most 600 rows, in at most five batches, outside any search's budget;
     what it answered before is remembered. Features beyond that come without answers.
     """
-    return answer(await problem.strips(request))
+    return answer(await problem.strips(request, client))
 
 
 @router.post("/problems/{name}/farther", response_model=models.StepList,
              responses=errors(400, 404, 422, 502))  # fmt: skip
-async def carry_farther(problem: ProblemDep, request: models.FartherRequest) -> Response:
+async def carry_farther(
+    problem: ProblemDep, client: ClientDep, request: models.FartherRequest
+) -> Response:
     """Carry a way on: its numbers farther and farther.
 
     The model is asked for at most 11 rows, in one batch, outside any search's budget.
     """
-    return answer(await problem.farther(request))
+    return answer(await problem.farther(request, client))
 
 
 # Searches --------------------------------------------------------------------------------------
@@ -204,13 +216,13 @@ async def continue_search(
 
 
 @router.put("/searches/{id}/pins", response_model=models.SearchForm,
-            responses=errors(400, 404, 422, 502))  # fmt: skip
+            responses=errors(400, 404, 422, 502, 503))  # fmt: skip
 async def pin_rows(search: SearchDep, request: models.PinsRequest) -> Response:
     """Keep up to four rows at hand, instead of those that were.
 
     A row that the search shows is kept as that option. Any other is the person's own: the model is
     asked about it, outside the search's budget, and it is refused unless it is approved and keeps
-    the rules and the present locks.
+    the rules and the present locks. 503 says why they could not be filed; then nothing has changed.
     """
     await search.pin(request.rows)
     return answer(search.view())

@@ -30,6 +30,8 @@ from waysout.oracles.watchdog import ROW_SECONDS, batch_seconds
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# In the scope of a request: a function that says whether its client has left.
+LEFT = "waysout.left"
 _LONGEST_WAIT = 1.0  # seconds; a loop that is busy for longer has other worries
 _LOOK_SECONDS = 0.1  # how often one who waits for the model looks whether anybody wants it still
 _TIMES_AS_LONG = 10

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from waysout.errors import InputError, UnavailableError
 from waysout.run.forks import own_handlers
+from waysout.serve.concurrency import LEFT
 from waysout.serve.guard import KNOWN, App
 from waysout.serve.hosts import is_loopback, network_of
 from waysout.serve.tokens import VARIABLE, WRONG
@@ -251,7 +252,8 @@ class PatientProtocol(H11Protocol):
             self._task.cancel()
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        self._task = asyncio.current_task()
+        self._task, cycle = asyncio.current_task(), self.cycle
+        scope[LEFT] = lambda: cycle.disconnected
         try:
             await self.config.loaded_app(scope, receive, send)
         except asyncio.CancelledError:

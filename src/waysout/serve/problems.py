@@ -21,8 +21,7 @@ from waysout.domain.ways import Checks
 from waysout.errors import InputError, unknown
 from waysout.oracles.cache import CachedOracle
 from waysout.oracles.probe import ask_each
-from waysout.oracles.watchdog import MOST_HUNG
-from waysout.serve.concurrency import SerializedOracle, WouldWait, without_waiting
+from waysout.serve.concurrency import SerializedOracle, WouldWait, unless, without_waiting
 from waysout.serve.forms import form_row, lever_forms, lock_rules, told_pairs, violation_words
 from waysout.serve.models import DecideRequest, FartherRequest, StripsRequest
 from waysout.serve.option_forms import OptionForms
@@ -39,6 +38,10 @@ _CHECKED_AT_ONCE = 100
 _CACHED_ROWS = 200_000
 # Of decisions that do not wait for the model; one of them may be asking it.
 _THREADS = 4
+# Of those that wait for it, begun as they are needed: as many as there may be connections. With
+# fewer, some would queue before the lock, whose queue is turned round when the model hangs.
+_PATIENT = 768
+Left = Callable[[], bool]
 # How much farther a way is carried on.
 _SHARES = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
 
@@ -72,7 +75,7 @@ class ServedProblem:
     # Decisions have threads of their own: a slider must not queue behind searches. Those that wait
     # for the model have others: however many wait, what is remembered is answered.
     _threads: Executor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "decide"))
-    _patient: Executor = field(default_factory=lambda: ThreadPoolExecutor(MOST_HUNG, "wait"))
+    _patient: Executor = field(default_factory=lambda: ThreadPoolExecutor(_PATIENT, "wait"))
     # Nor may any of them wait for those who look through a large table; these only read it.
     _reader: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "look-up"))
 
@@ -141,23 +144,25 @@ class ServedProblem:
             for number, row, chance, met in said
         ]  # fmt: skip
 
-    async def look_up(self, text: str, offset: int, limit: int) -> dict[str, Any]:
+    async def look_up(
+        self, text: str, offset: int, limit: int, left: Left = bool
+    ) -> dict[str, Any]:
         """Return a page of the rows that fit a text, or of the examples where there is none."""
         if not text.strip():
             found = await self.examples()
             return {"total": len(found), "people": found[offset : offset + limit]}
         loop = asyncio.get_running_loop()
         numbers = await loop.run_in_executor(self._reader, lambda: self._index.find(text))
-        people = await self._in_thread(self._asked, numbers[offset : offset + limit])
+        people = await self._in_thread(self._asked, numbers[offset : offset + limit], left)
         return {"total": len(numbers), "people": people}
 
     @cached_property
     def _index(self) -> People:
         return People(self.problem.schema, self.rows)
 
-    async def decide(self, request: DecideRequest) -> dict[str, Any]:
+    async def decide(self, request: DecideRequest, left: Left = bool) -> dict[str, Any]:
         """Return the model's answer about a row, and what may change within some locks."""
-        return await self._in_thread(self._decide, request)
+        return await self._in_thread(self._decide, request, left)
 
     def _decide(self, request: DecideRequest) -> dict[str, Any]:
         row = self.problem.row(request.row)
@@ -181,9 +186,9 @@ class ServedProblem:
             "sparsity": problem.rules.count_changes(query, row),
         }
 
-    async def strips(self, request: StripsRequest) -> dict[str, Any]:
+    async def strips(self, request: StripsRequest, left: Left = bool) -> dict[str, Any]:
         """Return what each lever does alone, from a row on."""
-        return await self._in_thread(self._strips, request)
+        return await self._in_thread(self._strips, request, left)
 
     def _strips(self, request: StripsRequest) -> dict[str, Any]:
         row = self.problem.row(request.row)
@@ -195,9 +200,9 @@ class ServedProblem:
                 raise InputError(unknown("feature", name, problem.schema.names))
         return Strips(problem, query, row, names).answer()
 
-    async def farther(self, request: FartherRequest) -> dict[str, Any]:
+    async def farther(self, request: FartherRequest, left: Left = bool) -> dict[str, Any]:
         """Return a way carried on, step by step."""
-        return await self._in_thread(self._farther, request)
+        return await self._in_thread(self._farther, request, left)
 
     def _farther(self, request: FartherRequest) -> dict[str, Any]:
         row, query = self.problem.row(request.row), self.problem.row(request.query)
@@ -219,13 +224,16 @@ class ServedProblem:
             for (far, share), (chance, met) in steps
         ]}  # fmt: skip
 
-    async def _in_thread(self, work: Callable[[T], R], request: T) -> R:
-        """Do work that may ask the model; begin it anew with those that wait if it would wait."""
+    async def _in_thread(self, work: Callable[[T], R], request: T, left: Left) -> R:
+        """Do work that may ask the model; begin it anew with those that wait if it would wait.
+
+        Who asked may have ``left`` meanwhile: then nobody waits for the model on their behalf.
+        """
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, without_waiting, work, request)
         except WouldWait:
-            return await loop.run_in_executor(self._patient, work, request)
+            return await loop.run_in_executor(self._patient, _unless_left, left, work, request)
 
     def verdict(self, query: Row, row: Row) -> dict[str, Any]:
         """Return the model's answer about a row as a change of the query."""
@@ -236,6 +244,11 @@ class ServedProblem:
             "decision": self.problem.yes if answers.decision[0] else self.problem.no,
             "probability": float(answers.probability[0]),
         }
+
+
+def _unless_left(left: Left, work: Callable[[T], R], request: T) -> R:
+    with unless(left):
+        return work(request)
 
 
 def _innermost(oracle: Oracle) -> Oracle:

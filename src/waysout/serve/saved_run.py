@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -26,7 +27,7 @@ from waysout.run.recall import memory_of
 from waysout.serve.forms import lock_rules
 from waysout.serve.models import Locks
 from waysout.serve.problems import ServedProblem
-from waysout.store import Store, delete_run, new_run_path, runs_dir
+from waysout.store import Store, add_event, delete_run, new_run_path, runs_dir
 
 _log = logging.getLogger(__name__)
 _PINS = "pins"
@@ -35,6 +36,7 @@ _ID = re.compile("[A-Za-z0-9_-]{22}")
 _PART = re.compile(r"-part(\d{1,9})(-\d+)?")
 # Names of runs are cut at their end, where the id stands.
 _MOST_OF_A_NAME = 24
+_MARK = ".deleted"
 
 
 def new_id() -> str:
@@ -90,7 +92,8 @@ class SavedRun:
             query=query,
             outcome=Outcome(OutcomeKind.INTERRUPTED, "the run was cut off"),
             options=tuple(store.options(0)),
-            ledger=store.spent(0),
+            # The LLM's server works and bills, whatever has become of us.
+            ledger=store.spent(0) + Spent(llm_calls=store.calls_under_way(0)),
             settings={**told(problem), "llm": llm},
         ))  # fmt: skip
         result = as_in_table(problem.schema, result)
@@ -112,19 +115,17 @@ class SavedRun:
 
 
 def save_pins(run: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """File what a person keeps at hand with the run of a part that has ended."""
-    _save(run, _PINS, {"rows": rows})
+    """File what a person keeps at hand with the run of a part, which may be under way."""
+    path = runs_dir() / f"{run}.db"
+    if path.exists():  # else what is pinned by now comes into it as it is made
+        add_event(path, _PINS, {"rows": rows})
 
 
 def save_shown(run: str, result: ResultData, past: Past) -> None:
     """File what a person is shown as a part ends, and the answers that its run does not hold."""
-    _save(run, _SHOWN, {"result": result.to_json(), "past": past.as_dict()})
-
-
-def _save(run: str, kind: str, detail: Mapping[str, Any]) -> None:
     # Not by `find_run`: its errors name other runs, whose ids are for nobody else and no log.
     with Store.open(runs_dir() / f"{run}.db") as store:
-        store.event(kind, detail)
+        store.event(_SHOWN, {"result": result.to_json(), "past": past.as_dict()})
 
 
 def _pins_of(store: Store) -> Sequence[Mapping[str, Any]]:
@@ -160,7 +161,7 @@ def find_saved(
     Nothing where the id is none, where nothing of it is left, or where it was made from another
     problem or from files that have changed: what it says would not be true of this one.
     """
-    if not _ID.fullmatch(id):  # it comes from a request, and is about to name a file
+    if not _ID.fullmatch(id) or _mark(id).exists():  # it comes from a request, and names files
         return None
     parts = {path: _part_of(path, id) for path in runs_dir().glob(f"*-{id}-part*.db")}
     for path in sorted(parts, key=lambda path: (parts[path], path.name), reverse=True):
@@ -168,7 +169,9 @@ def find_saved(
             with Store.read(path) as store:
                 found = _read_same(store, id, problems, about)
         except Exception as error:  # cut off, or damaged in any way: an earlier part may do
-            _log.warning("the run %s cannot be opened: %r", path.name, error)
+            # Whoever knows a search's id may open it: that is for no log.
+            told = repr(error).replace(id, "…"), path.name.replace(id, "…")
+            _log.warning("the run %s cannot be opened: %s", *reversed(told))
             continue
         if found is not None:
             name, run = found
@@ -176,14 +179,48 @@ def find_saved(
     return None
 
 
+def mark_deleted(id: str) -> None:
+    """Note that a search is to be deleted: whatever ends this process before, the next does it."""
+    if _ID.fullmatch(id):
+        with suppress(OSError):  # on a full disk there is no room to say so
+            runs_dir().mkdir(parents=True, exist_ok=True)
+            _mark(id).touch(0o600)
+
+
+def unmark_deleted(id: str) -> None:
+    """Take the note back: the search is gone, or is to stay."""
+    if _ID.fullmatch(id):
+        with suppress(OSError):
+            _mark(id).unlink()
+
+
+def delete_marked() -> None:
+    """Delete the searches that an earlier process was to delete, as far as that can be done."""
+    for mark in runs_dir().glob(_mark("*").name):
+        id = mark.name[1:].removesuffix(_MARK)
+        try:
+            delete_saved(id)
+        except WaysoutError as error:
+            _log.warning("a search is still to be deleted: %s", str(error).replace(id, "…"))
+        else:
+            unmark_deleted(id)
+
+
+def _mark(id: str) -> Path:
+    return runs_dir() / f".{id}{_MARK}"
+
+
 def delete_saved(id: str) -> bool:
     """Delete what is on file of a search, all its parts; return whether anything was.
 
-    Raises if some of it stays, once all that can be deleted is.
+    Raises if some of it stays, once all that can be deleted is. A kill may have left the hidden
+    draft of a run, which never was one, and holds the person's row all the same.
     """
-    paths = list(runs_dir().glob(f"*-{id}-part*.db")) if _ID.fullmatch(id) else []
+    files = runs_dir().glob(f"*-{id}-part*.db*") if _ID.fullmatch(id) else []
+    made = re.compile(r"\.{0,2}(.*\.db).*?")
+    paths = {runs_dir() / found[1] for file in files if (found := made.fullmatch(file.name))}
     reasons = []
-    for path in paths:
+    for path in sorted(paths):
         try:
             delete_run(path)
         except WaysoutError as error:

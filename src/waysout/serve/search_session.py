@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from time import perf_counter, time
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from waysout.domain.budget import Spent
+from waysout.domain.budget import Budget, Ledger, Spent
 from waysout.domain.memory import Memory, Past
 from waysout.domain.metrics import Metrics, run_metrics
 from waysout.domain.pick import pick
@@ -38,20 +38,14 @@ from waysout.run.progress import Progress
 from waysout.serve.concurrency import SharedBackend, in_thread_apart, unless
 from waysout.serve.errors import Conflict
 from waysout.serve.events import SHORTLIST, EventLog, Shortlist
+from waysout.serve.filing import Filing
 from waysout.serve.forms import form_row, lever_tips, lock_rules
 from waysout.serve.limits import ServiceLimits
 from waysout.serve.models import Locks, SearchRequest
 from waysout.serve.option_forms import OptionForms
 from waysout.serve.pins import Pin, PinMaker
 from waysout.serve.problems import ServedProblem
-from waysout.serve.saved_run import (
-    SavedRun,
-    new_id,
-    run_path,
-    save_pins,
-    save_shown,
-    without_folder,
-)
+from waysout.serve.saved_run import SavedRun, new_id, run_path, without_folder
 from waysout.serve.settling import settled
 
 _COUNTS = ("valid", "evaluated", "pruned", "generated")
@@ -65,6 +59,7 @@ _log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+InThread = Callable[[Callable[[], Result]], Awaitable[Result]]
 
 
 class SearchListener(Protocol):
@@ -134,7 +129,7 @@ class SearchSession:
         """What the person keeps at hand."""
         self.result: Result | None = None
         """What all parts found, once one has ended."""
-        self.run: str | None = None
+        self.filing = Filing(self.id)
         self._context = context
         self._request = request
         self._forms = OptionForms(served.problem, query)
@@ -149,10 +144,11 @@ class SearchSession:
         self._stop = Stop()
         self._pinning = asyncio.Lock()
         self._saved: SavedRun | None = None  # to be refreshed when somebody looks
-        self._is_kept = False  # whether the run is that of this part
-        self._filing = asyncio.Lock()
+        # Read as a run is made, so that it has what was pinned until then.
+        self._pinned_rows: list[dict[str, Any]] = []
         self._task: asyncio.Task[None] | None = None
         self._is_searching = False
+        self._settling: asyncio.Task[tuple[Result, Past]] | None = None
         self._giving_up: asyncio.TimerHandle | None = None
         self._decided = False
 
@@ -203,7 +199,7 @@ class SearchSession:
             "sentence": lead(ended, Wording.of(ended)) if ended else "",
             "outcome": str(ended.outcome.kind) if ended else None,
             "reason": ended.outcome.reason if ended else "",
-            "run": self.run,
+            "run": self.filing.run,
         }
 
     def _told_ways(self) -> dict[str, Any]:
@@ -275,7 +271,7 @@ class SearchSession:
         self.day = datetime.now(UTC).astimezone().date()
         self.options, self.ways, self.tipping, self.shortlist.options = {}, (), (), ()
         self._held = len(kept)
-        self._is_kept, self._is_searching = False, True
+        self.filing.is_of_part, self._is_searching = False, True
         self._stop = Stop()
         self._log_part()
         self._pin(self.pinned)
@@ -289,9 +285,20 @@ class SearchSession:
         """End the part that runs, if one does, with what it has found."""
         if self.running and self._task is not None:
             self._stop(reason)
-            if self._is_searching and self._giving_up is None:
+            if self._giving_up is None:
                 loop = asyncio.get_running_loop()
-                self._giving_up = loop.call_later(_PATIENCE, self._task.cancel)
+                self._giving_up = loop.call_later(_PATIENCE, self._give_up)
+
+    def _give_up(self) -> None:
+        """Wait no longer for a model that hangs: whatever it says, the part ends without it."""
+        waiting = self._task if self._is_searching else self._settling
+        if waiting is not None:
+            waiting.cancel()
+
+    def _end_patience(self) -> None:
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
 
     def close(self) -> None:
         """Stop, and end the streams of all followers."""
@@ -302,8 +309,7 @@ class SearchSession:
         """Wait until nothing is written to the runs of a search that was closed."""
         if self._task is not None:
             await asyncio.wait([self._task])
-        async with self._filing:
-            pass
+        await self.filing.done()
 
     async def _run(self, stop: Stop) -> None:
         result, kind, failure = None, OutcomeKind.FAILED, ""
@@ -311,6 +317,7 @@ class SearchSession:
         try:
             with unless(has_ended.is_set):
                 if not self._decided:
+                    self._now = Spent(setup_rows=1)  # until the search counts it
                     verdict = await asyncio.to_thread(self.served.verdict, self.query, self.query)
                     self.log.add("decided", verdict)
                     self._decided = True
@@ -329,16 +336,15 @@ class SearchSession:
                 result = replace(result, outcome=replace(result.outcome, reason=failure))
         has_ended.set()
         self._is_searching = False  # from here on a stop only ends what makes it exact
-        if self._giving_up is not None:
-            self._giving_up.cancel()
-            self._giving_up = None
+        self._end_patience()
         try:
             # An error may follow a result that reports it.
             await self._end(result or self._bare_result(kind, failure), stop)
         finally:
+            self._end_patience()  # or it would give up the next part
             self.running = False
         if self.pinned:
-            await self._save_pins()
+            await self.filing.pins_at_last(self._pinned_rows)
 
     async def _options(self, stop: Stop) -> Options:
         context, request, loop = self._context, self._request, asyncio.get_running_loop()
@@ -367,13 +373,12 @@ class SearchSession:
             options["llm"] = self._llm = await context.open_llm()
         if context.keep_runs:
             path = run_path(self.problem.name, self.id, self.part)
-            self.run, self._is_kept = path.stem, True
+            self.filing.run, self.filing.is_of_part = path.stem, True
             search = {"id": self.id, "problem": request.problem, "spent": self._before.as_dict(),
                       "on_file": self._on_file.as_dict(),
                       "budget": {"calls": self.calls, "oracle_rows": self.oracle_rows}}  # fmt: skip
-            pins = [dict(pin.option.row) for pin in self.pinned]
             about = {**context.about, "service": True, "locks": self.locks.model_dump(),
-                     "search": search, "pins": pins}  # fmt: skip
+                     "search": search, "pins": self._pinned_rows}  # fmt: skip
             if context.about:
                 about["row"] = self.problem.schema.as_dict(self.query)
             options |= {"run": path, "about": about}
@@ -386,7 +391,12 @@ class SearchSession:
 
     async def _end(self, result: Result, stop: Stop) -> None:
         self.served.steady = self._memory.steady
-        result, learned = await asyncio.to_thread(self._settled, result, lambda: bool(stop.reason))
+        exact = self._make_exact(result, lambda: bool(stop.reason), asyncio.to_thread)
+        self._settling, learned = asyncio.create_task(exact), Past()
+        await asyncio.wait([self._settling])
+        if not self._settling.cancelled():
+            result, learned = self._settling.result()
+        self._settling = None
         # A search that was stopped early does not know the options it began with.
         final, known = {o.key: o for o in result.options} or self.options, self.options
         changed = [
@@ -408,27 +418,39 @@ class SearchSession:
         counts = self._count(result)
         result = replace(result, options=tuple(final.values()), ledger=self.spent, metrics=counts)
         await self.shortlist.settle()
-        await self._save_shown(replace(result, ledger=spent), learned)
+        await self.filing.shown(replace(result, ledger=spent), learned)
         self._log_end(result)
         if self._context.listener is not None:
             new = max(0, len(final) - self._held)
             self._context.listener.ended(str(result.outcome.kind), new, spent)
 
-    def _settled(self, result: Result, is_stopped: Callable[[], bool]) -> tuple[Result, Past]:
+    async def _make_exact(
+        self, result: Result, is_stopped: Callable[[], bool], in_thread: InThread
+    ) -> tuple[Result, Past]:
         """Return the result with what is shown made exact, where the model is at hand.
 
-        With it comes what the model answered to that.
+        With it comes what the model answered to that. Cancelled, it leaves a call that hangs
+        behind; what was sent counts.
         """
         if self.served.remote or self.served.steady is False:
             return result, Past()
-        began = perf_counter()
-        past = self._memory.of(self.problem, self.query)
-        known = set(past.answered)
-        most = min(self._context.limits.settling_rows, self.rows_left)
-        with unless(is_stopped):
-            found, rows = settled(self.problem, self.query, past, result, most, is_stopped)
-        self._now += Spent(oracle_rows=rows, seconds=perf_counter() - began)
-        return found, Past({row: said for row, said in past.answered.items() if row not in known})
+        began, before = perf_counter(), self._memory.of(self.problem, self.query)
+        past = before.copy()  # what is left behind writes into nothing that others read
+        rows = min(self._context.limits.settling_rows, self.rows_left)
+        ledger = Ledger(Budget(oracle_rows=rows))
+
+        def work() -> Result:
+            with unless(is_stopped):
+                return settled(self.problem, self.query, past, result, ledger, is_stopped)
+
+        try:
+            result = await in_thread(work)
+        finally:
+            seconds = perf_counter() - began
+            self._now += Spent(oracle_rows=ledger.spent.oracle_rows, seconds=seconds)
+        said = {row: said for row, said in past.answered.items() if row not in before.answered}
+        before.add(learned := Past(said))
+        return result, learned
 
     def _count(self, result: Result) -> Metrics:
         """Return the numbers of a result, those of rows over all parts, like its ledger."""
@@ -441,8 +463,13 @@ class SearchSession:
     async def pin(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep rows at hand, instead of those that were; the person's own are asked first."""
         async with self._pinning:
+            before = self.pinned
             await self._pin_rows(rows)
-        await self._save_pins()
+            try:
+                await self.filing.pins(self._pinned_rows)
+            except WaysoutError:
+                self._pin(before)
+                raise
 
     async def _pin_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         options = (*self.shortlist.options, *self.options.values())
@@ -453,17 +480,13 @@ class SearchSession:
         }
         self._pin(list(pins.values()))
 
-    async def _save_pins(self) -> None:
-        """File what is pinned with the run; while that is being written, its end does."""
-        if not self.running:
-            await self._file("pins", save_pins, [dict(pin.option.row) for pin in self.pinned])
-
     def _pin(self, pins: Sequence[Pin]) -> None:
         """Keep those that the present locks allow, and tell it if that changes anything."""
         broken, query = self.problem.violations, self.query
         kept = [pin for pin in pins if not broken(query, self.problem.row(pin.option.row))]
         if kept != list(self.pinned):
             self.pinned = kept
+            self._pinned_rows[:] = [dict(pin.option.row) for pin in kept]
             self.log.add("pins", self._told_pins())
 
     # Events ------------------------------------------------------------------------------------
@@ -496,20 +519,6 @@ class SearchSession:
         self.log.add("ended", {**said, "ending": ending(result, people=True), **found, **rows})
 
     # Saved runs --------------------------------------------------------------------------------
-
-    async def _save_shown(self, result: Result, learned: Past) -> None:
-        """File what is shown with the run of the part, whose own ledger the result has."""
-        if self._is_kept:
-            await self._file("ways", save_shown, result, learned)
-
-    async def _file(self, what: str, save: Callable[..., None], *content: Any) -> None:
-        async with self._filing:
-            if self.run is None or not self._context.keep_runs:
-                return
-            try:
-                await in_thread_apart(save, self.run, *content)
-            except WaysoutError as error:
-                _log.warning("%s were not filed: %s", what, error)
 
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Wait for the model without keeping others from theirs."""
@@ -547,11 +556,13 @@ class SearchSession:
 
     async def _settle_saved(self, saved: SavedRun) -> None:
         """Make exact what a run holds that was never shown so, with what is left of the budget."""
-        found, learned = await self._in_thread(self._settled, saved.result, lambda: self.log.closed)
+        found, learned = await self._make_exact(
+            saved.result, lambda: self.log.closed, self._in_thread
+        )
         spent = saved.result.ledger + self._now
         self._before, self._now = self._before + self._now, Spent()
         self._show(found)
-        await self._save_shown(replace(found, ledger=spent), learned)
+        await self.filing.shown(replace(found, ledger=spent), learned)
 
     def _is_still_true(self) -> bool:
         options = [*self.ways, *self.options.values()][:_ASKED_AGAIN]
@@ -579,8 +590,10 @@ class SearchSession:
             self._on_file = result.ledger
         else:  # a search of a service, whose limits hold over all its parts
             self._on_file, self._before = run.on_file, run.before + result.ledger
-            self._is_kept = run.name is not None
-        self.part, self.run, self.day = run.part, run.name, run.day
+            self.filing.is_of_part = run.name is not None
+        if self._context.keep_runs:
+            self.filing.run = run.name
+        self.part, self.day = run.part, run.day
         self._forms = OptionForms(self.problem, self.query)
         limits, spent = self._context.limits, self._before
         calls, rows = (run.budget.get(name, most) for name, most in (

@@ -24,7 +24,14 @@ from waysout.serve.forms import method_forms, problem_form, problem_line
 from waysout.serve.limits import ServiceLimits
 from waysout.serve.models import ContinueRequest, SearchRequest
 from waysout.serve.problems import ServedProblem
-from waysout.serve.saved_run import SavedRun, delete_saved, find_saved
+from waysout.serve.saved_run import (
+    SavedRun,
+    delete_marked,
+    delete_saved,
+    find_saved,
+    mark_deleted,
+    unmark_deleted,
+)
 from waysout.serve.search_session import (
     SearchListener,
     SearchSession,
@@ -110,6 +117,8 @@ class Service:
         # A call that a search was stopped in goes on, one for each model.
         waiting = self.limits.searches + len(self.problems)
         loop.set_default_executor(PacedExecutor(loop, waiting + _MORE_THREADS))
+        if self._context.keep_runs:
+            await in_thread_apart(delete_marked)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -281,10 +290,13 @@ class Service:
             return True
         async with self._restoring:  # or what is being read just now would come back
             search = self._drop(id) if id in self.searches else None
+            if search is not None:  # before it is promised
+                await in_thread_apart(mark_deleted, id)
             task = self._erasing.get(id) or self._begin_erasing(id, search)
         await asyncio.wait([task], timeout=_DELETING_SECONDS)
         if not task.done():
             return False
+        await in_thread_apart(unmark_deleted, id)
         if not task.result() and search is None:
             self.search(id)  # there is none
         return True
@@ -300,7 +312,9 @@ class Service:
         try:
             if search is not None:
                 await search.written()
-            return await in_thread_apart(delete_saved, id)
+            found = await in_thread_apart(delete_saved, id)
+            await in_thread_apart(unmark_deleted, id)
+            return found
         finally:
             del self._erasing[id]
             self._forgotten.discard(id)

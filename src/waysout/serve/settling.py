@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from waysout.domain.budget import Budget, Ledger
+from waysout.domain.budget import Ledger
 from waysout.domain.memory import Past
 from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.problem import Problem
@@ -33,23 +33,23 @@ def settled(
     query: Row,
     past: Past,
     result: Result,
-    most: int,
+    ledger: Ledger,
     is_stopped: Callable[[], bool] = lambda: False,
-) -> tuple[Result, int]:
-    """Return a result whose ways are exact, and how many rows that took, ``most`` at most.
+) -> Result:
+    """Return a result whose ways are exact, as far as the rows of a ledger reach.
 
     What the model says is remembered in ``past``. Where it fails, or ``is_stopped`` says so before
     a batch, what was known before stands; the rows that were sent count all the same.
     """
-    if most < 1 or result.outcome.kind not in _LIVE:
-        return result, 0
-    asking = _Asking(problem.oracle, query, past, most, is_stopped)
+    if ledger.rows_left < 1 or result.outcome.kind not in _LIVE:
+        return result
+    asking = _Asking(problem.oracle, query, past, ledger, is_stopped)
     try:
         settling = _Settling(replace(problem, oracle=asking), query, past)
-        settling.ask_strips(most)
+        settling.ask_strips(asking.left)
         settling.finish(asking)
     except WaysoutError:
-        return result, asking.used
+        return result
     archive = settling.archive
     found = result
     if not result.options and len(archive):  # a strip found what the search did not
@@ -57,8 +57,7 @@ def settled(
         found = replace(result, options=tuple(archive.options()), outcome=outcome)
     if found.options:
         found = replace(found, ways=archive.ways())
-    found = as_in_table(problem.schema, replace(found, tipping=archive.tipping()))
-    return found, asking.used
+    return as_in_table(problem.schema, replace(found, tipping=archive.tipping()))
 
 
 class _Asking:
@@ -70,18 +69,18 @@ class _Asking:
     watches = True
 
     def __init__(
-        self, oracle: Oracle, query: Row, past: Past, most: int, is_stopped: Callable[[], bool]
+        self,
+        oracle: Oracle,
+        query: Row,
+        past: Past,
+        ledger: Ledger,
+        is_stopped: Callable[[], bool],
     ) -> None:
         self.name, self.labels_only = oracle.name, oracle.labels_only
         self._oracle, self._query, self._past = oracle, query, past
         self._known = past.copy()
-        self._ledger = Ledger(Budget(oracle_rows=most))
+        self._ledger = ledger
         self._is_stopped = is_stopped
-
-    @property
-    def used(self) -> int:
-        """The number of rows that were sent."""
-        return self._ledger.spent.oracle_rows
 
     @property
     def left(self) -> int:

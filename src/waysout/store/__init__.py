@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from waysout.store.folder import delete_run, find_run, list_runs, new_run_path, runs_dir
 from waysout.store.records import Event, Recorded, RunSummary, check_same
-from waysout.store.store import Store
+from waysout.store.store import Store, add_event
 
 __all__ = [
     "Event",
     "Recorded",
     "RunSummary",
     "Store",
+    "add_event",
     "check_same",
     "delete_run",
     "find_run",

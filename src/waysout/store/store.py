@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -201,6 +201,18 @@ class Store:
         with self._writing() as db:
             tables.insert(db, "events", row)
 
+    def calls_under_way(self, index: int) -> int:
+        """Return how many requests to the LLM went out after its last reply.
+
+        After a kill nothing tells those that failed from those that were under way.
+        """
+        sql = """
+            SELECT count(*) FROM answers WHERE query = ? AND kind = ? AND seq > (
+                SELECT coalesce(max(seq), -1) FROM answers WHERE query = ? AND kind = 'propose'
+            )"""
+        with self._one_at_a_time, faults(self.path):
+            return int(self._db.execute(sql, (index, _SENT, index)).fetchone()[0])
+
     def expect(self, queries: int) -> None:
         """Record how many queries there are: the run is finished when all of them are."""
         if queries not in self._expected(self.manifest):
@@ -351,6 +363,15 @@ class Store:
         for table in tables.COLUMNS:
             for _ in self._walk(table, "id"):
                 pass
+
+
+def add_event(path: Path, kind: str, detail: Mapping[str, Any]) -> None:
+    """Record that something happened in a run that this very process may be writing.
+
+    Another one that writes it is not looked for: an event changes no answer.
+    """
+    with faults(path), closing(tables.connect(path)) as db, tables.transaction(db):
+        tables.insert(db, "events", (tables.now(), None, kind, pack(plain(detail))))
 
 
 def check_version(path: Path, manifest: Mapping[str, Any]) -> None:
