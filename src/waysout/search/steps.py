@@ -131,8 +131,11 @@ class Steps:
                 sides[UP if there > now else DOWN].append(abs(there - now))
         rows = [self.problem.rules.apply(self.query, {name: value}) for value in values]
         ladder = {way: sorted(gaps) for way, gaps in sides.items()}
-        for value, row in zip(values, rows, strict=True):
-            self._add(Edit(name, value), row, ladder=ladder)
+        # At once: row by row, a table of a thousand columns takes seconds.
+        encoded = self.problem.schema.encode(rows)
+        cost = self.problem.distance.costs(self.start, encoded)
+        for value, row, *priced in zip(values, rows, encoded, cost.tolist(), strict=True):
+            self._add(Edit(name, value), row, *priced, ladder=ladder)
 
     def refine(self) -> bool:
         """Add values between those of each lever; returns whether there were any."""
@@ -155,12 +158,16 @@ class Steps:
                 self._tables = None
             return known
         row = self.problem.rules.apply(self.query, {edit.feature: edit.value})
-        return self._add(edit, row, named=named)
+        encoded = self.problem.schema.encode([row])
+        cost = float(self.problem.distance.costs(self.start, encoded)[0])
+        return self._add(edit, row, encoded[0], cost, named=named)
 
     def _add(
         self,
         edit: Edit,
         row: Row,
+        encoded: Matrix,
+        cost: float,
         *,
         named: bool = False,
         ladder: dict[int, list[float]] | None = None,
@@ -178,13 +185,12 @@ class Steps:
         if ladder and not slot.ladder:
             slot.ladder = ladder
         way, at, level = self._move(number, name, row)
-        encoded = self.problem.schema.encode([row])
         slot.edits.append(edit)
         slot.ways.append(way)
         slot.at.append(at)
         slot.levels.append(level)
-        slot.cost.append(float(self.problem.distance.costs(self.start, encoded)[0]))
-        slot.encoded.append(encoded[0])
+        slot.cost.append(cost)
+        slot.encoded.append(encoded)
         slot.named.append(named)
         self._known[edit.feature, edit.value] = (number, len(slot.edits) - 1)
         self._tables = None
