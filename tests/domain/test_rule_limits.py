@@ -1,4 +1,4 @@
-"""Limits and grids against exact arithmetic: whole numbers to the last one, fractions to a few bits."""
+"""Limits and grids against exact arithmetic: fractions are good to a few bits, whole ones all."""
 
 from __future__ import annotations
 
