@@ -28,7 +28,7 @@ def test_a_number_passes_a_limit_by_its_last_bits_at_most(value: float, limit: f
     last_bits = Fraction(2) ** -48 * max(abs(Fraction(value)), abs(Fraction(limit)))
     if over <= 0:
         assert at_most(value, limit)
-    if over >= min(1, last_bits * Fraction(101, 100)) and over > 0:
+    if over >= min(Fraction(1), last_bits * Fraction(101, 100)) and over > 0:
         assert not at_most(value, limit)
 
 
