@@ -131,11 +131,20 @@ class Steps:
                 sides[UP if there > now else DOWN].append(abs(there - now))
         rows = [self.problem.rules.apply(self.query, {name: value}) for value in values]
         ladder = {way: sorted(gaps) for way, gaps in sides.items()}
-        # At once: row by row, a table of a thousand columns takes seconds.
-        encoded = self.problem.schema.encode(rows)
-        cost = self.problem.distance.costs(self.start, encoded)
-        for value, row, *priced in zip(values, rows, encoded, cost.tolist(), strict=True):
+        for value, row, *priced in zip(values, rows, *self._priced(rows), strict=True):
             self._add(Edit(name, value), row, *priced, ladder=ladder)
+
+    def _priced(self, rows: Sequence[Row]) -> tuple[Matrix, list[float]]:
+        """Return edited rows encoded, and what they cost.
+
+        Together, and without a look at what stays: a table of a thousand columns has ten thousand
+        such rows, which differ from the person in one place each.
+        """
+        schema, encoded = self.problem.schema, np.repeat(self.start[None, :], len(rows), axis=0)
+        for i, row in enumerate(rows):
+            for name in schema.changed(self.query, row):
+                encoded[i, schema.index(name)] = schema[name].encode(row[schema.index(name)])
+        return encoded, self.problem.distance.costs(self.start, encoded).tolist()
 
     def refine(self) -> bool:
         """Add values between those of each lever; returns whether there were any."""
@@ -158,9 +167,8 @@ class Steps:
                 self._tables = None
             return known
         row = self.problem.rules.apply(self.query, {edit.feature: edit.value})
-        encoded = self.problem.schema.encode([row])
-        cost = float(self.problem.distance.costs(self.start, encoded)[0])
-        return self._add(edit, row, encoded[0], cost, named=named)
+        (encoded,), (cost,) = self._priced([row])
+        return self._add(edit, row, encoded, cost, named=named)
 
     def _add(
         self,
