@@ -19,7 +19,7 @@ from waysout.store import (
 )
 from waysout.store.lock import WriterLock, lock_path
 from waysout.store.repair import repair
-from waysout.store.tables import draft_path
+from waysout.store.tables import creating, draft_path, is_run
 
 
 @pytest.fixture
@@ -170,6 +170,11 @@ def test_a_draft_that_is_being_filled_or_is_none_of_ours_stays(runs: Path, tmp_p
     assert not draft.exists()
     assert theirs.exists()
     assert folder.exists()
+
+
+def test_a_draft_says_whose_it_is_before_it_holds_a_row(tmp_path: Path) -> None:
+    with creating(tmp_path / "a.db"):
+        assert is_run(draft_path(tmp_path / "a.db"))
 
 
 def test_a_run_of_which_there_is_only_a_draft_is_named_and_deleted(

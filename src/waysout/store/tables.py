@@ -377,6 +377,8 @@ def creating(path: Path, *, compact: bool = False) -> Iterator[sqlite3.Connectio
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             with closing(connect(draft)) as db:
                 db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+                # By itself, before any row: a draft that a kill leaves must say what it is.
+                db.execute(f"PRAGMA application_id = {APPLICATION}")
                 with transaction(db):
                     _make_tables(db)
                     yield db
@@ -391,7 +393,6 @@ def creating(path: Path, *, compact: bool = False) -> Iterator[sqlite3.Connectio
 
 
 def _make_tables(db: sqlite3.Connection) -> None:
-    db.execute(f"PRAGMA application_id = {APPLICATION}")
     for table, columns in COLUMNS.items():
         # Without declared types a value is stored as what it is.
         db.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, {', '.join(columns)}, crc)")
