@@ -60,13 +60,13 @@ def at_most(value: float, limit: float) -> bool:
 def on_grid(start: float, step: float, value: float) -> bool:
     """Whether a value lies on a grid, up to rounding.
 
-    >>> on_grid(0, 0.1, 0.3), on_grid(0, 5, 10**10 + 3)
-    (True, False)
+    >>> on_grid(0, 0.1, 0.3), on_grid(1000, 0.1, 1000.3), on_grid(0, 5, 10**10 + 3)
+    (True, True, False)
     """
     if value % 1 == start % 1 == step % 1 == 0:
         return (value - start) % step == 0
     steps = (value - start) / step
-    return abs(steps - round(steps)) <= ROUNDING * max(1.0, abs(steps))
+    return abs(steps - round(steps)) <= ROUNDING * max(1.0, abs(value / step), abs(start / step))
 
 
 @dataclass(frozen=True)
