@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 
 import pytest
 
 from conftest import CommandLine
 from waysout import __version__
 from waysout.cli import data
-from waysout.cli.main import COMMANDS
+from waysout.cli.main import COMMANDS, _leave_model_behind
 
 
 def test_help_teaches(waysout: CommandLine) -> None:
@@ -73,6 +75,17 @@ def test_the_unexpected_is_not_a_traceback(
     code, _, err = waysout("data", "list", "--json")
     assert code == 1
     assert err == "error: unexpected ZeroDivisionError: oh (WAYSOUT_DEBUG=1 shows where)\n"
+
+
+def test_a_process_that_may_have_no_further_thread_ends_in_peace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.delitem(sys.modules, "waysout.oracles.watchdog", raising=False)
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    _leave_model_behind(0)  # as it was when this file was imported: conftest takes it away
 
 
 def test_ctrl_c_leaves_with_130(waysout: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

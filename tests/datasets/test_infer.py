@@ -717,6 +717,27 @@ def test_features_are_those_named_in_that_order() -> None:
         infer_of(whole, target="y", features=["d"])
 
 
+def test_features_may_be_spelled_as_converters_write_them_unless_two_columns_are() -> None:
+    whole = table(**{"a b": [1, 2], "a+b": [3, 4], "c d": [5, 6]}, y=[0, 1])
+    card = infer_of(whole, target="y", features=["c_d", "a b"])
+    assert card.schema.names == ("c d", "a b")
+    with pytest.raises(TableError, match="unknown column 'a_b'"):
+        infer_of(whole, target="y", features=["a_b"])
+
+
+def test_wide_tables_do_not_compare_each_name_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    spelled: list[str] = []
+
+    def noted(name: str) -> str:
+        spelled.append(name)
+        return name
+
+    monkeypatch.setattr("waysout.datasets.infer._plain", noted)
+    names = [f"c{i}" for i in range(200)]
+    infer_of(table(**{name: [1, 2] for name in names}), features=names)
+    assert len(spelled) <= 2 * len(names)
+
+
 # --- size ----------------------------------------------------------------------------------------
 
 

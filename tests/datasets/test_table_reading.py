@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import tracemalloc
 from decimal import Decimal
 from pathlib import Path
 
@@ -173,3 +174,18 @@ def test_a_table_may_be_longer_than_a_record(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "LONGEST", 10)
     text = b'a,b\n"1\n23",4\n' * 100
     assert len(list(read_records(lambda: io.BytesIO(text), "t.csv")[1])) == 199
+
+
+def test_what_calls_itself_parquet_in_a_gzip_file_is_not_unpacked_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_UNPACKED", 2**20)
+    path = write(tmp_path, gzip.compress(b"PAR1" + bytes(50_000_000)), "t.parquet.gz")
+    for read in (read_table, open_stream):
+        tracemalloc.start()
+        try:
+            with pytest.raises(TableError, match=r"t.parquet.gz is .* more than 1 MB of Parquet"):
+                read(path)
+            assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        finally:
+            tracemalloc.stop()

@@ -278,6 +278,9 @@ def test_class_that_must_be_named(classes: Any, positive: Any, positive_class: A
         (pd.to_datetime(["2026-01-01"] * 3), r"returned datetime64"),
         (np.array([1j, 0, 1]), "returned complex128"),
         (pd.Series([0.1, 0.9, "no"]), r"returned 'no' where a probability was expected.*row 2"),
+        ([10**400] * 3, r"returned 10{58}… where a class label was expected.*row 0"),
+        ([0, -(10**5000), 1], r"returned a number of thousands of digits where a class.*row 1"),
+        ([[0.5, 0.5], [0, 10**400], [1, 0]], r"returned 10{78}… where a probability"),
     ],
 )
 def test_wrong_answers_are_refused(returned: Any, message: str) -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from steps_world import PROBLEM, QUERY, people
 
+from waysout.search import pool
 from waysout.search.pool import around, distinct, farthest, random_combos, singles
 from waysout.search.steps import LEVEL, Combos, Steps, StepTables
 
@@ -124,3 +125,15 @@ def test_the_farthest_go_to_the_end_of_each_direction_and_keep_levels() -> None:
     assert (found[levels] == drawn[levels]).all()
     assert (after.at[~levels] == 1.0).all()
     assert (farthest(TABLES, found) == found).all()
+
+
+def test_of_a_wide_table_some_neighbours_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    parents = random_combos(TABLES, np.random.default_rng(3), 9, 2, 4)
+    every = neighbours(parents)
+    monkeypatch.setattr(pool, "_MOST_CELLS", 20 * WIDTH)
+    some = neighbours(parents)
+    assert is_valid(some)
+    assert 9 + 20 <= len(some) < len(every)
+    drawn = some[9 : 9 + 20]
+    assert ((drawn[:, None] != parents).sum(axis=2).min(axis=1) <= 1).all()
+    assert len({tuple(moved) for moved in drawn.tolist()}) > 10

@@ -257,3 +257,21 @@ def test_refining_ends_where_every_value_is_a_step() -> None:
 
 def test_a_missing_number_is_refined_to_its_ends() -> None:
     assert finer_values(income(None), {30.0}, np.array([20.0, 30.0, 60.0])) == [0, 100, 20, 60]
+
+
+def test_a_step_is_priced_by_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand columns each has some steps: to encode all of all rows would take seconds."""
+    made, asked = Feature.encode, []
+
+    def noted(feature: Feature, value: Any) -> float:
+        asked.append(feature.name)
+        return made(feature, value)
+
+    monkeypatch.setattr(Feature, "encode", noted)
+    steps = Steps(PROBLEM, QUERY)
+    monkeypatch.undo()
+    assert len(asked) < len(SCHEMA) + 3 * len(steps)
+    for lever in steps.slots:
+        rows = [PROBLEM.rules.apply(QUERY, {edit.feature: edit.value}) for edit in lever.edits]
+        assert np.array_equal(lever.encoded, SCHEMA.encode(rows), equal_nan=True)
+        assert lever.cost == pytest.approx(PROBLEM.distance.costs(steps.start, SCHEMA.encode(rows)))

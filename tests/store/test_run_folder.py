@@ -7,9 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from waysout.errors import InputError
-from waysout.store import delete_run, find_run, list_runs, new_run_path, runs_dir
-from waysout.store.lock import lock_path
+from waysout.errors import InputError, UnavailableError
+from waysout.store import (
+    Store,
+    delete_run,
+    find_run,
+    list_runs,
+    new_run_path,
+    runs_dir,
+    runs_on_file,
+)
+from waysout.store.lock import WriterLock, lock_path
+from waysout.store.repair import repair
+from waysout.store.tables import creating, draft_path, is_run
 
 
 @pytest.fixture
@@ -125,7 +135,94 @@ def test_a_new_run_has_a_name_of_its_own(runs: Path) -> None:
     assert first.parent == runs
     assert not runs.exists()
     assert first.name.endswith("-comp-mcts-a-b-ü.db")
-    taken = touch(runs / first.name, 1)
-    others = {new_run_path("comp-mcts: a/b ü") for _ in range(3)}
-    assert taken not in others
+    # Nothing is made yet, and other processes may ask in the same second.
+    assert len({new_run_path("comp-mcts: a/b ü") for _ in range(50)}) == 50
     assert new_run_path("../..").name.endswith("-run.db")
+
+
+def draft_of(run: Path) -> Path:
+    """The draft of a run whose making was killed."""
+    Store.create(run, {}).close()
+    draft_path(run).with_name(f"{draft_path(run).name}-journal").touch()
+    return run.rename(draft_path(run))
+
+
+def test_what_kills_left_of_runs_goes_when_the_next_one_is_made(runs: Path) -> None:
+    draft_of(runs / "a.db")
+    touch(draft_path(runs / "b.db"), 1)  # killed before anything was in it
+    draft_of(runs / ".c.db.repaired")
+    Store.create(runs / "next.db", {}).close()
+    assert [file.name for file in runs.iterdir()] == ["next.db"]
+
+
+def test_a_draft_that_is_being_filled_or_is_none_of_ours_stays(runs: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "else"
+    elsewhere.mkdir()
+    theirs = touch(elsewhere / ".theirs.new", 1)
+    folder = elsewhere / ".folder.new"
+    folder.mkdir()
+    with WriterLock.take(elsewhere / "a.db"):
+        draft = draft_of(elsewhere / ".a")
+        draft = draft.rename(draft_path(elsewhere / "a.db"))
+        Store.create(elsewhere / "b.db", {}).close()
+        assert draft.exists()
+    Store.create(elsewhere / "c.db", {}).close()
+    assert not draft.exists()
+    assert theirs.exists()
+    assert folder.exists()
+
+
+def test_a_draft_says_whose_it_is_before_it_holds_a_row(tmp_path: Path) -> None:
+    with creating(tmp_path / "a.db"):
+        assert is_run(draft_path(tmp_path / "a.db"))
+
+
+def test_a_run_of_which_there_is_only_a_draft_is_named_and_deleted(
+    runs: Path, tmp_path: Path
+) -> None:
+    assert runs_on_file(runs) == []
+    draft_of(runs / "a.db")
+    touch(runs / "b.db", 1)
+    touch(runs / ".c.db.repaired", 1)
+    touch(runs / "..d.db.repaired.new", 1)
+    touch(runs / "e.db.damaged-2-wal", 1)
+    touch(runs / "notes.txt", 1)
+    names = ["a.db", "b.db", "c.db", "d.db", "e.db"]
+    assert [run.name for run in runs_on_file(runs)] == names
+    for run in runs_on_file(runs):
+        assert delete_run(run)
+    assert [file.name for file in runs.iterdir()] == ["notes.txt"]
+    draft = draft_of(tmp_path / "x.sqlite")
+    assert draft in delete_run(tmp_path / "x.sqlite")
+    assert not draft.exists()
+
+
+def test_a_link_is_not_deleted_and_says_where_the_run_is(runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "kept" / "x.db"
+    Store.create(run, {}).close()
+    runs.mkdir()
+    (runs / "lk.db").symlink_to(run)
+    with pytest.raises(InputError, match=rf"lk.db is a link, and was not deleted: .*{run}"):
+        delete_run(find_run("lk"))
+    assert run.exists()
+    assert (runs / "lk.db").is_symlink()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
+@pytest.mark.parametrize("ending", ["-journal", "-wal", "-shm"])
+def test_a_pipe_beside_a_run_is_named_and_keeps_nobody_waiting(runs: Path, ending: str) -> None:
+    run = runs / "a.db"
+    Store.create(run, {}).close()
+    os.mkfifo(pipe := runs / f"a.db{ending}")
+    (runs / "lk.db").symlink_to(run)
+    opened = (Store.read, Store.open, repair)
+    for open_it, path in [*((o, run) for o in opened), (Store.read, runs / "lk.db")]:
+        with pytest.raises(UnavailableError, match=rf"{pipe} is a folder, a pipe or the like"):
+            open_it(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")
+def test_a_pipe_in_the_place_of_a_run_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "a.db")
+    with pytest.raises(UnavailableError, match=r"a.db is a folder, a pipe"):
+        delete_run(pipe)

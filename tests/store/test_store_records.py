@@ -225,3 +225,15 @@ def test_the_same_work_is_recognised(store: Store) -> None:
     ]:
         with pytest.raises(IntegrityError, match="settings, the LLM, the problem"):
             check_same(work, recorded, model)
+
+
+@pytest.mark.parametrize("clock", [-5, 10**20])
+def test_what_is_filed_while_a_model_has_put_the_clock_anywhere_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: int
+) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: clock)
+    with Store.create(tmp_path / "run.db", MANIFEST) as store:
+        store.event("seen", {})
+    with Store.read(tmp_path / "run.db") as store:
+        assert [event.kind for event in store.events()] == ["seen"]
+        assert store.summary().updated.year in (1970, 3000)

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -151,7 +152,8 @@ def _leave_model_behind(code: object) -> None:
         os._exit(status)
     end = threading.Timer(_EXIT_SECONDS, os._exit, [status])
     end.daemon = True
-    end.start()
+    with suppress(RuntimeError):  # no further thread can be had: it ends when it ends
+        end.start()
 
 
 def _run() -> None:

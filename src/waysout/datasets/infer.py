@@ -120,14 +120,18 @@ def _chosen(
             f"{table.source} has {len(columns):,} columns, and nobody can read a card of more than "
             f"{WIDEST}: name those your model was trained on (features=[…]), or give the model"
         )
+    if features is None:
+        return dict(columns)
+    alike: dict[str, list[str]] = {}
+    for column in columns:
+        alike.setdefault(_plain(column), []).append(column)
     chosen: dict[str, str] = {}
-    for name in columns if features is None else map(text_of, features):
+    for name in map(text_of, features):
         # LightGBM and ONNX converters write "loan amount" as "loan_amount".
-        alike = [column for column in columns if _plain(column) == _plain(name)]
-        if name not in columns and len(alike) != 1:
+        found = [name] if name in columns else alike.get(_plain(name), [])
+        if len(found) != 1:
             raise TableError(f"{table.source}: {unknown('column', name, columns)}")
-        found = name if name in columns else alike[0]
-        chosen[found] = columns[found]
+        chosen[found[0]] = columns[found[0]]
     return chosen
 
 

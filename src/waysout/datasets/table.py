@@ -30,6 +30,8 @@ DELIMITERS = (",", ";", "\t")
 WIDEST = 10_000
 LONGEST = 2**24
 """How many characters a record may take: a gzip file of megabytes may hold one of gigabytes."""
+MOST_UNPACKED = 2**28
+"""How many bytes of Parquet may be in a gzip file, for the same reason."""
 _LINES_SNIFFED = 20
 _GZIP, _PARQUET, _ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 _CHUNK = 1 << 18
@@ -186,12 +188,22 @@ def _lines(opener: Opener, source: str) -> Iterator[Sequence[object]]:
         opener = partial(_unzipped, opener, source)
     if _is_parquet(opener, source):
         if zipped:  # pyarrow seeks, which a gzip file cannot do within reason
-            with opener() as file:
-                opener = partial(io.BytesIO, file.read())
+            opener = partial(io.BytesIO, _all_of(opener, source))
         return _parquet_lines(opener, source)
     if _beginning(opener).startswith(_ZIP):
         raise TableError(f"{source} is a spreadsheet or a zip archive: save it as CSV or Parquet")
     return _csv_lines(opener, source)
+
+
+def _all_of(opener: Opener, source: str) -> bytes:
+    with opener() as file:
+        data = file.read(MOST_UNPACKED + 1)
+    if len(data) > MOST_UNPACKED:
+        raise TableError(
+            f"{source} is a gzip file with more than {MOST_UNPACKED / 2**20:,.0f} MB of Parquet, "
+            "which would all be in memory: unpack it first (gunzip)"
+        )
+    return data
 
 
 def _is_parquet(opener: Opener, source: str) -> bool:

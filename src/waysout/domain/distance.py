@@ -101,8 +101,9 @@ class Distance:
 
         So the cost of a row is the sum of the costs of its changes, and never above the distance.
         """
-        _, shares = self.blocks(row, rows)
-        gaps = np.abs(self.gaps(row, rows))
+        (here, there), (numbers, others) = self._split(row), self._split(rows)
+        shares = self._shares(there, others) if others.shape[1] else np.zeros(len(rows))
+        gaps = np.abs(self._gaps(here, numbers))
         mean: Matrix = gaps.sum(axis=1) / max(1, gaps.shape[1])
         return self.alpha * mean + (1.0 - self.alpha) * shares
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from waysout.domain.card import label_text
 from waysout.domain.oracle import Answers, Oracle
 from waysout.domain.schema import Row, Scalar, Schema
-from waysout.errors import OracleError, OracleTimeout
+from waysout.errors import OracleError, OracleTimeout, shown
 from waysout.oracles.adapter import Adapter, Output
 from waysout.oracles.watchdog import ROW_SECONDS, watched
 
@@ -126,6 +126,14 @@ def _is_number(label: object) -> bool:
         return False
 
 
+def _has_float(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
@@ -175,9 +183,10 @@ class Reader:
     def _scores(self, values: NDArray[Any], output: Output, rows: Sequence[Row]) -> AnswerReading:
         try:
             scores = values.astype(np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
+            odd = next((value for value in values.flat if not _has_float(value)), values)
             raise OracleError(
-                f"the model returned {values.flat[0]!r:.80} where a probability was expected"
+                f"the model returned {shown(odd, 80)} where a probability was expected"
             ) from None
         wrong = ~np.isfinite(scores) | (np.abs(scores - 0.5) > 0.5 + RANGE_TOLERANCE)
         if wrong.any():
@@ -240,11 +249,13 @@ class Reader:
         labels = [_plain(v) for v in values]
         for i, label in enumerate(labels):
             fraction = output.classes is None and isinstance(label, float) and label % 1
-            if not isinstance(label, (str, int, float)) or label != label or fraction:
+            # As a float it is infinite, and would pass for the text of another class.
+            too_long = isinstance(label, int) and not -(2**63) <= label < 2**64
+            if not isinstance(label, (str, int, float)) or label != label or fraction or too_long:
                 raise self._fault(
                     rows,
                     i,
-                    f"the model returned {label!r} where a class label was expected",
+                    f"the model returned {shown(label)} where a class label was expected",
                     "A regression model has no classes: wrap it in a function that returns the "
                     "probability of approval",
                 )
@@ -290,9 +301,9 @@ class Reader:
 
     def _fault(self, rows: Sequence[Row], i: int, what: str, remedy: str) -> OracleError:
         """Say what came back, for which row, and what to do."""
-        shown = ", ".join(f"{k}={v}" for k, v in self.schema.format(rows[i]).items())
-        shown = shown if len(shown) <= 300 else shown[:300] + "…"
-        return OracleError(f"{what}, for row {i} of the batch ({shown}). {remedy}")
+        row = ", ".join(f"{k}={v}" for k, v in self.schema.format(rows[i]).items())
+        row = row if len(row) <= 300 else row[:300] + "…"
+        return OracleError(f"{what}, for row {i} of the batch ({row}). {remedy}")
 
 
 def _in_order(values: Any, count: int) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from waysout.domain.schema import Schema
 from waysout.errors import OracleError
 from waysout.oracles.adapter import Adapter, Splits, check_codes, classes_of
+from waysout.oracles.archive import unpacked
 from waysout.oracles.file_trial import follows, trial_rows
 from waysout.oracles.inputs import (
     InputColumn,
@@ -33,13 +34,14 @@ _OWN_THRESHOLD = ("FixedThresholdClassifier", "TunedThresholdClassifierCV")
 def read_model(file: Path, trusted: frozenset[str]) -> Any:
     """Read a skops file that creates none but trusted types, or those that skops knows."""
     io = importlib.import_module("skops.io")
-    asked = set(io.get_untrusted_types(file=file))
+    data = unpacked(file)
+    asked = set(io.get_untrusted_types(data=data))
     if asked - trusted:
         raise OracleError(
             f"the file wants to create types that skops does not know: "
             f"{', '.join(sorted(asked - trusted))}. If you trust them, pass trusted_types=[…]"
         )
-    return io.load(file, trusted=sorted(asked))
+    return io.loads(data, trusted=sorted(asked))
 
 
 def check_model(model: Any) -> None:

@@ -12,7 +12,8 @@ from waysout.search.steps import DOWN, LEVEL, UP, Combos, StepTables
 
 RANDOM = 30
 """Random combinations in a pool for each that is asked."""
-_PER_LEVER = 4  # choices drawn for each lever of each parent
+_PER_LEVER = 4  # choices drawn for each lever of each parent, as far as all that fits into:
+_MOST_CELLS = 2**23  # of a thousand levers, neighbours of sixteen would take seconds and a gigabyte
 _SHARES = (0.9, 0.75, 0.5)
 _LATEST = 1000  # tries that are looked at
 
@@ -34,8 +35,11 @@ def around(tables: StepTables, parents: Combos, rng: np.random.Generator) -> Com
     if not len(parents):
         return parents
     width = len(tables.first)
-    slots = np.tile(np.repeat(np.arange(width), _PER_LEVER), len(parents))
-    moved = np.repeat(parents, width * _PER_LEVER, axis=0)
+    each, most = np.arange(len(parents) * width * _PER_LEVER), max(1, _MOST_CELLS // width)
+    if len(each) > most:
+        each = np.sort(rng.choice(each, most, replace=False))
+    slots = each // _PER_LEVER % width
+    moved = parents[each // (_PER_LEVER * width)]
     drawn = (rng.random(len(slots)) * tables.sizes[slots]).astype(np.int32)
     moved[np.arange(len(slots)), slots] = drawn
     found = [parents, moved]

@@ -131,8 +131,20 @@ class Steps:
                 sides[UP if there > now else DOWN].append(abs(there - now))
         rows = [self.problem.rules.apply(self.query, {name: value}) for value in values]
         ladder = {way: sorted(gaps) for way, gaps in sides.items()}
-        for value, row in zip(values, rows, strict=True):
-            self._add(Edit(name, value), row, ladder=ladder)
+        for value, row, *priced in zip(values, rows, *self._priced(rows), strict=True):
+            self._add(Edit(name, value), row, *priced, ladder=ladder)
+
+    def _priced(self, rows: Sequence[Row]) -> tuple[Matrix, list[float]]:
+        """Return edited rows encoded, and what they cost.
+
+        Together, and without a look at what stays: a table of a thousand columns has ten thousand
+        such rows, which differ from the person in one place each.
+        """
+        schema, encoded = self.problem.schema, np.repeat(self.start[None, :], len(rows), axis=0)
+        for i, row in enumerate(rows):
+            for name in schema.changed(self.query, row):
+                encoded[i, schema.index(name)] = schema[name].encode(row[schema.index(name)])
+        return encoded, self.problem.distance.costs(self.start, encoded).tolist()
 
     def refine(self) -> bool:
         """Add values between those of each lever; returns whether there were any."""
@@ -155,12 +167,15 @@ class Steps:
                 self._tables = None
             return known
         row = self.problem.rules.apply(self.query, {edit.feature: edit.value})
-        return self._add(edit, row, named=named)
+        (encoded,), (cost,) = self._priced([row])
+        return self._add(edit, row, encoded, cost, named=named)
 
     def _add(
         self,
         edit: Edit,
         row: Row,
+        encoded: Matrix,
+        cost: float,
         *,
         named: bool = False,
         ladder: dict[int, list[float]] | None = None,
@@ -178,13 +193,12 @@ class Steps:
         if ladder and not slot.ladder:
             slot.ladder = ladder
         way, at, level = self._move(number, name, row)
-        encoded = self.problem.schema.encode([row])
         slot.edits.append(edit)
         slot.ways.append(way)
         slot.at.append(at)
         slot.levels.append(level)
-        slot.cost.append(float(self.problem.distance.costs(self.start, encoded)[0]))
-        slot.encoded.append(encoded[0])
+        slot.cost.append(cost)
+        slot.encoded.append(encoded)
         slot.named.append(named)
         self._known[edit.feature, edit.value] = (number, len(slot.edits) - 1)
         self._tables = None

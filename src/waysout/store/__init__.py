@@ -6,7 +6,14 @@ damaged one, and `waysout.store.folder` knows where runs are kept.
 
 from __future__ import annotations
 
-from waysout.store.folder import delete_run, find_run, list_runs, new_run_path, runs_dir
+from waysout.store.folder import (
+    delete_run,
+    find_run,
+    list_runs,
+    new_run_path,
+    runs_dir,
+    runs_on_file,
+)
 from waysout.store.records import Event, Recorded, RunSummary, check_same
 from waysout.store.store import Store, add_event
 
@@ -22,4 +29,5 @@ __all__ = [
     "list_runs",
     "new_run_path",
     "runs_dir",
+    "runs_on_file",
 ]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from waysout.errors import InputError, UnavailableError, unknown
+from waysout.errors import InputError, UnavailableError, WaysoutError, unknown
 from waysout.files import expanded
-from waysout.store.lock import WriterLock
-from waysout.store.tables import is_run
+from waysout.store.lock import WriterLock, is_locked
+from waysout.store.tables import draft_path, is_run, remove
 
 SUFFIX = ".db"
 _LONGEST_LABEL = 60
+# What is made of a run; a kill may leave the hidden draft of a file, and a repair's hides twice.
+_MADE_OF = r"\.{{0,2}}({name})(\.repaired|\.damaged(-\d+)?)?(\.new)?(-wal|-shm|-journal|\.lock)?"
+_ANY_RUN = re.compile(_MADE_OF.format(name=rf"[^.].*?{re.escape(SUFFIX)}"), re.DOTALL)
 
 
 def runs_dir() -> Path:
@@ -75,20 +79,44 @@ def _is_file(place: Path) -> bool:
         return False
 
 
+def runs_on_file(folder: Path) -> list[Path]:
+    """Return the runs of which anything is left in a folder, be it a draft or a repair's copy.
+
+    `delete_run` takes each of them, also where there is no such file.
+    """
+    found = (_ANY_RUN.fullmatch(file.name) for file in folder.glob("*"))
+    return sorted(folder / name for name in {match[1] for match in found if match})
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what kills have left of runs that were being made, which hold rows about people."""
+    for draft in folder.glob(".*.new"):
+        path = folder / draft.name.removeprefix(".").removesuffix(".new")
+        # Whatever is in the way must not stop the run that is about to be made.
+        with suppress(OSError, WaysoutError):
+            if is_locked(path) or not _is_ours(path):
+                continue
+            with WriterLock.take(path):  # nobody may begin to fill it now
+                remove(draft)
+
+
 def delete_run(path: Path) -> list[Path]:
     """Delete a run and all that was ever made of it: copies that a repair kept hold it as well.
 
     Returns the files that are gone. A run that a process is writing is refused, and so is a file
-    that is none; one in the folder of runs may be damaged beyond recognition.
+    that is none; one in the folder of runs may be damaged beyond recognition. Of a run whose making
+    was killed there is nothing but a draft.
     """
-    if not _is_kept(path) and not is_run(path):
+    if path.is_symlink():
+        raise InputError(
+            f"{path} is a link, and was not deleted: the run is {path.resolve()}; delete that"
+        )
+    if not _is_ours(path):
         raise InputError(f"{path} is not a Waysout run, and was not deleted")
     lock = WriterLock.take(path)
     try:
-        # A kill may have left the hidden draft of a file, and that of a repair hides twice.
-        copies, beside = r"(\.repaired|\.damaged(-\d+)?)?(\.new)?", r"(-wal|-shm|-journal|\.lock)?"
-        made = rf"\.{{0,2}}{re.escape(path.name)}{copies}{beside}"
-        found = sorted(file for file in path.parent.iterdir() if re.fullmatch(made, file.name))
+        made = re.compile(_MADE_OF.format(name=re.escape(path.name)))
+        found = sorted(file for file in path.parent.iterdir() if made.fullmatch(file.name))
         for file in found:
             file.unlink(missing_ok=True)
     except OSError as error:
@@ -98,17 +126,22 @@ def delete_run(path: Path) -> list[Path]:
     return [file for file in found if not file.exists()]
 
 
-def _is_kept(path: Path) -> bool:
-    """Whether a file is where runs are kept, under a name of theirs."""
-    return path.suffix == SUFFIX and path.absolute().parent == runs_dir().absolute()
+def _is_ours(path: Path) -> bool:
+    """Whether a run's files are where runs are kept, under a name of theirs, or say what they are.
+
+    Elsewhere a file of such a name may be anybody's.
+    """
+    if path.suffix == SUFFIX and path.absolute().parent == runs_dir().absolute():
+        return True
+    draft = draft_path(path)
+    return is_run(draft if draft.is_file() and not path.exists() else path)
 
 
 def new_run_path(label: str) -> Path:
-    """Return an unused path for a new run, named after the time and a label."""
+    """Return a path for a new run, named after the time and a label.
+
+    Nobody else has it or is given it, though many processes may ask in the same second.
+    """
     words = re.sub(r"[^\w.-]+", "-", label)[:_LONGEST_LABEL].strip("-.") or "run"
-    stem = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{words}"
-    number, path = 1, runs_dir() / f"{stem}{SUFFIX}"
-    while path.exists():
-        number += 1
-        path = path.with_name(f"{stem}-{number}{SUFFIX}")
-    return path
+    time, own = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}", secrets.token_hex(4)
+    return runs_dir() / f"{time}-{own}-{words}{SUFFIX}"

@@ -24,6 +24,7 @@ from waysout.files import sha256
 from waysout.llm.base import Reply
 from waysout.search.work import Answer, Evaluate, Propose, Work
 from waysout.store import records, tables
+from waysout.store.folder import remove_drafts
 from waysout.store.lock import WriterLock, is_locked
 from waysout.store.records import Cell, Event, Recorded, RunSummary, Status, moment, pack
 from waysout.store.salvage import lost_entries
@@ -53,6 +54,7 @@ class Store:
     def create(cls, path: str | Path, manifest: Mapping[str, Any]) -> Self:
         """Create a run in a new file, for writing."""
         path = Path(path)
+        remove_drafts(path.parent)
         return cls._opened(path, WriterLock.take(path), {"waysout_run": VERSION, **manifest})
 
     @classmethod

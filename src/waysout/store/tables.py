@@ -124,6 +124,7 @@ def damaged(path: Path, why: str) -> IntegrityError:
 
 def is_run(path: Path) -> bool:
     """Whether a file says that it is a run, damaged or not: SQLite has our number in its head."""
+    _check_regular(path)
     with faults(path), path.open("rb") as file:
         head = file.read(72)
     return head[:15] == b"SQLite format 3" and head[68:] == APPLICATION.to_bytes(4)
@@ -146,8 +147,11 @@ def full(path: Path) -> UnavailableError:
 
 
 def now() -> int:
-    """Return the current time in microseconds."""
-    return time.time_ns() // 1000
+    """Return the current time in microseconds, or the nearest that is read as one.
+
+    A model may have put the clock anywhere, and what is filed now must be readable afterwards.
+    """
+    return min(max(0, time.time_ns() // 1000), _LATEST - 1)
 
 
 def checksum(table: str, values: Sequence[Cell]) -> int:
@@ -271,6 +275,8 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     Only SQLite opens it: closing a second handle on the file would release the locks of every
     connection in this process.
     """
+    # SQLite looks for them where a link leads to, and would wait for a pipe for ever.
+    _check_regular(path, *side_files(path.resolve()))
     db = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
         uri=True,
@@ -284,6 +290,14 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     # Python sees Ctrl-C only in code of its own, such as this; SQLite then ends the statement.
     db.set_progress_handler(lambda: None, _STEPS)
     return db
+
+
+def _check_regular(*files: Path) -> None:
+    for file in files:
+        if file.exists() and not file.is_file():
+            raise UnavailableError(
+                f"{file} is a folder, a pipe or the like, where a file of ours would be: remove it"
+            )
 
 
 def side_files(path: Path) -> list[Path]:
@@ -339,6 +353,11 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+def draft_path(path: Path) -> Path:
+    """Return where a file is while it is being made."""
+    return path.with_name(f".{path.name}.new")
+
+
 @contextmanager
 def creating(path: Path, *, compact: bool = False) -> Iterator[sqlite3.Connection]:
     """Create a file with empty tables, to be filled inside by the holder of its lock.
@@ -351,13 +370,15 @@ def creating(path: Path, *, compact: bool = False) -> Iterator[sqlite3.Connectio
             raise InputError(
                 f"{path} exists already: resume it, or choose another name for the new run"
             )
-        draft = path.with_name(f".{path.name}.new")
+        draft = draft_path(path)
         remove(draft)  # a kill may have left one
         try:
             # Rows are about people: only the owner may read them, or SQLite's files beside them.
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             with closing(connect(draft)) as db:
                 db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+                # By itself, before any row: a draft that a kill leaves must say what it is.
+                db.execute(f"PRAGMA application_id = {APPLICATION}")
                 with transaction(db):
                     _make_tables(db)
                     yield db
@@ -372,7 +393,6 @@ def creating(path: Path, *, compact: bool = False) -> Iterator[sqlite3.Connectio
 
 
 def _make_tables(db: sqlite3.Connection) -> None:
-    db.execute(f"PRAGMA application_id = {APPLICATION}")
     for table, columns in COLUMNS.items():
         # Without declared types a value is stored as what it is.
         db.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, {', '.join(columns)}, crc)")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from waysout.domain.rules.reach import Reach
 
 # Comparisons allow for the last bits of a float and no more: 0.1 + 0.2 keeps a limit of 0.3, and
-# ten billion and nine breaks one of ten billion.
+# ten billion and nine breaks one of ten billion. Whole numbers are exact as far as `LARGEST`, where
+# the last bits are worth more than one.
 ROUNDING = 16 * sys.float_info.epsilon
 
 
@@ -52,17 +53,20 @@ def at_most(value: float, limit: float) -> bool:
     >>> at_most(0.1 + 0.2, 0.3), at_most(0.31, 0.3)
     (True, False)
     """
-    return value <= limit + ROUNDING * max(abs(value), abs(limit))
+    over = value - limit
+    return over <= 0 or (over < 1 and over <= ROUNDING * max(abs(value), abs(limit)))
 
 
 def on_grid(start: float, step: float, value: float) -> bool:
     """Whether a value lies on a grid, up to rounding.
 
-    >>> on_grid(0, 0.1, 0.3), on_grid(0, 5, 10**10 + 3)
-    (True, False)
+    >>> on_grid(0, 0.1, 0.3), on_grid(1000, 0.1, 1000.3), on_grid(0, 5, 10**10 + 3)
+    (True, True, False)
     """
+    if value % 1 == start % 1 == step % 1 == 0:
+        return (value - start) % step == 0
     steps = (value - start) / step
-    return abs(steps - round(steps)) <= ROUNDING * max(1.0, abs(steps))
+    return abs(steps - round(steps)) <= ROUNDING * max(1.0, abs(value / step), abs(start / step))
 
 
 @dataclass(frozen=True)
