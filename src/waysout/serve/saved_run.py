@@ -27,7 +27,7 @@ from waysout.run.recall import memory_of
 from waysout.serve.forms import lock_rules
 from waysout.serve.models import Locks
 from waysout.serve.problems import ServedProblem
-from waysout.store import Store, add_event, delete_run, new_run_path, runs_dir
+from waysout.store import Store, add_event, delete_run, new_run_path, runs_dir, runs_on_file
 
 _log = logging.getLogger(__name__)
 _PINS = "pins"
@@ -216,11 +216,9 @@ def delete_saved(id: str) -> bool:
     Raises if some of it stays, once all that can be deleted is. A kill may have left the hidden
     draft of a run, which never was one, and holds the person's row all the same.
     """
-    files = runs_dir().glob(f"*-{id}-part*.db*") if _ID.fullmatch(id) else []
-    made = re.compile(r"\.{0,2}(.*\.db).*?")
-    paths = {runs_dir() / found[1] for file in files if (found := made.fullmatch(file.name))}
-    reasons = []
-    for path in sorted(paths):
+    kept = runs_on_file(runs_dir()) if _ID.fullmatch(id) else []
+    paths, reasons = [path for path in kept if f"-{id}-part" in path.name], []
+    for path in paths:
         try:
             delete_run(path)
         except WaysoutError as error:
