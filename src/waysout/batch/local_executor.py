@@ -175,6 +175,7 @@ def _work(ends: PipeEnds, llm: PipeEnds | None) -> None:
 async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
     """Run the parts that the parent sends, and report progress; errors go to the parent."""
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_end_if_broken)
     inbox: asyncio.Queue[Any] = asyncio.Queue()
 
     def receive(messages: Sequence[Any]) -> None:
@@ -182,11 +183,11 @@ async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
             inbox.put_nowait(message)
 
     def parent_gone() -> None:
+        call_in_loop(loop, receive, [None])
         # A model that is loading or predicting cannot be interrupted.
         timer = Timer(EXIT_SECONDS, os._exit, (0,))
         timer.daemon = True
         timer.start()
-        call_in_loop(loop, receive, [None])
 
     def tell(report: PartReport | None = None) -> None:
         channel.send((worker.tally(), report))
@@ -222,3 +223,14 @@ async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
     except Exception as error:
         channel.send(RemoteError.of(error, WaysoutError))
         await asyncio.Event().wait()  # until the parent has read it
+
+
+def _end_if_broken(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """End the process where a step of its loop itself fails.
+
+    The model may have left it without memory or files: the loop would try the same for ever, and
+    say so each time.
+    """
+    if "handle" in context:
+        os._exit(1)
+    loop.default_exception_handler(context)
