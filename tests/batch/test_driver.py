@@ -300,6 +300,22 @@ def test_an_error_of_a_process_ends_the_batch_only_if_others_have_it_too(tmp_pat
     assert (ended.stopped, ended.exit_code, ended.left) == ("too many open files", 5, 4)
 
 
+def test_a_part_is_done_with_everybody_on_file_whatever_its_worker_says(tmp_path: Path) -> None:
+    wrong = iter([True, False])
+
+    def answer(task: PartTask) -> PartReport:
+        if task.part == 1 and next(wrong):
+            whole = written(tmp_path / "elsewhere", task)
+            written(tmp_path, replace(task, rows=task.rows[:1]))
+            return whole
+        return written(tmp_path, task)
+
+    executor = FakeExecutor(answer)
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)
+    assert [task.part for task in executor.given].count(1) == 2
+    assert (ended.left, ended.rows, people_done(tmp_path, 1)) == (0, 7, 2)
+
+
 def test_a_part_that_only_ever_dies_ends_the_batch(tmp_path: Path) -> None:
     executor = FakeExecutor(lambda task: PartReport(task.part, lost=True))
     ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)

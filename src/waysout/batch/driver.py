@@ -180,6 +180,15 @@ class Driver:
         retry = self.retry_failed and done == len(task) and has_failed(self.out, task.part)
         return done >= len(task) and not retry
 
+    def _lacks_people(self, task: PartTask) -> bool:
+        """Whether the mark of a part says fewer people than it has, whatever its worker said.
+
+        On a disk that nodes share a new mark may not be seen here yet: that is looked at when all
+        have ended.
+        """
+        done = people_done(self.out, task.part)
+        return done is not None and done < len(task)
+
     # Reports -----------------------------------------------------------------------------------
 
     def _handle(self, executor: Executor[Any], report: PartReport) -> None:
@@ -189,6 +198,8 @@ class Driver:
             # nothing and removes that; without, everything would be asked again.
             outcomes = people_of(self.out, task.part, ["outcome"])["outcome"].to_pylist()
             report = replace(report, tally=BatchTally(Counter(outcomes)), done=True)
+        if report.done and self._lacks_people(task):
+            report = PartReport(task.part, lost=True)
         if task.isolated:
             self._proven += len(report.doubted)
         if report.done:
