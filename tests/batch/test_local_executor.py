@@ -72,6 +72,10 @@ class ScriptedWorker(Worker):
         worn = any(row["do"] == "wear out" for row in task.rows)
         return PartReport(task.part, tally, done=not self.reason, stopped=self.reason, worn=worn)
 
+    def no_tally(self) -> BatchTally:
+        del self.tally
+        raise MemoryError
+
     async def do(self, what: str) -> None:
         if what == "die":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -85,6 +89,17 @@ class ScriptedWorker(Worker):
             await self.stopped.wait()
         elif what == "hang":
             time.sleep(LONGEST)
+        elif what == "say nothing":  # as one without memory, which it has again later
+            self.tally = self.no_tally  # type: ignore[method-assign]
+        elif what == "break the loop":  # as one that can open no files any more
+            loop = asyncio.get_running_loop()
+
+            def fail() -> None:
+                loop.call_soon(fail)
+                raise OSError("too many open files")
+
+            loop.call_soon(fail)
+            await self.stopped.wait()
         elif what == "hold":  # the interpreter's lock as well
             ctypes.PyDLL(None).sleep(int(LONGEST))
         elif what.startswith("pool"):  # as a model may
@@ -308,6 +323,10 @@ def test_deaths_do_not_add_up_while_people_are_done_and_a_worker_that_raises_is_
         hands.submit(task(part, death))
         assert ended(hands, 1)[part].lost
     os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    hands.submit(task(2, "break the loop"))
+    assert ended(hands, 1)[2].lost
+    hands.submit(task(2, "say nothing"))
+    assert ended(hands, 1)[2].lost
     hands.submit(task(3, "break"))
     with pytest.raises(OracleError, match="breaks its word"):
         ended(hands, 1)

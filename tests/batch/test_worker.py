@@ -316,7 +316,9 @@ def test_an_error_of_the_process_is_not_the_batchs_until_a_new_one_has_it(
         raise UnavailableError("too many open files")
 
     model = Spoils(lambda: monkeypatch.setattr(Store, "finish", full))
-    (report,) = run(job(tmp_path, Made(model)), task(RECORDS[:2]))
+    (report,) = run(job(tmp_path, Made(model)), replace(task(RECORDS[:2]), isolated=True))
+    with Store.read(store_path(tmp_path, 0)) as store:  # it ends with the one it was at
+        assert [event.index for event in store.events() if event.kind == BEGUN] == [0]
     assert (report.lost, report.worn, report.stopped, report.exit_code) == (
         True, True, "too many open files", 5,
     )  # fmt: skip

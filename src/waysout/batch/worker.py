@@ -238,9 +238,9 @@ class Worker:
                 if index in part.task.settled and (before := part.store.partial(index)):
                     part.add(raw, as_in_table(self.problem.schema, Result.of(before)))
                     return
-                if part.task.isolated:
-                    part.store.event(BEGUN, {}, index)
                 if not self.context.stopped:
+                    if part.task.isolated:
+                        part.store.event(BEGUN, {}, index)
                     self._has_asked = True
                     result = await search_one(self.context, index, raw, part.store, fresh=fresh)
             except Exception as error:  # the store cannot be written, or is of another run
