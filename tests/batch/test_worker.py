@@ -361,7 +361,8 @@ def test_a_bug_that_a_row_shows_fails_that_person_alone(
     monkeypatch.setattr(WayfinderSearch, "_trials", breaks)
     rows = [RECORDS[0], RECORDS[1], RECORDS[7]]
     (report,) = run(job(tmp_path), task(rows))
-    assert (report.done, report.worn, report.settled, report.doubted) == (False, True, (), (1, 2))
+    assert (report.done, report.worn, report.settled) == (False, True, ())
+    assert sorted(report.doubted) == [1, 2]
     for who in (1, 2):  # each ends the worker, so that nobody is searched for after them
         alone = replace(task(rows), isolated=True, settled=report.settled)
         (report,) = run(job(tmp_path), alone)
