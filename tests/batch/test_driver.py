@@ -242,8 +242,8 @@ def test_who_failed_keeps_that_when_a_part_is_handed_back(tmp_path: Path) -> Non
         if task.part or len(task.settled) == 10:
             return written(tmp_path, task)
         people = min(6, 2 + len(task.settled)) if not task.isolated else 1 + len(task.settled)
-        tally = BatchTally({"found": 1, "failed": people})
-        return PartReport(0, tally, worn=True, settled=tuple(range(people)))
+        tally, on_file = BatchTally({"found": 1, "failed": people}), 3 + len(task.settled)
+        return PartReport(0, tally, on_file, worn=True, settled=tuple(range(people)))
 
     executor = FakeExecutor(answer)
     ended = Driver(tmp_path, tasks(20, 10), 20).run(lambda: executor)
@@ -251,7 +251,7 @@ def test_who_failed_keeps_that_when_a_part_is_handed_back(tmp_path: Path) -> Non
     settled = [len(task.settled) for task in given]
     assert settled == [0, 2, 4, 6, 6, 7, 8, 9, 10]
     assert [task.isolated for task in given] == [n > 3 for n in range(len(given))]
-    assert (ended.left, ended.rows) == (0, 20)
+    assert (ended.left, ended.rows) == (0, 20 - 3)  # three were on file when it began
 
 
 def test_an_unexpected_error_is_believed_after_a_while(tmp_path: Path) -> None:

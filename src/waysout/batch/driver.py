@@ -124,7 +124,7 @@ class Driver:
         self._deaths: Counter[int] = Counter()  # by part
         self._suspects: Counter[int] = Counter()  # by row
         self._isolated_deaths = 0  # since a part was done
-        self._handed_back: dict[int, BatchTally] = {}  # of parts not done, at the last time
+        self._handed_back: dict[int, PartReport] = {}  # of parts not done: the last one
         self._proven = 0
         self._left = self._on_file = 0
         self._done = BatchTally()
@@ -204,9 +204,8 @@ class Driver:
             self._proven += len(report.doubted)
         if report.done:
             self._done += report.tally
-            self._on_file += report.on_file
+            self._on_file += self._handed_back.pop(task.part, report).on_file
             self._isolated_deaths = 0
-            self._handed_back.pop(task.part, None)
             self._look_for_hope(executor)
             return
         if report.stopped and not report.lost:
@@ -223,7 +222,7 @@ class Driver:
 
     def _look_for_hope(self, executor: Executor[Any]) -> None:
         """End a batch in which nothing but failures has come out."""
-        found = sum(self._handed_back.values(), self._done)
+        found = sum((report.tally for report in self._handed_back.values()), self._done)
         outcomes = Counter(found.outcomes)
         failed = outcomes.pop(str(OutcomeKind.FAILED), 0)
         del outcomes[str(OutcomeKind.ALREADY_APPROVED)]
@@ -272,11 +271,13 @@ class Driver:
         whoever it ends with.
         """
         before = self._handed_back.get(task.part)
-        self._handed_back[task.part] = report.tally
+        # What its next worker finds on file was done in this run.
+        first = before or report
+        self._handed_back[task.part] = replace(report, on_file=first.on_file)
         settled = {*task.settled, *report.settled}
         if self._proven >= MOST_PROVEN:
             settled.update(report.doubted)
-        if before is None or report.tally.people > before.people:
+        if before is None or report.tally.people > before.tally.people:
             self._tries[task.part] = 0
         else:
             task = replace(task, isolated=True)
