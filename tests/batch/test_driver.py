@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -232,6 +233,87 @@ def test_a_wish_before_anything_has_begun_is_told(tmp_path: Path) -> None:
     executor = FakeExecutor(lambda task: written(tmp_path, task))
     ended = driver.run(lambda: executor)
     assert (executor.given, ended.stopped, ended.left) == ([], "enough", 4)
+
+
+def test_who_failed_keeps_that_when_a_part_is_handed_back(tmp_path: Path) -> None:
+    """As long as people are added it goes on as it is, and then with care; nobody is let down."""
+
+    def answer(task: PartTask) -> PartReport:
+        if task.part or len(task.settled) == 10:
+            return written(tmp_path, task)
+        people = min(6, 2 + len(task.settled)) if not task.isolated else 1 + len(task.settled)
+        tally, on_file = BatchTally({"found": 1, "failed": people}), 3 + len(task.settled)
+        return PartReport(0, tally, on_file, worn=True, settled=tuple(range(people)))
+
+    executor = FakeExecutor(answer)
+    ended = Driver(tmp_path, tasks(20, 10), 20).run(lambda: executor)
+    given = [task for task in executor.given if task.part == 0]
+    settled = [len(task.settled) for task in given]
+    assert settled == [0, 2, 4, 6, 6, 7, 8, 9, 10]
+    assert [task.isolated for task in given] == [n > 3 for n in range(len(given))]
+    assert (ended.left, ended.rows) == (0, 20 - 3)  # three were on file when it began
+
+
+def test_an_unexpected_error_is_believed_after_a_while(tmp_path: Path) -> None:
+    """Proving that it is a person's own takes a new worker each time."""
+
+    def answer(task: PartTask) -> PartReport:
+        open_ = [i for i in range(task.first, task.first + len(task)) if i not in task.settled]
+        if not open_:
+            return written(tmp_path, task)
+        alone = open_[:1] if task.isolated else open_
+        done = len(task) - len(open_) + (1 if task.isolated else 0)
+        return PartReport(
+            task.part, BatchTally({"found": 1 + done}), worn=True,
+            settled=tuple(alone) if task.isolated else (), doubted=tuple(alone),
+        )  # fmt: skip
+
+    executor = FakeExecutor(answer, room=1)
+    ended = Driver(tmp_path, tasks(40, 4), 40).run(lambda: executor)
+    given = Counter(task.part for task in executor.given)
+    assert (ended.left, [given[part] for part in range(10)]) == (0, [7, 7] + [2] * 8)
+
+
+def test_nothing_but_failures_in_parts_handed_back_ends_the_batch_too(tmp_path: Path) -> None:
+    def answer(task: PartTask) -> PartReport:
+        failed = len(task.settled) + 16
+        return PartReport(0, BatchTally({"failed": failed}), settled=tuple(range(failed)))
+
+    ended = Driver(tmp_path, tasks(200, 200), 200).run(lambda: FakeExecutor(answer))
+    assert (ended.exit_code, ended.left) == (4, 1)
+    assert "all of the first 112 searches failed" in ended.stopped
+
+
+def test_an_error_of_a_process_ends_the_batch_only_if_others_have_it_too(tmp_path: Path) -> None:
+    spoilt = {"stopped": "too many open files", "exit_code": 5, "lost": True, "worn": True}
+    broken = iter([True, True, False])
+
+    def answer(task: PartTask) -> PartReport:
+        if task.part == 1 and next(broken):
+            return PartReport(1, **spoilt)  # type: ignore[arg-type]
+        return written(tmp_path, task)
+
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: FakeExecutor(answer))
+    assert (ended.left, ended.stopped, ended.rows) == (0, "", 7)
+    always = FakeExecutor(lambda task: PartReport(task.part, **spoilt))  # type: ignore[arg-type]
+    ended = Driver(tmp_path / "other", tasks(), 7).run(lambda: always)
+    assert (ended.stopped, ended.exit_code, ended.left) == ("too many open files", 5, 4)
+
+
+def test_a_part_is_done_with_everybody_on_file_whatever_its_worker_says(tmp_path: Path) -> None:
+    wrong = iter([True, False])
+
+    def answer(task: PartTask) -> PartReport:
+        if task.part == 1 and next(wrong):
+            whole = written(tmp_path / "elsewhere", task)
+            written(tmp_path, replace(task, rows=task.rows[:1]))
+            return whole
+        return written(tmp_path, task)
+
+    executor = FakeExecutor(answer)
+    ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)
+    assert [task.part for task in executor.given].count(1) == 2
+    assert (ended.left, ended.rows, people_done(tmp_path, 1)) == (0, 7, 2)
 
 
 def test_a_part_that_only_ever_dies_ends_the_batch(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import pytest
 from part_files import write_part
 from run_world import SCHEMA, Adder, Broken
 
+from waysout.batch.driver import BatchEnd
 from waysout.batch.job import PartTask
 from waysout.batch.marks import DONE, ID, MANIFEST, PEOPLE, mark_of, marked, part_name
-from waysout.batch.resume import ASKED_AGAIN, check_model, check_parts, sweep_stores
+from waysout.batch.resume import ASKED_AGAIN, check_end, check_model, check_parts, sweep_stores
 from waysout.batch.sealed import read_sealed, sealed
 from waysout.batch.tables import STORES, people_done, people_of, store_path
 from waysout.domain.oracle import Answers, Oracle
@@ -129,6 +130,38 @@ def test_swapped_parts_of_an_earlier_release_are_noticed(out: Path) -> None:
         f"part 1 has to be done again: {out / OPTIONS} has rows of another part"
     ]
     assert marked(out) == [2]
+
+
+@pytest.mark.parametrize("path", [MARK, OPTIONS, WHO])
+def test_a_folder_in_the_place_of_a_file_is_named_and_left_alone(out: Path, path: Path) -> None:
+    (out / path).unlink()
+    (out / path / "somebody's").mkdir(parents=True)
+    with pytest.raises(IntegrityError, match=f"{path} is a folder.*: move it away"):
+        taken_back(out)
+    task = PartTask(1, PART_ROWS, [{}])
+    with pytest.raises(IntegrityError, match=f"{path} is a folder.*: move it away"):
+        write_part(out, task, SCHEMA, ["who"], [result(PART_ROWS)])
+    assert (out / path / "somebody's").is_dir()
+
+
+def test_a_batch_that_lacks_people_in_the_end_has_failed(out: Path) -> None:
+    def ended(rows: int, was: BatchEnd) -> BatchEnd:
+        return check_end(out, PART_ROWS, rows, was, lambda said: None)
+
+    well = BatchEnd(9, 1.0)
+    assert ended(9, well) == ended(8, well) == well
+    write_part(out, PartTask(1, PART_ROWS, [{}]), SCHEMA, ["who"], [])
+    assert (ended(9, well).left, ended(9, well).exit_code) == (1, 6)
+    assert (ended(12, well).left, ended(3, well).left) == (2, 0)
+    stopped = BatchEnd(9, 1.0, 1, "enough")
+    assert ended(9, stopped) == stopped
+
+
+def test_a_part_of_nobody_is_told_of(out: Path) -> None:
+    said: list[str] = []
+    shutil.copy(out / OPTIONS, out / part_name(99))
+    check_end(out, PART_ROWS, 9, BatchEnd(9, 1.0), said.append)
+    assert [part_name(99) in line and "remove it" in line for line in said] == [True]
 
 
 def test_a_damaged_mark_is_nothing_to_count_on(out: Path) -> None:

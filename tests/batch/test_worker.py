@@ -2,22 +2,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from batch_world import RECORDS, Made, job, record, task, told
-from run_world import Adder, Broken, Watched
+from run_world import Adder, Broken, Watched, problem
 
-from waysout.batch.job import BEGUN, BatchJob, PartReport, PartTask
-from waysout.batch.tables import options, people_done, store_path
+from waysout.batch.job import BEGUN, BatchJob, BatchTally, PartReport, PartTask
+from waysout.batch.tables import PartRows, options, people_done, store_path
 from waysout.batch.worker import DIED, Worker
 from waysout.domain.budget import Budget
 from waysout.domain.oracle import Answers
+from waysout.domain.rules import Immutable
 from waysout.domain.schema import Row
-from waysout.errors import LLMFailure, LLMRefused, LLMUnreachable
+from waysout.errors import LLMFailure, LLMRefused, LLMUnreachable, UnavailableError
 from waysout.llm.base import Backend, Reply, Request
+from waysout.oracles.watchdog import hung
 from waysout.store import Store
 from waysout.store.lock import WriterLock
 
@@ -228,9 +232,123 @@ def test_a_row_that_hangs_fails_that_person_alone_and_wears_the_worker_out(tmp_p
     assert found == untroubled
 
 
+class HangsOften(Adder):
+    """Waits for ever on every row with a z, until it is let go."""
+
+    row_seconds = 0.1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event = threading.Event()
+
+    def ask(self, rows: Sequence[Row]) -> Answers:
+        if any(row[2] == "z" for row in rows):
+            self.event.wait()
+        return super().ask(rows)
+
+
+def test_where_too_many_hang_a_worker_hands_back_and_nobody_fails_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waysout.batch.worker.MOST_LEFT", 3)
+    monkeypatch.setattr("waysout.oracles.watchdog.MOST_HUNG", 6)
+    rows = [record(i, 0, c) for i in range(6) for c in "zx"]
+    asked, rounds = task(rows), 0
+
+    def made(model: Adder) -> BatchJob:
+        fixed = problem(Immutable(features=("c",)), oracle=model)
+        return job(tmp_path / type(model).__name__, lambda: fixed, trees=1, calls=0)
+
+    while True:
+        model = HangsOften()
+        (report,) = run(made(model), asked)
+        model.event.set()  # the next one is in a new process, where none is left
+        until_none_hangs()
+        rounds += 1
+        if report.done:
+            break
+        assert (report.worn, report.stopped, report.lost) == (True, "", False)
+        assert len(report.settled) > len(asked.settled)
+        asked = replace(asked, settled=report.settled)
+    assert rounds > 1
+    run(made(Adder()), task(rows))
+    found, well = (told(tmp_path / name, "setup_rows") for name in ("HangsOften", "Adder"))
+    assert [i for i, person in found.items() if person["outcome"] == "failed"] == [*range(0, 12, 2)]
+    assert all("did not answer" in found[i]["reason"] for i in range(0, 12, 2))
+    assert all(found[i] == well[i] for i in range(1, 12, 2))
+
+
+def until_none_hangs() -> None:
+    began = time.monotonic()
+    while hung():
+        assert time.monotonic() - began < 10
+        time.sleep(0.01)
+
+
+def test_a_worker_that_has_given_up_takes_nothing_on(tmp_path: Path) -> None:
+    async def late() -> PartReport:
+        worker = Worker(job(tmp_path))
+        worker._give_up("spoilt")
+        return await worker.run(task())
+
+    report = asyncio.run(late())
+    assert (report.done, report.stopped, report.worn, report.tally) == (
+        False, "", True, BatchTally(),
+    )  # fmt: skip
+
+
+class Spoils(Adder):
+    """Has the process write nothing any more, once it was asked about somebody."""
+
+    def __init__(self, spoil: Callable[[], None]) -> None:
+        super().__init__()
+        self.spoil = spoil
+
+    def ask(self, rows: Sequence[Row]) -> Answers:
+        self.spoil()
+        return super().ask(rows)
+
+
+def test_an_error_of_the_process_is_not_the_batchs_until_a_new_one_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise UnavailableError("too many open files")
+
+    model = Spoils(lambda: monkeypatch.setattr(Store, "finish", full))
+    (report,) = run(job(tmp_path, Made(model)), replace(task(RECORDS[:2]), isolated=True))
+    with Store.read(store_path(tmp_path, 0)) as store:  # it ends with the one it was at
+        assert [event.index for event in store.events() if event.kind == BEGUN] == [0]
+    assert (report.lost, report.worn, report.stopped, report.exit_code) == (
+        True, True, "too many open files", 5,
+    )  # fmt: skip
+    monkeypatch.undo()
+    monkeypatch.setattr(Store, "open", full)
+    (report,) = run(job(tmp_path), task(RECORDS[:2]))
+    assert (report.lost, report.stopped) == (False, "too many open files")
+
+
+def test_a_part_that_lacks_people_on_file_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a model has replaced a function that writing uses."""
+    real = PartRows.write
+
+    def none(self: PartRows, *given: Any, **more: Any) -> None:
+        self._tables.clear()
+        real(self, *given, **more)
+
+    monkeypatch.setattr(PartRows, "write", none)
+    (report,) = run(job(tmp_path), task(RECORDS[:2]))
+    assert (report.done, report.lost) == (False, True)
+    assert store_path(tmp_path, 0).exists()
+    assert "fewer people" in report.stopped
+
+
 def test_a_bug_that_a_row_shows_fails_that_person_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Not before they were searched for alone: a model may have spoilt the process for others."""
     from waysout.search.wayfinder import WayfinderSearch
 
     real = WayfinderSearch._trials
@@ -241,10 +359,18 @@ def test_a_bug_that_a_row_shows_fails_that_person_alone(
         return real(self)
 
     monkeypatch.setattr(WayfinderSearch, "_trials", breaks)
-    (report,) = run(job(tmp_path), task(RECORDS[:2]))
-    assert report.done
+    rows = [RECORDS[0], RECORDS[1], RECORDS[7]]
+    (report,) = run(job(tmp_path), task(rows))
+    assert (report.done, report.worn, report.settled) == (False, True, ())
+    assert sorted(report.doubted) == [1, 2]
+    for who in (1, 2):  # each ends the worker, so that nobody is searched for after them
+        alone = replace(task(rows), isolated=True, settled=report.settled)
+        (report,) = run(job(tmp_path), alone)
+        assert (report.done, report.worn, report.doubted) == (who == 2, True, (who,))
+        assert report.settled == tuple(range(1, who + 1))
     assert told(tmp_path)[1]["reason"] == "unexpected ZeroDivisionError: by a row"
-    assert told(tmp_path)[0]["outcome"] == "found"
+    kinds = [person["outcome"] for person in told(tmp_path).values()]
+    assert kinds == ["found", "failed", "failed"]
 
 
 def test_those_to_be_left_out_are_failures_and_care_is_one_at_a_time(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from inline_executor import InlineExecutor, work_inline
 
 from conftest import CommandLine
 from waysout.batch.job import BatchJob
-from waysout.batch.marks import files_of
+from waysout.batch.marks import files_of, unmark
 from waysout.batch.sealed import sealed
 from waysout.batch.tables import people
 from waysout.cli.batch import BatchSignals
@@ -432,6 +432,19 @@ def test_a_damaged_part_is_done_again(waysout: CommandLine, tmp_path: Path) -> N
     assert f"note: part 1 has to be done again: {part} is damaged" in " ".join(err.split())
     assert pd.read_parquet(out).equals(whole)
     assert waysout("audit", str(out))[0] == 0
+
+
+def test_people_who_are_said_to_be_done_and_are_not_on_file_are_no_success(
+    waysout: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as changed:
+        changed.setattr("waysout.batch.worker._check_written", lambda out, t: unmark(out, t.part))
+        code, said, err = waysout(*BATCH, "--json", "--out", str(tmp_path / "ways"))
+    document = json.loads(said)
+    assert (code, document["done"], document["parts_left"]) == (6, 0, 3)
+    assert "not everybody who was said to be done is on file; 3 parts are not done" in err
+    assert waysout(*BATCH, "--out", str(tmp_path / "ways"))[0] == 0
+    assert len(told(tmp_path / "ways")) == 20
 
 
 def test_a_part_of_another_batch_is_done_again(waysout: CommandLine, tmp_path: Path) -> None:

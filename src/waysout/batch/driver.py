@@ -24,6 +24,9 @@ ISOLATED_AFTER = 2
 SKIPPED_AFTER = 2
 # For a part that is interrupted each time, or that kills its workers and no one person is to blame.
 MOST_TRIES = 5
+# So many who failed by an unexpected error although they were alone with a worker: that is a bug,
+# and nothing that a model has done to its process. From then on, such an error is believed at once.
+MOST_PROVEN = 8
 # More deaths of isolated parts without a part done between them are not the fault of single rows.
 MOST_DEATHS = 30
 # More failures without a single search that worked are the fault of the job, not of the rows.
@@ -121,6 +124,8 @@ class Driver:
         self._deaths: Counter[int] = Counter()  # by part
         self._suspects: Counter[int] = Counter()  # by row
         self._isolated_deaths = 0  # since a part was done
+        self._handed_back: dict[int, PartReport] = {}  # of parts not done: the last one
+        self._proven = 0
         self._left = self._on_file = 0
         self._done = BatchTally()
         self._on_progress = on_progress or (lambda progress: None)
@@ -175,6 +180,15 @@ class Driver:
         retry = self.retry_failed and done == len(task) and has_failed(self.out, task.part)
         return done >= len(task) and not retry
 
+    def _lacks_people(self, task: PartTask) -> bool:
+        """Whether the mark of a part says fewer people than it has, whatever its worker said.
+
+        On a disk that nodes share a new mark may not be seen here yet: that is looked at when all
+        have ended.
+        """
+        done = people_done(self.out, task.part)
+        return done is not None and done < len(task)
+
     # Reports -----------------------------------------------------------------------------------
 
     def _handle(self, executor: Executor[Any], report: PartReport) -> None:
@@ -184,25 +198,39 @@ class Driver:
             # nothing and removes that; without, everything would be asked again.
             outcomes = people_of(self.out, task.part, ["outcome"])["outcome"].to_pylist()
             report = replace(report, tally=BatchTally(Counter(outcomes)), done=True)
+        if report.done and self._lacks_people(task):
+            report = PartReport(task.part, lost=True)
+        if task.isolated:
+            self._proven += len(report.doubted)
         if report.done:
             self._done += report.tally
-            self._on_file += report.on_file
+            self._on_file += self._handed_back.pop(task.part, report).on_file
             self._isolated_deaths = 0
-            outcomes = Counter(self._done.outcomes)
-            failed = outcomes.pop(str(OutcomeKind.FAILED), 0)
-            del outcomes[str(OutcomeKind.ALREADY_APPROVED)]
-            if failed >= MOST_FAILURES and not outcomes.total():
-                reason = f"all of the first {failed} searches failed; see the reasons"
-                self._end(executor, reason, 4)
+            self._look_for_hope(executor)
             return
-        if report.stopped:
+        if report.stopped and not report.lost:
             self._end(executor, report.stopped, report.exit_code)
+        if report.lost:
+            task = self._after_death(task)
+        elif not self._stopped:
+            task = self._after_hand_back(task, report)
+            self._look_for_hope(executor)
         if self._stopped:
             self._left += 1
         else:
-            self._retry(executor, self._after_death(task) if report.lost else task)
+            self._retry(executor, task, report)
 
-    def _retry(self, executor: Executor[Any], task: PartTask) -> None:
+    def _look_for_hope(self, executor: Executor[Any]) -> None:
+        """End a batch in which nothing but failures has come out."""
+        found = sum((report.tally for report in self._handed_back.values()), self._done)
+        outcomes = Counter(found.outcomes)
+        failed = outcomes.pop(str(OutcomeKind.FAILED), 0)
+        del outcomes[str(OutcomeKind.ALREADY_APPROVED)]
+        if failed >= MOST_FAILURES and not outcomes.total():
+            reason = f"all of the first {failed} searches failed; see the reasons"
+            self._end(executor, reason, 4)
+
+    def _retry(self, executor: Executor[Any], task: PartTask, report: PartReport) -> None:
         self._tries[task.part] += 1
         if self._tries[task.part] < MOST_TRIES + SKIPPED_AFTER * len(task.skip):
             self._ready.append(task)
@@ -210,7 +238,9 @@ class Driver:
                 self._end(executor, f"workers died {MOST_DEATHS} times in a row: out of memory?", 5)
             return
         self._left += 1
-        if self._deaths[task.part]:
+        if report.lost and report.stopped:
+            self._end(executor, report.stopped, report.exit_code)
+        elif self._deaths[task.part]:
             rows = f"rows {task.first} to {task.first + len(task) - 1}"
             self._end(executor, f"every worker with {rows} died: out of memory?", 5)
 
@@ -232,6 +262,26 @@ class Driver:
         self._suspects[suspect] += 1
         skipped = self._suspects[suspect] >= SKIPPED_AFTER
         return replace(task, skip=(*task.skip, suspect)) if skipped else task
+
+    def _after_hand_back(self, task: PartTask, report: PartReport) -> PartTask:
+        """Return a part that a worker has handed back unfinished, prepared for its next attempt.
+
+        Who has a result keeps it, a failure of their own included. Where nobody was added to them
+        since the last time, one person after the other is searched for: each attempt then settles
+        whoever it ends with.
+        """
+        before = self._handed_back.get(task.part)
+        # What its next worker finds on file was done in this run.
+        first = before or report
+        self._handed_back[task.part] = replace(report, on_file=first.on_file)
+        settled = {*task.settled, *report.settled}
+        if self._proven >= MOST_PROVEN:
+            settled.update(report.doubted)
+        if before is None or report.tally.people > before.tally.people:
+            self._tries[task.part] = 0
+        else:
+            task = replace(task, isolated=True)
+        return replace(task, settled=tuple(sorted(settled)))
 
     def _end(self, executor: Executor[Any], reason: str, exit_code: int = 0) -> None:
         if not self._stopped:

@@ -55,7 +55,8 @@ class PartTask:
     A part travels with its rows: only the driver reads the table, which may be a gzipped CSV that
     workers could not seek in, or out of their reach. A part that has killed its worker is
     ``isolated``: it has a worker to itself, which searches for one person at a time and leaves out
-    those in ``skip``, each of whom was being searched for when a worker died.
+    those in ``skip``, each of whom was being searched for when a worker died. Those in ``settled``
+    have failed in an earlier attempt, and what is on file of them is their result.
     """
 
     part: int
@@ -66,6 +67,7 @@ class PartTask:
     """Whether a limit ended it early: it may have more rows another time."""
     isolated: bool = False
     skip: tuple[int, ...] = ()
+    settled: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -122,8 +124,13 @@ class PartReport:
 
     It is ``done`` when its files are written, which needs a result for everyone. Otherwise
     ``stopped`` gives the reason if it stops the whole batch (with ``exit_code``), and ``lost`` says
-    that the worker died. ``worn`` says that a call of the model hangs in the worker, which is to be
-    replaced.
+    that the worker died, or had an error that may be the fault of its process: then ``stopped`` is
+    that error. ``worn`` says that the worker is to be replaced, since calls of the model hang in
+    it, or since the model may have changed its process.
+
+    ``settled`` are those who failed by what is their own. ``doubted`` failed by an error that
+    nobody expects: of their own, if they were alone with the worker, and else perhaps by what the
+    model did to the process when it was asked about others.
     """
 
     part: int
@@ -134,3 +141,5 @@ class PartReport:
     exit_code: int = 0
     lost: bool = False
     worn: bool = False
+    settled: tuple[int, ...] = ()
+    doubted: tuple[int, ...] = ()

@@ -10,7 +10,7 @@ import os
 import pickle
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from threading import Timer
 from typing import Any
@@ -35,6 +35,8 @@ from waysout.llm.shared import (
 _TELL_SECONDS = 0.5
 # How long to read what a process has written after it has died, in seconds.
 _DRAIN_SECONDS = 1.0
+# So many steps of a worker's event loop may fail before it is ended.
+_MOST_FAILED_STEPS = 20
 
 _Inbox = queue.SimpleQueue[tuple["_WorkerProcess", Any]]
 
@@ -175,6 +177,7 @@ def _work(ends: PipeEnds, llm: PipeEnds | None) -> None:
 async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
     """Run the parts that the parent sends, and report progress; errors go to the parent."""
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_ending_if_broken())
     inbox: asyncio.Queue[Any] = asyncio.Queue()
 
     def receive(messages: Sequence[Any]) -> None:
@@ -182,11 +185,11 @@ async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
             inbox.put_nowait(message)
 
     def parent_gone() -> None:
+        call_in_loop(loop, receive, [None])
         # A model that is loading or predicting cannot be interrupted.
         timer = Timer(EXIT_SECONDS, os._exit, (0,))
         timer.daemon = True
         timer.start()
-        call_in_loop(loop, receive, [None])
 
     def tell(report: PartReport | None = None) -> None:
         channel.send((worker.tally(), report))
@@ -198,9 +201,17 @@ async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
 
     async def run(task: PartTask) -> None:
         try:
-            tell(await worker.run(task))
+            report = await worker.run(task)
         except Exception as error:
             channel.send(RemoteError.of(error, WaysoutError))
+        else:
+            tell(report)
+
+    def over(task: asyncio.Task[None]) -> None:
+        running.discard(task)
+        # The parent would wait for ever for what could not be said: there was no memory left.
+        if not task.cancelled() and task.exception() is not None:
+            os._exit(1)
 
     # The channel is open before anything else: the parent may end while a model is loaded.
     channel = Channel(ends, lambda said: call_in_loop(loop, receive, said), parent_gone)
@@ -208,13 +219,18 @@ async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
         kind, job = pickle.loads(await inbox.get())
         worker: Worker = kind(job, BackendClient(llm) if llm is not None else None)
         tell()
-        running = {asyncio.create_task(tell_progress())}
+        running = set[asyncio.Task[None]]()
+
+        def start(doing: Coroutine[Any, Any, None]) -> None:
+            running.add(task := asyncio.create_task(doing))
+            task.add_done_callback(over)
+
+        start(tell_progress())
         while (message := await inbox.get()) is not None:
             if isinstance(message, str):
                 worker.stop(message)
             else:
-                running.add(task := asyncio.create_task(run(message)))
-                task.add_done_callback(running.discard)
+                start(run(message))
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -222,3 +238,21 @@ async def _serve(ends: PipeEnds, llm: PipeEnds | None) -> None:
     except Exception as error:
         channel.send(RemoteError.of(error, WaysoutError))
         await asyncio.Event().wait()  # until the parent has read it
+
+
+def _ending_if_broken() -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """Return a handler that ends the process where the steps of its loop fail again and again.
+
+    The model may have left it without memory or files: the loop would try the same for ever, and
+    say so each time. A single step may fail in a library.
+    """
+    failed = 0
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal failed
+        failed += "handle" in context
+        if failed > _MOST_FAILED_STEPS:
+            os._exit(1)
+        loop.default_exception_handler(context)
+
+    return handle

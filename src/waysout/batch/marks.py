@@ -83,7 +83,22 @@ def mark_done(out: Path, part: int, mark: Mark, folder: str = DONE) -> None:
 
 def unmark(out: Path, part: int) -> None:
     """Take back that a part is done."""
-    _place(out, part).unlink(missing_ok=True)
+    remove_file(_place(out, part))
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file of a batch, if it is there."""
+    refuse_folder(path)
+    path.unlink(missing_ok=True)
+
+
+def refuse_folder(path: Path) -> None:
+    """Raise if there is a folder where a file of a batch belongs: somebody else's may be in it."""
+    if path.is_dir():
+        raise IntegrityError(
+            f"{path} is a folder, and a file of the batch belongs there: move it away, and run the "
+            "same waysout batch command again"
+        )
 
 
 def marked(out: Path) -> list[int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import current_process, get_context, resource_tracker
+from multiprocessing import current_process, get_context, parent_process, resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -15,6 +16,7 @@ from waysout.run.machine import one_thread_each
 
 EXIT_SECONDS = 3.0
 """How long a process may take to exit."""
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
 
 def start_process(target: Callable[..., None], *args: Any) -> BaseProcess:
@@ -54,6 +56,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 def settle_in() -> None:
     """Leave signals and standard output to the parent, in the process that it has started."""
+    _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # For the parent we are daemonic: it ends us at its exit. Within this process that would only
     # keep a model from having processes of its own.
@@ -61,3 +64,20 @@ def settle_in() -> None:
     sys.stdout = sys.stderr
     with suppress(OSError):  # libraries also print without Python's help
         os.dup2(2, 1)
+
+
+def _die_with_parent() -> None:
+    """Have the system kill this process when its parent dies, where it can (on Linux).
+
+    A call of the model that holds the interpreter's lock lets no thread of ours notice that, and
+    the process would hold its store for as long as the call takes. No clock is used for this: it
+    goes on while processes are suspended. What counts is the parent's thread that has started the
+    process; that one lasts, since it waits for the batch.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    with suppress(OSError, AttributeError):  # a libc without it: as on other systems
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+        parent = parent_process()
+        if parent is not None and parent.pid != os.getppid():  # it has died before
+            os._exit(0)

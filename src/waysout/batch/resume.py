@@ -1,13 +1,15 @@
-"""What a resumed batch believes: parts whose files are what was written, of the same model."""
+"""What a batch believes of its folder: parts that are as they were written, of the same model."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from waysout.batch.driver import BatchEnd
 from waysout.batch.marks import (
     AGAIN,
     DONE,
@@ -20,9 +22,10 @@ from waysout.batch.marks import (
     mark_of,
     marked,
     part_name,
+    refuse_folder,
     unmark,
 )
-from waysout.batch.tables import options_of, people_of, store_path, written
+from waysout.batch.tables import options_of, people_done, people_of, store_path, written
 from waysout.domain.oracle import Oracle
 from waysout.domain.schema import Row, Schema
 from waysout.errors import IntegrityError, RowError
@@ -53,7 +56,36 @@ def check_parts(out: Path, part_rows: int, rows: int, tell: Callable[[str], None
                 check_part(out, part)
             except IntegrityError as error:
                 unmark(out, part)
+                for name in files_of(part):
+                    refuse_folder(out / name)
                 tell(_said(part, error))
+
+
+def check_end(
+    out: Path, part_rows: int, rows: int, ended: BatchEnd, tell: Callable[[str], None]
+) -> BatchEnd:
+    """Return how a batch has ended, by what is on file of its ``rows``.
+
+    Workers say what they have done in processes that a model may have changed.
+    """
+    if ended.stopped or ended.left:
+        return ended
+    firsts = range(0, rows, part_rows)
+    lacking = [
+        part
+        for part, first in enumerate(firsts)
+        if (people_done(out, part) or 0) < min(part_rows, rows - first)
+    ]
+    if lacking:
+        said = "not everybody who was said to be done is on file"
+        return replace(ended, left=len(lacking), stopped=said, exit_code=IntegrityError.exit_code)
+    done = set(marked(out))
+    for part in written(out):
+        if part not in done:
+            path = out / part_name(part)
+            tell(f"{path} is of no part that is done, and whoever reads the folder reads it: "
+                 "remove it")  # fmt: skip
+    return ended
 
 
 def sweep_stores(out: Path) -> None:

@@ -20,7 +20,7 @@ from waysout.batch.driver import BatchEnd, Driver, OnBatchProgress, cut
 from waysout.batch.executor import Executor
 from waysout.batch.job import BatchJob
 from waysout.batch.marks import ID, MANIFEST, PEOPLE, are_kept, marked, read_manifest
-from waysout.batch.resume import check_model, check_parts, sweep_stores
+from waysout.batch.resume import check_end, check_model, check_parts, sweep_stores
 from waysout.batch.sealed import damaged, sealed
 from waysout.batch.shared_edits import LOOKED_AT, SharedEdits, library_in, sharing
 from waysout.batch.summary import BatchSummary, summarize, write_summary
@@ -279,6 +279,7 @@ def run_batch(
             ended = driver.run(lambda: start_executor(batch, job, part_rows, backend))
             if not ended.stopped:
                 batch.table.check(whole=True)
+            ended = check_end(out, part_rows, batch.rows, ended, note)
         finally:
             summary = summarize(out, batch.rows, library.tally if library else None)
             summary.llm, summary.probe_rows = batch.llm_name, probed["rows"]

@@ -30,6 +30,8 @@ from waysout.batch.marks import (
     marked,
     part_name,
     read_checked,
+    refuse_folder,
+    remove_file,
     unmark,
 )
 from waysout.datasets.table import parquet_packages
@@ -172,7 +174,7 @@ class PartRows:
         options = [_table(self._option, []), *(options for _, options in ordered)]
         with faults(out):
             unmark(out, part)
-            (out / part_name(part)).unlink(missing_ok=True)
+            remove_file(out / part_name(part))
         private_folder(out / DONE)  # a folder without marks would be an earlier release's
         tables = zip(files_of(part), (people, options), strict=True)
         digests = {name: _write(out / name, arrow.concat_tables(rows)) for name, rows in tables}
@@ -221,6 +223,7 @@ def _write(path: Path, table: pyarrow.Table) -> str:
     # Under a random name: a worker that was taken for dead may be writing the same part.
     temporary = path.with_name(f"_{path.name}.{secrets.token_hex(4)}")
     private_folder(path.parent)
+    refuse_folder(path)
     with faults(path):
         try:
             handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

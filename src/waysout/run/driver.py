@@ -41,6 +41,9 @@ from waysout.store import Store, check_same
 # `failed` is not final: the answers on file are good, and a model that was away may be back.
 _UNFINISHED = (OutcomeKind.INTERRUPTED, OutcomeKind.FAILED)
 
+UNEXPECTED = "unexpected "
+"""With this begins the reason of a failure that no error of ours or of the model explains."""
+
 AnyOption = TypeVar("AnyOption", bound=Option)
 T = TypeVar("T")
 
@@ -170,8 +173,8 @@ class SearchDriver:
             return Ending(OutcomeKind.INTERRUPTED, str(error))
         unexpected = not stopped and not isinstance(error, WaysoutError)
         if context.isolate and (unexpected or isinstance(error, LLMRefused)):
-            said = f"unexpected {type(error).__name__}: {error}" if unexpected else str(error)
-            return Ending(OutcomeKind.FAILED, said)
+            said = f"{type(error).__name__}: {error}"
+            return Ending(OutcomeKind.FAILED, UNEXPECTED + said if unexpected else str(error))
         # All searches would meet an LLM that is gone or set up wrongly, or a bug. Our other errors
         # mean that the run on file is another one or cannot be written: nothing may be added to it.
         if unexpected or isinstance(error, LLMError):
