@@ -33,8 +33,10 @@ from waysout.domain.oracle import Answers
 from waysout.domain.schema import Row
 from waysout.errors import UnavailableError
 from waysout.llm.base import Request
+from waysout.run import find
 from waysout.serve.saved_run import new_id, run_path
 from waysout.serve.service import Service
+from waysout.store import Store
 
 
 @pytest.fixture
@@ -268,6 +270,99 @@ def test_a_call_that_was_sent_before_a_kill_counts(kill: Callable[[], Path]) -> 
                 assert (view["ledger"]["llm_calls"], view["ledger"]["attempts"]) == (2, 2)
                 assert view["budget"]["calls_left"] == 0
             gate.opened.set()
+
+    run(story())
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_pin_on_which_the_model_fails_keeps_the_others_and_stays_on_file(model: Hangs) -> None:
+    own = {**ROW, "a": 9, "b": 9}
+
+    class Fails(Adder):
+        def ask(self, rows: Sequence[Row]) -> Answers:
+            if any(row[:2] == (9, 9) for row in rows):
+                raise RuntimeError("not this one")
+            return super().ask(rows)
+
+    async def story() -> None:
+        async with client(after(llm=None)) as c:
+            view = await c.waited((await c.started())["id"])
+            place, way = f"/api/searches/{view['id']}", view["ways"][0]["row"]
+            assert (await pin(c, place, own, way)).status_code == 200
+        async with client(make_service(small(Fails()), llm=None, keep_runs=True)) as c:
+            pins = (await c.get(place)).json()["pins"]
+            assert [each["row"] for each in pins] == [way]
+            await c.post(f"{place}/continue", {"oracle_rows": 60})
+            await c.waited(view["id"])
+        async with client(after(llm=None)) as c:
+            pins = (await c.get(place)).json()["pins"]
+            assert sorted(each["row"]["a"] for each in pins) == sorted([9, way["a"]])
+
+    run(story())
+
+
+@pytest.mark.usefixtures("runs")
+def test_pins_outlive_a_kill_before_the_run_of_their_part_is_made(
+    kill: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = asyncio.Event()
+
+    async def story() -> None:
+        async with client(after(llm=None)) as c:
+            view = await c.waited((await c.started())["id"])
+            place, way = f"/api/searches/{view['id']}", view["ways"][0]["row"]
+            learn = find.learn
+
+            async def slowly(*given: Any, **options: Any) -> None:
+                await held.wait()
+                await learn(*given, **options)
+
+            monkeypatch.setattr(find, "learn", slowly)
+            assert (await c.post(f"{place}/continue", {"oracle_rows": 60})).status_code == 202
+            await until(lambda: c.app.state.service.search(view["id"]).filing.is_of_part)
+            assert (await pin(c, place, way)).status_code == 200
+            left = kill()
+            assert len(list(left.glob("*.db"))) == 1
+            monkeypatch.setattr(find, "learn", learn)
+            async with client(after(llm=None)) as again:
+                pins = (await again.get(place)).json()["pins"]
+                assert [each["row"] for each in pins] == [way]
+            held.set()
+
+    run(story())
+
+
+def test_what_a_kill_loses_of_what_was_asked_after_a_search_counts(
+    runs: Path, kill: Callable[[], Path], model: Hangs
+) -> None:
+    async def story() -> None:
+        async with client(settling(model)) as c:
+            place = await hanging_as_it_settles(c, model, oracle_rows=120)
+            kill()
+            async with client(settling(Hangs())) as again:
+                view = (await again.get(place)).json()
+                assert view["ledger"]["oracle_rows"] == 120
+                assert view["budget"]["oracle_rows_left"] == 0
+            model.end.set()
+
+    run(story())
+
+
+@pytest.mark.parametrize("name", ["mine-{}-part1", "20261119-120000-mine-{}-part1"])
+def test_a_run_of_somebody_else_does_not_go_with_a_search_of_its_name(
+    runs: Path, name: str
+) -> None:
+    id = new_id()
+    path = runs / f"{name.format(id)}.db"
+    Store.create(path, {"method": "random"}).close()
+
+    async def story() -> None:
+        async with client(after()) as c:
+            assert (await c.http.delete(f"/api/searches/{id}")).status_code == 404
+        (runs / f".{id}.deleted").touch()
+        async with client(after()) as c:
+            assert (await c.get(f"/api/searches/{id}")).status_code == 404
+        assert [file.name for file in runs.iterdir()] == [path.name]
 
     run(story())
 

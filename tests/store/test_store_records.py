@@ -98,16 +98,20 @@ def test_requests_under_way_are_on_file_and_no_answers(store: Store) -> None:
     assert (store.summary().llm_calls, store.summary().oracle_rows) == (1, 0)
 
 
-def test_what_was_sent_after_the_last_reply_is_under_way(store: Store) -> None:
+def test_calls_without_a_reply_are_under_way(store: Store) -> None:
     assert store.calls_under_way(0) == 0
-    for attempts in (1, 2):
+    for attempts in (1, 2):  # a call that is sent again is one
         store.record_sent(0, Spent(attempts=attempts))
-        assert (store.calls_under_way(0), store.calls_under_way(1)) == (attempts, 0)
+        assert (store.calls_under_way(0), store.calls_under_way(1)) == (1, 0)
     store.record(0, 1, *sample(0), spent(1), model=MODEL)
     assert store.calls_under_way(0) == 0
-    store.record_sent(0, Spent(attempts=3, llm_calls=1))
-    store.record(0, 1, *evaluate(1), spent(2))
-    assert store.calls_under_way(0) == 1, "rows are asked meanwhile"
+    for calls in (1, 2, 3):
+        store.record_sent(0, Spent(attempts=2 + calls, llm_calls=1), calls)
+        store.record(0, 1, *evaluate(calls), spent(2))  # rows are asked meanwhile
+        assert store.calls_under_way(0) == calls
+    store.record(0, 1, *sample(0), spent(3), model=MODEL)
+    assert store.calls_under_way(0) == 2
+    assert store.summary().llm_calls == 2
 
 
 def test_an_event_comes_into_a_run_that_is_being_written(store: Store) -> None:

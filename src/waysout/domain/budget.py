@@ -126,7 +126,8 @@ class Ledger:
     budget: Budget = field(default_factory=Budget)
     before: Spent = field(default_factory=Spent)  # what an interrupted run had spent already
     clock: Callable[[], float] = time.monotonic
-    attempted: Callable[[Spent], object] = lambda spent: None  # told of each before it is sent
+    # Told of each attempt before it is sent, and how many calls are under way with it.
+    attempted: Callable[[Spent, int], object] = lambda spent, calls: None
     added: Callable[[int], object] = lambda rows: None  # told of set-up rows beyond the allowance
 
     def __post_init__(self) -> None:
@@ -244,7 +245,7 @@ class Ledger:
         """Count one request that is being sent, whether or not a reply comes back."""
         with self._lock:  # or an earlier count could be filed after a later one
             self._counts["attempts"] += 1
-            self.attempted(self._spent())
+            self.attempted(self._spent(), len(self._in_flight))
 
     def _end(self, call: Reservation, paid: Mapping[str, float]) -> None:
         with self._lock:

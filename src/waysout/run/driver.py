@@ -353,10 +353,10 @@ class SearchDriver:
         self._remember(search, work, answer)
         self._report(search)
 
-    def _record_sent(self, spent: Spent) -> None:
+    def _record_sent(self, spent: Spent, calls: int) -> None:
         """Record a request as it goes out: if its reply never comes, it was sent all the same."""
         if self.store:
-            self.store.record_sent(self.index, spent)
+            self.store.record_sent(self.index, spent, calls)
 
     def _record_form_rows(self, rows: int) -> None:
         """File rows that are no part of the allowance, or a resumed search would have none left."""

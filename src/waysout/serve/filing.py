@@ -11,7 +11,13 @@ from waysout.domain.memory import Past
 from waysout.domain.result import ResultData
 from waysout.errors import UnavailableError, WaysoutError
 from waysout.serve.concurrency import in_thread_apart
-from waysout.serve.saved_run import save_pins, save_shown, without_folder
+from waysout.serve.saved_run import (
+    is_on_file,
+    save_pins,
+    save_settling,
+    save_shown,
+    without_folder,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -26,8 +32,13 @@ class Filing:
         """The name of the last run, where runs are kept."""
         self.is_of_part = False
         """Whether that is the run of the present part, or of one before."""
+        self._before: str | None = None
         self._id = id
         self._turn = asyncio.Lock()
+
+    def begin(self, run: str) -> None:
+        """Take the run of a part that begins; it may be a while until it is made."""
+        self._before, self.run, self.is_of_part = self._on_file(), run, True
 
     async def pins(self, rows: Rows) -> None:
         """File what is pinned, or raise."""
@@ -36,6 +47,15 @@ class Filing:
     async def pins_at_last(self, rows: Rows) -> None:
         """File what is pinned as a part ends."""
         await self._unless_it_fails("pins", save_pins, rows)
+
+    async def settling(self, rows: int) -> bool:
+        """File that rows are about to be asked; whether they may be.
+
+        A kill loses what the model says then, and they count all the same.
+        """
+        if not self.is_of_part:
+            return True
+        return await self._unless_it_fails("rows to ask", save_settling, rows)
 
     async def shown(self, result: ResultData, learned: Past) -> None:
         """File what is shown, whose ledger is that of the part's run, if the part has one."""
@@ -47,18 +67,25 @@ class Filing:
         async with self._turn:
             pass
 
-    async def _unless_it_fails(self, what: str, save: Callable[..., None], *content: Any) -> None:
+    async def _unless_it_fails(self, what: str, save: Callable[..., None], *content: Any) -> bool:
         try:
             await self._file(save, *content)
         except WaysoutError as error:
             _log.warning("%s were not filed: %s", what, error)
+            return False
+        return True
+
+    def _on_file(self) -> str | None:
+        """Return the last run that has been made: what is in it comes back after a kill."""
+        runs = (run for run in (self.run, self._before) if run is not None)
+        return next(filter(is_on_file, runs), None)
 
     async def _file(self, save: Callable[..., None], *content: Any) -> None:
         async with self._turn:
-            if self.run is None:
+            if (run := self._on_file()) is None:
                 return
             try:
-                await in_thread_apart(save, self.run, *content)
+                await in_thread_apart(save, run, *content)
             except WaysoutError as error:
                 # Whoever knows a search's id may open it: it is for nobody else, and for no log.
                 told = without_folder(error).replace(self._id, "…")

@@ -32,8 +32,11 @@ from waysout.store import Store, add_event, delete_run, new_run_path, runs_dir, 
 _log = logging.getLogger(__name__)
 _PINS = "pins"
 _SHOWN = "shown"
+_SETTLING = "settling"
 _ID = re.compile("[A-Za-z0-9_-]{22}")
 _PART = re.compile(r"-part(\d{1,9})(-\d+)?")
+# As `new_run_path` and `run_path` name them; earlier releases had no digits after the time.
+_PART_OF = re.compile(r"\d{8}-\d{6}-([0-9a-f]{8}-)?.*-part\d{1,9}(-\d+)?")
 # Names of runs are cut at their end, where the id stands.
 _MOST_OF_A_NAME = 24
 _MARK = ".deleted"
@@ -82,11 +85,13 @@ class SavedRun:
         if query is None:
             raise IntegrityError(f"{store.path} holds no query yet: it was cut off at its start")
         memory, kept = memory_of(store, problem), store.finished(0) or store.partial(0)
-        past, shown = memory.of(problem, problem.row(query)), None
+        past, shown, lost = memory.of(problem, problem.row(query)), None, 0
         for event in store.events():
             if event.kind == _SHOWN:
-                shown = ResultData.from_json(event.detail["result"])
+                shown, lost = ResultData.from_json(event.detail["result"]), 0
                 past.add(Past.from_dict(event.detail["past"], problem.schema))
+            elif event.kind == _SETTLING:  # the model was asked, and a kill has lost what it said
+                lost += int(event.detail["rows"])
         llm = store.manifest.get("llm")
         result = Result.of(shown or kept or ResultData(
             query=query,
@@ -96,7 +101,8 @@ class SavedRun:
             ledger=store.spent(0) + Spent(llm_calls=store.calls_under_way(0)),
             settings={**told(problem), "llm": llm},
         ))  # fmt: skip
-        result = as_in_table(problem.schema, result)
+        spent = replace(result.ledger, oracle_rows=result.ledger.oracle_rows + lost)
+        result = as_in_table(problem.schema, replace(result, ledger=spent))
         locks = _about(store).get("locks") or {}
         day, search = store.summary().updated.astimezone().date(), _search(store)
         return cls(
@@ -116,9 +122,17 @@ class SavedRun:
 
 def save_pins(run: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """File what a person keeps at hand with the run of a part, which may be under way."""
-    path = runs_dir() / f"{run}.db"
-    if path.exists():  # else what is pinned by now comes into it as it is made
-        add_event(path, _PINS, {"rows": rows})
+    add_event(runs_dir() / f"{run}.db", _PINS, {"rows": rows})
+
+
+def is_on_file(run: str) -> bool:
+    """Whether a run has been made."""
+    return (runs_dir() / f"{run}.db").exists()
+
+
+def save_settling(run: str, rows: int) -> None:
+    """File that so many rows are about to be asked, whose answers come with what is shown."""
+    add_event(runs_dir() / f"{run}.db", _SETTLING, {"rows": rows})
 
 
 def save_shown(run: str, result: ResultData, past: Past) -> None:
@@ -217,7 +231,7 @@ def delete_saved(id: str) -> bool:
     draft of a run, which never was one, and holds the person's row all the same.
     """
     kept = runs_on_file(runs_dir()) if _ID.fullmatch(id) else []
-    paths, reasons = [path for path in kept if f"-{id}-part" in path.name], []
+    paths, reasons = [path for path in kept if _is_part_of(path, id)], []
     for path in paths:
         try:
             delete_run(path)
@@ -229,6 +243,20 @@ def delete_saved(id: str) -> bool:
             f"with them: {reasons[0]}"
         )
     return bool(paths)
+
+
+def _is_part_of(path: Path, id: str) -> bool:
+    """Whether a run is a part of a search: by what it says, or by its name where it says nothing.
+
+    Users give names to runs as well, and one may look like that of a part.
+    """
+    if f"-{id}-part" not in path.stem or not _PART_OF.fullmatch(path.stem):
+        return False
+    try:
+        with Store.read(path) as store:
+            return _search(store).get("id") == id
+    except WaysoutError:  # a draft, or damaged beyond reading
+        return True
 
 
 def without_folder(error: WaysoutError) -> str:

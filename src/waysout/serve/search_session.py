@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter, time
@@ -24,7 +24,7 @@ from waysout.domain.metrics import Metrics, run_metrics
 from waysout.domain.pick import pick
 from waysout.domain.result import Option, Outcome, OutcomeKind, Way
 from waysout.domain.schema import Row
-from waysout.errors import InputError, WaysoutError
+from waysout.errors import InputError, OracleError, WaysoutError
 from waysout.llm.connect import stand_in
 from waysout.oracles.cache import CachedOracle
 from waysout.report.result import Result
@@ -373,7 +373,7 @@ class SearchSession:
             options["llm"] = self._llm = await context.open_llm()
         if context.keep_runs:
             path = run_path(self.problem.name, self.id, self.part)
-            self.filing.run, self.filing.is_of_part = path.stem, True
+            self.filing.begin(path.stem)
             search = {"id": self.id, "problem": request.problem, "spent": self._before.as_dict(),
                       "on_file": self._on_file.as_dict(),
                       "budget": {"calls": self.calls, "oracle_rows": self.oracle_rows}}  # fmt: skip
@@ -437,6 +437,8 @@ class SearchSession:
         began, before = perf_counter(), self._memory.of(self.problem, self.query)
         past = before.copy()  # what is left behind writes into nothing that others read
         rows = min(self._context.limits.settling_rows, self.rows_left)
+        if rows and not await self.filing.settling(rows):
+            rows = 0
         ledger = Ledger(Budget(oracle_rows=rows))
 
         def work() -> Result:
@@ -464,21 +466,34 @@ class SearchSession:
         """Keep rows at hand, instead of those that were; the person's own are asked first."""
         async with self._pinning:
             before = self.pinned
-            await self._pin_rows(rows)
+            self._pin(await self._pins_of(rows))
             try:
                 await self.filing.pins(self._pinned_rows)
             except WaysoutError:
                 self._pin(before)
                 raise
 
-    async def _pin_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    async def _pins_of(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Pin]:
         options = (*self.shortlist.options, *self.options.values())
         maker = PinMaker(self.served, self.problem, self.query, self.ways, options)
         typed = list(map(self.problem.row, rows))
         pins = {
             row: await self._in_thread(maker.pin, row, f"rows.{i}") for i, row in enumerate(typed)
         }
-        self._pin(list(pins.values()))
+        return list(pins.values())
+
+    async def _pin_again(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep at hand what was on file; what the model fails on stays there."""
+        pins, waiting = list[Pin](), list[dict[str, Any]]()
+        for row in rows:
+            try:
+                pins += await self._pins_of([row])
+            except OracleError:
+                waiting.append(dict(row))
+            except WaysoutError:  # one's own may be a no by now
+                continue
+        self._pin(pins)
+        self._pinned_rows += waiting
 
     def _pin(self, pins: Sequence[Pin]) -> None:
         """Keep those that the present locks allow, and tell it if that changes anything."""
@@ -550,8 +565,7 @@ class SearchSession:
             if not saved.shown:
                 await self._settle_saved(saved)
             self._saved = None
-            with suppress(WaysoutError):  # one's own may be a no by now
-                await self._pin_rows(saved.pins)
+            await self._pin_again(saved.pins)
         return True
 
     async def _settle_saved(self, saved: SavedRun) -> None:

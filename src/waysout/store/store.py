@@ -165,10 +165,13 @@ class Store:
         question, body = records.pack_rows(rows), records.pack_answers(answers)
         self._append(index, (_SETUP, what, 0, _NO_WORK, len(rows), question, body), spent)
 
-    def record_sent(self, index: int, spent: Spent) -> None:
-        """Record the ledger as a request to the LLM goes out, whose reply may never come."""
+    def record_sent(self, index: int, spent: Spent, calls: int = 1) -> None:
+        """Record the ledger as a request to the LLM goes out, whose reply may never come.
+
+        ``calls`` are under way with it; a call may take several requests.
+        """
         nothing = pack(None)
-        self._append(index, (_SENT, "", 0, _NO_WORK, 0, nothing, nothing), spent)
+        self._append(index, (_SENT, "", 0, _NO_WORK, calls, nothing, nothing), spent)
 
     def _append(self, index: int, columns: tuple[Cell, ...], spent: Spent) -> None:
         ledger = pack(spent.as_dict())
@@ -204,16 +207,18 @@ class Store:
             tables.insert(db, "events", row)
 
     def calls_under_way(self, index: int) -> int:
-        """Return how many requests to the LLM went out after its last reply.
+        """Return how many calls of the LLM had no reply when the last entry was made, at most.
 
-        After a kill nothing tells those that failed from those that were under way.
+        One that had failed by then, and had not yet been sent again, is not told from the others.
         """
-        sql = """
-            SELECT count(*) FROM answers WHERE query = ? AND kind = ? AND seq > (
-                SELECT coalesce(max(seq), -1) FROM answers WHERE query = ? AND kind = 'propose'
-            )"""
-        with self._one_at_a_time, faults(self.path):
-            return int(self._db.execute(sql, (index, _SENT, index)).fetchone()[0])
+        last = "query = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
+        for sent in self._select("answers", last, index, _SENT):
+            since = "query = ? AND kind = 'propose' AND seq > ?"
+            replies = len(self._select("answers", since, index, sent["seq"]))
+            return max(
+                0, max(1, int(sent["size"])) - replies
+            )  # earlier releases did not say how many
+        return 0
 
     def expect(self, queries: int) -> None:
         """Record how many queries there are: the run is finished when all of them are."""
