@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
@@ -43,6 +46,9 @@ class Deadly(Adder):
                 os.kill(os.getpid(), signal.SIGSEGV)
             if trouble == "holds":
                 ctypes.PyDLL(None).sleep(60)
+            if trouble == "slow":
+                time.sleep(0.5 * ROW_SECONDS)
+                return super().ask(rows)
             raise ValueError(trouble)
         return super().ask(rows)
 
@@ -122,3 +128,29 @@ def test_a_model_that_cannot_be_loaded_there_is_an_error() -> None:
         pytest.raises(UnavailableError, match=r"died as it loaded it \(exit code 3\)"),
     ):
         oracle.ask(PEOPLE)
+
+
+_ASKED = """
+from contextlib import closing
+from test_apart import PEOPLE, apart, asked_apart
+apart.SILENT_SECONDS = 0.0
+with closing(asked_apart({PEOPLE[0]: "slow"})) as oracle:
+    oracle.ask(PEOPLE[1:2])
+    print("ready", flush=True)
+    print(len(oracle.ask(PEOPLE[:1]).probability))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals that suspend")
+def test_the_time_for_which_all_is_suspended_does_not_count() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _ASKED], text=True, stdout=subprocess.PIPE, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGSTOP)
+    time.sleep(3.0)  # longer than the call may take
+    os.killpg(process.pid, signal.SIGCONT)
+    assert process.communicate(timeout=50)[0] == "1\n"

@@ -188,6 +188,25 @@ def test_a_part_where_many_kill_their_worker_is_done_without_them(tmp_path: Path
     assert (ended.left, [*executor.given[-1].skip]) == (0, killers)
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_deaths_do_not_add_up_while_anybody_survives(tmp_path: Path, parts: int) -> None:
+    """Half of all kill their workers: more than would die in a row for want of memory."""
+    rows = 3 * MOST_DEATHS
+
+    def answer(task: PartTask) -> PartReport:
+        people = range(task.first, task.first + len(task))
+        left = [row for row in people if row % 2 and row not in task.skip]
+        if not left:
+            return written(tmp_path, task)
+        if task.isolated:
+            note(tmp_path, task.part, *range(task.first, left[0] + 1))
+        return PartReport(task.part, lost=True)
+
+    executor = FakeExecutor(answer, room=parts)
+    ended = Driver(tmp_path, tasks(rows, rows // parts), rows).run(lambda: executor)
+    assert (ended.left, ended.rows, ended.stopped) == (0, rows, "")
+
+
 def test_deaths_do_not_add_up_while_parts_are_done(tmp_path: Path) -> None:
     def answer(task: PartTask) -> PartReport:
         if task.skip:

@@ -8,15 +8,12 @@ of this row, and the others are put to another process.
 
 from __future__ import annotations
 
-import faulthandler
-import os
-import time
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from waysout.batch.executor import SILENT_SECONDS
@@ -78,15 +75,15 @@ class OracleApart:
                 f"the process that is to try the model died as it loaded it ({self.close(0.0)}). "
                 "Is there enough memory for the model?"
             ) from None
-        began, most = time.monotonic(), most_seconds()
+        most = most_seconds()
         limit = SILENT_SECONDS + min(most, batch_seconds(len(rows), self.row_seconds))
         try:
             answers, about = self._process.ask(rows, most, limit)
-        except EOFError:
+        except (EOFError, TimeoutError) as error:
             self._lost += 1
             self._extra_of_lost = self.extra_rows  # the next one looks for the form anew
             how = self.close(0.0)
-            if time.monotonic() - began < limit:
+            if isinstance(error, EOFError):
                 raise OracleError(f"the model ended the process that asked it ({how})") from None
             raise OracleTimeout(
                 f"the model held the process that asked it for {limit:.4g} s, which was ended"
@@ -123,8 +120,8 @@ class _Process:
     ) -> tuple[Answers | RemoteError, dict[str, Any]]:
         """Return the answers, or the error in their place, and what is known of the model."""
         with suppress(OSError):  # it has died since; then it says nothing
-            self._pipe.send((rows, most, limit))
-        found: tuple[Answers | RemoteError, dict[str, Any]] = self._receive()
+            self._pipe.send((rows, most))
+        found: tuple[Answers | RemoteError, dict[str, Any]] = self._receive(limit)
         return found
 
     def close(self, patience: float) -> str:
@@ -132,9 +129,15 @@ class _Process:
         self._pipe.close()
         return end_process(self._process, patience)
 
-    def _receive(self) -> Any:
-        """Return its next message; raise `EOFError` if it has died."""
-        while not self._pipe.poll(_LOOK_SECONDS):
+    def _receive(self, seconds: float = math.inf) -> Any:
+        """Return its next message; raise `EOFError` if it has died, `TimeoutError` if none comes.
+
+        What counts are the seconds of this process: the clock goes on while both are suspended.
+        """
+        while not self._pipe.poll(min(_LOOK_SECONDS, seconds)):
+            seconds -= _LOOK_SECONDS
+            if seconds <= 0:
+                raise TimeoutError
             # A process that the model has forked may hold the pipe open.
             if not self._process.is_alive() and not self._pipe.poll():
                 raise EOFError
@@ -156,13 +159,10 @@ def _serve(pipe: Connection, make: Callable[[], Problem]) -> None:
         pipe.send(RemoteError.of(error, WaysoutError))
         return
     pipe.send(None)
-    with suppress(EOFError, OSError), Path(os.devnull).open("w") as nowhere:
+    with suppress(EOFError, OSError):
         while True:
-            rows, most, limit = pipe.recv()
-            # From a thread without Python, which no call can hold; it outlives the driver, too.
-            faulthandler.dump_traceback_later(limit, exit=True, file=nowhere)
+            rows, most = pipe.recv()
             answers = _answers(oracle, rows, most)
-            faulthandler.cancel_dump_traceback_later()
             about = {name: getattr(oracle, name, none) for name, none in _ABOUT.items()}
             about[_EXTRA] = getattr(oracle, _EXTRA, 0)
             pipe.send((answers, about))

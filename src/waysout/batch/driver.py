@@ -27,7 +27,8 @@ MOST_TRIES = 5
 # So many who failed by an unexpected error although they were alone with a worker: that is a bug,
 # and nothing that a model has done to its process. From then on, such an error is believed at once.
 MOST_PROVEN = 8
-# More deaths of isolated parts without a part done between them are not the fault of single rows.
+# More deaths of isolated parts, with nobody searched for to the end between them, are not the fault
+# of single rows.
 MOST_DEATHS = 30
 # More failures without a single search that worked are the fault of the job, not of the rows.
 MOST_FAILURES = 100
@@ -123,7 +124,8 @@ class Driver:
         self._tries: Counter[int] = Counter()  # by part
         self._deaths: Counter[int] = Counter()  # by part
         self._suspects: Counter[int] = Counter()  # by row
-        self._isolated_deaths = 0  # since a part was done
+        self._isolated_deaths = 0  # since a part was done, or somebody was searched for to the end
+        self._survivors: Counter[int] = Counter()  # of isolated searches, by part
         self._handed_back: dict[int, PartReport] = {}  # of parts not done: the last one
         self._proven = 0
         self._left = self._on_file = 0
@@ -257,6 +259,9 @@ class Driver:
             return task
         # The last person whose search was started is the one it died with.
         suspect = begun[-1] if begun else None
+        survivors = len({*begun} - {*task.skip, suspect})
+        if survivors > self._survivors[task.part]:
+            self._survivors[task.part], self._isolated_deaths = survivors, 1
         if suspect is None or suspect in task.skip:
             return task
         self._suspects[suspect] += 1

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from waysout.batch.job import BEGUN, BatchJob, BatchTally, PartReport, PartTask
 from waysout.batch.tables import PartRows, people_done, store_path
 from waysout.domain.budget import Spent
@@ -213,8 +215,11 @@ class Worker:
 
     async def _search(self, part: _Part) -> None:
         if part.task.isolated:
-            for index, raw in part.people:
-                await self._person(part, index, raw)
+            # In no order of the table, which may be sorted: that many die one after the other is to
+            # tell of the machine, not of those who are alike.
+            people = list(part.people)
+            for place in np.random.default_rng(0).permutation(len(people)):
+                await self._person(part, *people[place])
             return
         approved, scored = await self._score(part)
         self._look()

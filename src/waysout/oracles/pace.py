@@ -12,6 +12,7 @@ FIRST_ROWS = 16
 MOST_ROWS = 10_000
 """How many rows a call has at most."""
 _TIMES_MORE = 4
+_POWER = 3
 # Of the time that a call may take; the rest is for rows, and hours, that are slower than others.
 _SHARE = 0.25
 
@@ -20,22 +21,25 @@ class Pace:
     """Says how many rows to ask at once, so that a slow model is not taken for one that hangs.
 
     Rows of a call that took too long are asked again, which no budget has set aside. The first
-    calls are small; each tells how many rows the model answers in a quarter of the time that it
-    has (`batch_seconds`, and at most ``seconds``), and allows four times as many rows at most.
+    calls are small, and each tells the next: it is to take a quarter of the time that it has
+    (`batch_seconds`, and at most ``seconds``). For some models twice as many rows take eight times
+    as long, so that larger calls are tried with care; and a call that takes too long is tried with
+    half as many rows, and never with more.
 
     >>> pace = Pace(row_seconds=1.0)
-    >>> pace.took(16, seconds=0.32)
+    >>> pace.took(16, seconds=0.58)
     >>> pace.rows
-    14
-    >>> pace.took(14, seconds=0.01)
+    8
+    >>> pace.took(8, seconds=0.01)
     >>> pace.rows
-    56
+    24
     """
 
     def __init__(self, row_seconds: float = ROW_SECONDS, seconds: float | None = None) -> None:
         self.rows = FIRST_ROWS
+        self._largest = MOST_ROWS
         self._row_seconds = row_seconds
-        self._most = math.inf if seconds is None else seconds
+        self._seconds = math.inf if seconds is None else seconds
 
     @classmethod
     def of(cls, oracle: Oracle, seconds: float | None = None) -> Pace:
@@ -49,16 +53,13 @@ class Pace:
         """Learn how long a call took, or for how long it was waited for in vain."""
         if rows < 1:
             return
-        most = _TIMES_MORE * self.rows
-        self.rows = max(1, int(min(most, self._fitting(seconds / rows), MOST_ROWS)))
-
-    def _fitting(self, each: float) -> float:
-        """Return how many rows fit into their share of the time, if each takes so many seconds."""
-        if each <= 0:
-            return math.inf
-        first = batch_seconds(0, self._row_seconds)
-        more = batch_seconds(1, self._row_seconds) - first
-        # n rows take n * each, and have first + n * more.
-        spare = each - _SHARE * more
-        by_rows = math.inf if spare <= 0 else _SHARE * first / spare
-        return min(by_rows, _SHARE * self._most / each)
+        limit = min(batch_seconds(rows, self._row_seconds), self._seconds)
+        share = _SHARE * limit / max(seconds, 1e-9)
+        if seconds >= limit and rows > FIRST_ROWS:  # of fewer rows one may hang, and tell nothing
+            self._largest = min(self._largest, max(FIRST_ROWS, rows // 2))
+        if rows * share < self.rows:
+            fitting = rows * share
+        else:  # what few rows took says little of many
+            larger = rows * min(_TIMES_MORE, share ** (1 / _POWER))
+            fitting = max(self.rows, min(FIRST_ROWS, rows * share), larger)
+        self.rows = max(1, min(int(fitting), self._largest))
