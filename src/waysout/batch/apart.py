@@ -153,13 +153,13 @@ class _Process:
 def _serve(pipe: Connection, make: Callable[[], Problem]) -> None:
     """Answer until the driver closes the pipe or dies."""
     settle_in()
-    try:
-        oracle = make().oracle
-    except Exception as error:
-        pipe.send(RemoteError.of(error, WaysoutError))
-        return
-    pipe.send(None)
-    with suppress(EOFError, OSError):
+    with suppress(EOFError, OSError):  # it has closed it
+        try:
+            oracle = make().oracle
+        except Exception as error:
+            pipe.send(RemoteError.of(error, WaysoutError))
+            return
+        pipe.send(None)
         while True:
             rows, most = pipe.recv()
             answers = _answers(oracle, rows, most)
