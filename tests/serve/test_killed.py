@@ -332,6 +332,30 @@ def test_pins_outlive_a_kill_before_the_run_of_their_part_is_made(
     run(story())
 
 
+@pytest.mark.usefixtures("runs")
+def test_a_part_whose_run_cannot_be_made_changes_nothing_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(path: Path, *_: object) -> Store:
+        raise UnavailableError(f"cannot write {path}: the disk is full")
+
+    async def story() -> None:
+        async with client(after(llm=None, settling_rows=300)) as c:
+            before = await c.waited((await c.started())["id"])
+            place = f"/api/searches/{before['id']}"
+            with monkeypatch.context() as patched:
+                patched.setattr(Store, "create", full)
+                await c.post(f"{place}/continue", {"oracle_rows": 200})
+                view = await c.waited(before["id"])
+            assert (view["outcome"], "the disk is full" in view["reason"]) == ("failed", True)
+        async with client(after(llm=None, settling_rows=300)) as c:
+            view = (await c.get(place)).json()
+            for same in ("outcome", "ways", "ledger", "part"):
+                assert view[same] == before[same]
+
+    run(story())
+
+
 def test_what_a_kill_loses_of_what_was_asked_after_a_search_counts(
     runs: Path, kill: Callable[[], Path], model: Hangs
 ) -> None:

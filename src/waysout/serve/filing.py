@@ -41,12 +41,12 @@ class Filing:
         self._before, self.run, self.is_of_part = self._on_file(), run, True
 
     async def pins(self, rows: Rows) -> None:
-        """File what is pinned, or raise."""
-        await self._file(save_pins, rows)
+        """File what is pinned, or raise: with the part before, until this one has its run."""
+        await self._file(self._on_file(), save_pins, rows)
 
     async def pins_at_last(self, rows: Rows) -> None:
         """File what is pinned as a part ends."""
-        await self._unless_it_fails("pins", save_pins, rows)
+        await self._unless_it_fails("pins", self._on_file(), save_pins, rows)
 
     async def settling(self, rows: int) -> bool:
         """File that rows are about to be asked; whether they may be.
@@ -55,21 +55,23 @@ class Filing:
         """
         if not self.is_of_part:
             return True
-        return await self._unless_it_fails("rows to ask", save_settling, rows)
+        return await self._unless_it_fails("rows to ask", self.run, save_settling, rows)
 
     async def shown(self, result: ResultData, learned: Past) -> None:
         """File what is shown, whose ledger is that of the part's run, if the part has one."""
         if self.is_of_part:
-            await self._unless_it_fails("ways", save_shown, result, learned)
+            await self._unless_it_fails("ways", self.run, save_shown, result, learned)
 
     async def done(self) -> None:
         """Wait until nothing is being filed."""
         async with self._turn:
             pass
 
-    async def _unless_it_fails(self, what: str, save: Callable[..., None], *content: Any) -> bool:
+    async def _unless_it_fails(
+        self, what: str, run: str | None, save: Callable[..., None], *content: Any
+    ) -> bool:
         try:
-            await self._file(save, *content)
+            await self._file(run, save, *content)
         except WaysoutError as error:
             _log.warning("%s were not filed: %s", what, error)
             return False
@@ -80,9 +82,9 @@ class Filing:
         runs = (run for run in (self.run, self._before) if run is not None)
         return next(filter(is_on_file, runs), None)
 
-    async def _file(self, save: Callable[..., None], *content: Any) -> None:
+    async def _file(self, run: str | None, save: Callable[..., None], *content: Any) -> None:
         async with self._turn:
-            if (run := self._on_file()) is None:
+            if run is None:
                 return
             try:
                 await in_thread_apart(save, run, *content)
