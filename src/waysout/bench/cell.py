@@ -117,8 +117,10 @@ def _checked(table: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"its data is {shown(data)}, but its spec has another")
     if table["arm"] != (expected := digest(spec)[:ID_LENGTH]):
         raise ValueError(f"its arm is {shown(table['arm'])}, but its spec gives {expected}")
-    for _, count in {(type(n), n) for entry in table["found"] for n in entry}:  # few differ
-        _count(count)
+    counts = list(chain.from_iterable(table["found"]))
+    if set(map(type, counts)) - {int} or min(counts, default=0) < 0:
+        for count in counts:
+            _count(count)
     found = tuple(map(tuple, table["found"]))
     if set(map(len, found)) - {2}:
         if sum(times for _, _, times in found) > _MOST_OPTIONS:  # a short line may claim any number

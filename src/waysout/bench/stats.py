@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -96,10 +97,14 @@ def bootstrap_interval(differences: NDArray[np.float64]) -> tuple[float, float]:
     The result equals that of scipy.stats.bootstrap (see the test). It is not used here because its
     draws, and the name of its seed argument, depend on its version.
     """
-    n = len(differences)
-    draws = np.random.default_rng(SEED).integers(n, size=(RESAMPLES, n))
-    low, high = np.percentile(differences[draws].mean(axis=1), [2.5, 97.5])
+    means = differences[_draws(len(differences))].mean(axis=1)
+    low, high = np.percentile(means, [2.5, 97.5])
     return float(low), float(high)
+
+
+@lru_cache(maxsize=4)  # a page compares hundreds of samples of the same few sizes
+def _draws(n: int) -> NDArray[np.int64]:
+    return np.random.default_rng(SEED).integers(n, size=(RESAMPLES, n))
 
 
 def non_empty_mean(values: Iterable[float | None]) -> float | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import resources
 from typing import Literal
 
@@ -37,6 +38,7 @@ class QueryList:
         return json.dumps(asdict(self), indent=2) + "\n"
 
 
+@cache  # a plan asks for them for each of its arms
 def query_list(name: str, which: QuerySet = "stored") -> QueryList:
     """Return one of the two lists of a data set."""
     registry.info(name)
