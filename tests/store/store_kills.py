@@ -11,7 +11,7 @@ from pathlib import Path
 
 from store_samples import MANIFEST
 
-from waysout.store import Store
+from waysout.store import Store, add_event
 
 LONGEST = 0.012  # seconds: some openings and closings, or about one beginning
 
@@ -24,6 +24,11 @@ def open_and_close(path: Path) -> None:
     while True:
         with Store.open(path) as store:
             store.event("hello", {})
+
+
+def file_events(path: Path) -> None:
+    while True:
+        add_event(path, "pins", {"rows": [[1] * 2000]})  # more than a page
 
 
 def killed(work: Callable[[Path], None], path: Path, seconds: float) -> None:
@@ -42,6 +47,8 @@ def main(folder: Path, kills: int) -> None:
         killed(begin, folder / f"begun-{i}.db", LONGEST * i / kills)
         begin(folder / f"opened-{i}.db")
         killed(open_and_close, folder / f"opened-{i}.db", LONGEST * (1 + i / kills))
+        begin(folder / f"filed-{i}.db")
+        killed(file_events, folder / f"filed-{i}.db", LONGEST * (1 + i / kills))
 
 
 if __name__ == "__main__":

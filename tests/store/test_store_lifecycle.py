@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -95,9 +96,12 @@ def test_a_run_whose_beginning_was_killed_is_there_or_not(killed: Path) -> None:
         assert sorted(killed.glob(f"*{name}.*")) == [path]
 
 
-def test_a_kill_while_a_run_is_opened_or_closed_keeps_no_reader_out(killed: Path) -> None:
+@pytest.mark.parametrize("name", ["opened", "filed"])
+def test_a_kill_while_a_run_is_opened_or_an_event_filed_keeps_no_reader_out(
+    killed: Path, name: str
+) -> None:
     for i in range(KILLS):
-        path = killed / f"opened-{i}.db"
+        path = killed / f"{name}-{i}.db"
         with Store.read(path) as store:
             store.verify()
             assert store.summary().status == "interrupted"
@@ -136,6 +140,22 @@ def test_the_log_of_a_run_that_was_removed_is_not_taken_for_the_new_ones(tmp_pat
     with Store.create(path, MANIFEST) as store:
         store.verify()
         assert list(store.queries()) == []
+
+
+def test_what_a_kill_left_in_a_journal_is_undone_for_readers(tmp_path: Path) -> None:
+    path, left = tmp_path / "run.db", tmp_path / "left.db"
+    with Store.create(path, MANIFEST) as store:
+        store.event("hello", {})
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA cache_size = 1")  # what is not committed goes into the file
+        db.execute("BEGIN")
+        db.executemany("INSERT INTO events (at) VALUES (?)", [(number,) for number in range(9999)])
+        for ending in ("", "-journal"):
+            shutil.copy(f"{path}{ending}", f"{left}{ending}")
+    assert left.stat().st_size > 100_000
+    with Store.read(left) as store:
+        assert [event.kind for event in store.events()] == ["hello"]
+    assert repair(left).fine
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the file system is one of SQLite's for POSIX")

@@ -377,8 +377,11 @@ def add_event(path: Path, kind: str, detail: Mapping[str, Any]) -> None:
 
     Another one that writes it is not looked for: an event changes no answer.
     """
-    with faults(path), closing(tables.connect(path)) as db, tables.transaction(db):
-        tables.insert(db, "events", (tables.now(), None, kind, pack(plain(detail))))
+    with faults(path), closing(tables.connect(path)) as db:
+        tables.write_ahead(db)
+        with tables.transaction(db):
+            tables.insert(db, "events", (tables.now(), None, kind, pack(plain(detail))))
+        tables.settle(db)
 
 
 def check_version(path: Path, manifest: Mapping[str, Any]) -> None:

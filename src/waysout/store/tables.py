@@ -276,7 +276,10 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     connection in this process.
     """
     # SQLite looks for them where a link leads to, and would wait for a pipe for ever.
-    _check_regular(path, *side_files(path.resolve()))
+    beside = side_files(path.resolve())
+    _check_regular(path, *beside)
+    if read_only and any(file.name.endswith("-journal") for file in beside):
+        _roll_back(path)
     db = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
         uri=True,
@@ -290,6 +293,15 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     # Python sees Ctrl-C only in code of its own, such as this; SQLite then ends the statement.
     db.set_progress_handler(lambda: None, _STEPS)
     return db
+
+
+def _roll_back(path: Path) -> None:
+    """Undo what a killed writer has begun, where its journal is on disk; readers may not.
+
+    That of a living writer stays: SQLite tells them apart by its lock.
+    """
+    with suppress(sqlite3.Error), closing(connect(path)) as db:
+        db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
 
 
 def _check_regular(*files: Path) -> None:
