@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import html
+import json
 import sys
+import urllib.parse
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waysout.errors import InputError, LLMError
-from waysout.llm.keys import OPENAI_URL, check_key, check_url, find_key, parse_target
+from waysout.llm.keys import OPENAI_URL, check_key, check_url, find_key, hide_key, parse_target
 
 SECRET = "sk-very-secret-0123456789"
 
@@ -148,3 +151,43 @@ def test_a_key_that_is_no_header_is_refused_and_not_repeated(key: str) -> None:
     with pytest.raises(LLMError, match="character") as caught:
         check_key(key, OPENAI_URL)
     assert SECRET not in str(caught.value)
+
+
+_SPELLINGS = {
+    "as it is": lambda c: c,
+    "JSON": lambda c: f"\\u{ord(c):04x}",
+    "JSON, large": lambda c: f"\\u{ord(c):04X}",
+    "Python": lambda c: f"\\x{ord(c):02x}",
+    "a URL": lambda c: f"%{ord(c):02X}",
+    "HTML": lambda c: f"&#{ord(c)};",
+    "HTML, hexadecimal": lambda c: f"&#x{ord(c):x};",
+    "unseen": lambda c: f"{c}\u200b\a\n",
+}
+
+
+@given(
+    st.text(st.characters(codec="ascii", exclude_categories=["Cc", "Zs"]), min_size=9, max_size=80),
+    st.lists(st.sampled_from(sorted(_SPELLINGS)), min_size=1, max_size=5),
+    st.integers(0, 2),
+)
+def test_a_key_is_hidden_however_it_is_spelled(key: str, ways: list[str], wraps: int) -> None:
+    spelled = "".join(_SPELLINGS[ways[i % len(ways)]](letter) for i, letter in enumerate(key))
+    text = spelled
+    for _ in range(wraps):
+        text = json.dumps(text)
+    hidden = hide_key(f"{text} and {text}", key)
+    assert "***" in hidden
+    for _ in range(3):  # whatever reads it
+        hidden = html.unescape(urllib.parse.unquote(hidden))
+        assert key not in "".join(c for c in hidden if c.isprintable() and c != "\u200b")
+        hidden = hidden.encode("ascii", "backslashreplace").decode("unicode_escape", "replace")
+
+
+@pytest.mark.parametrize("spelling", sorted(_SPELLINGS))
+def test_a_key_that_was_cut_off_is_hidden(spelling: str) -> None:
+    text = "".join(map(_SPELLINGS[spelling], SECRET))
+    said = "".join(map(_SPELLINGS[spelling], SECRET[:8]))
+    for end in range(len(said), len(text)):
+        assert hide_key(f"the key {text[:end]}", SECRET).rstrip("\u200b\a\n") == "the key ***"
+    assert hide_key(f"the key {said} is long", SECRET) == f"the key {said} is long"
+    assert hide_key("nothing of it: sk-very", SECRET) == "nothing of it: sk-very"

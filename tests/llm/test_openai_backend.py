@@ -225,6 +225,21 @@ def test_a_key_that_the_server_repeats_does_not_reach_the_reply() -> None:
     assert run(go()).text == "your key is ***"
 
 
+def test_nor_does_one_whose_end_is_cut_off() -> None:
+    limits = Limits(bytes=100)
+
+    async def go(*answers: Answer) -> Reply:
+        async with serving(*answers) as server:
+            backend = OpenAIBackend("m", server.url, key="sk-secret-key", limits=limits)
+            return await backend.complete(REQUEST)
+
+    reply = run(go(ok("x" * (100 - len("sk-secret-ke")) + "sk-secret-key")))
+    assert (reply.text[-9:], reply.finish) == ("xxxxxx***", "bytes")
+    with pytest.raises(LLMError) as caught:
+        run(go(raw(b" " * (2**16 - len("sk-secret-ke")) + b"sk-secret-key", code=403)))
+    assert "(403: ***)" in str(caught.value)
+
+
 def test_reasoning_counts_towards_the_bound_but_is_no_part_of_the_reply() -> None:
     thought = delta("", reasoning_content="hm, well")
     reply = ask(stream(thought, *events("yes", usage=None)))

@@ -9,11 +9,16 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from waysout.errors import InputError, LLMError, shown
 
 OPENAI_URL = "https://api.openai.com/v1"
+_CUT = 8  # letters of a key that a text may end with
+# What may spell a letter in JSON, URLs and HTML, or stand between two without being seen.
+_UNSEEN = "\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff"
+_SPELT = re.compile(rf"[\\{_UNSEEN}]|%[0-9A-Fa-f]|&#")
 SERVICE = "waysout"  # under which the keyring files our keys, with the host as the user
 
 
@@ -120,3 +125,41 @@ def check_key(key: str, url: str, what: str = "the key") -> str:
             f"localhost, or no key (unset {key_variable(url)})"
         )
     return key
+
+
+def hide_key(text: str, key: str) -> str:
+    """Take a key out of what a server says: some repeat the request.
+
+    Also where it is spelled as JSON, URLs or HTML may spell it, as what is read out of the text
+    would have it in full; and what there is of it where the text was cut off.
+
+    >>> hide_key(r"key abc123abc123, \u0061bc123%61bc123, abc123abc", "abc123abc123")
+    'key ***, ***, ***'
+    """
+    if not key or not (key[:_CUT] in text or _SPELT.search(text)):
+        return text
+    return _spellings(key).sub("***", text)
+
+
+@lru_cache(maxsize=16)
+def _spellings(key: str) -> re.Pattern[str]:
+    digit = "[0-9a-fA-F]"
+    escaped = (
+        rf"00(?:[01]{digit}|7[fF]|[89]{digit}|[aA][dD])"
+        r"|20(?:0[b-fB-F]|2[89a-eA-E]|6[0-4])|[fF][eE][fF]{2}"
+    )
+    unseen = rf"(?:[{_UNSEEN}]|\\{{1,8}}(?:[abfnrtv]|u(?:{escaped})))*"
+    half = rf"(?:\\{{1,8}}(?:[uUxX]{digit}{{0,3}})?|%{digit}?|&#?[xX]?{digit}{{0,6}})?"
+    letters = [unseen * bool(at) + _spellings_of(letter) for at, letter in enumerate(key)]
+    cut = (rf"(?:{letter}|{unseen}{half}\Z)" for letter in letters[_CUT:])
+    return re.compile("".join([*letters[:_CUT], *cut]))
+
+
+def _spellings_of(letter: str) -> str:
+    code = f"{ord(letter):02x}"
+    digits = "".join(f"[{c}{c.upper()}]" if c.isalpha() else c for c in code)
+    named = rf"&\#(?:0{{0,5}}{ord(letter)}|[xX]0{{0,5}}{digits});?"
+    return (
+        rf"(?:\\{{0,8}}{re.escape(letter)}"
+        rf"|\\{{1,8}}(?:u00|U000000|x){digits}|%(?:25)*{digits}|{named})"
+    )

@@ -16,7 +16,15 @@ from dataclasses import dataclass, field, replace
 
 from waysout.errors import LLMError, LLMFailure, LLMRefused
 from waysout.llm.base import Backend, Form, Limits, Reply, Request
-from waysout.llm.keys import OPENAI_URL, check_key, check_url, find_key, is_openai, key_variable
+from waysout.llm.keys import (
+    OPENAI_URL,
+    check_key,
+    check_url,
+    find_key,
+    hide_key,
+    is_openai,
+    key_variable,
+)
 from waysout.llm.openai.dialect import Capabilities, Dialect
 from waysout.llm.openai.replies import ReplyReader, error_details, retry_after
 from waysout.llm.openai.transport import (
@@ -252,7 +260,7 @@ class OpenAIBackend(Backend):
 
     def _hidden(self, text: str) -> str:
         """Take the key out of what a server says: some repeat the request."""
-        return text.replace(self._key, "***") if self._key else text
+        return hide_key(text, self._key)
 
     def _quoted(self, text: str) -> str:
         """Return what a server said, fit for a message: without the key, in one short line."""

@@ -7,12 +7,12 @@ limit is dropped as it arrives.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from math import isfinite
 from typing import Any
 
 from waysout.errors import shown
@@ -171,9 +171,9 @@ def error_details(body: object) -> tuple[str, str, str]:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds a server asks us to wait, given in any of the three usual ways."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        with suppress(ValueError):
-            seconds = float(headers.get(name, "")) * unit
-            return seconds if isfinite(seconds) and seconds >= 0 else None
+        told = headers.get(name, "").strip()
+        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", told):  # `float` takes much more for a number
+            return float(told) * unit
     with suppress(ValueError, TypeError, OverflowError):
         when = parsedate_to_datetime(headers.get("retry-after", ""))
         when = when if when.tzinfo else when.replace(tzinfo=UTC)
