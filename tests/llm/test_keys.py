@@ -4,6 +4,7 @@ import html
 import json
 import sys
 import urllib.parse
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -153,7 +154,7 @@ def test_a_key_that_is_no_header_is_refused_and_not_repeated(key: str) -> None:
     assert SECRET not in str(caught.value)
 
 
-_SPELLINGS = {
+_SPELLINGS: dict[str, Callable[[str], str]] = {
     "as it is": lambda c: c,
     "JSON": lambda c: f"\\u{ord(c):04x}",
     "JSON, large": lambda c: f"\\u{ord(c):04X}",

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import time
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -46,3 +47,25 @@ def test_what_is_forked_has_the_handlers_of_before_and_wakes_no_loop() -> None:
             assert end_of_forked() == 0
         finally:
             signal.signal(signal.SIGTERM, before[signal.SIGTERM])
+
+
+def test_a_process_that_is_ended_as_it_begins_does_end() -> None:
+    """A model may limit its own calls so: start a process, end it, wait for it."""
+    ended = list[int | None]()
+    with own_handlers() as before:
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        try:
+            for _ in range(50):
+                process = get_context("fork").Process(target=time.sleep, args=(60,))
+                process.start()
+                process.terminate()
+                process.join(10)
+                ended.append(process.exitcode)
+                if process.exitcode is None:
+                    process.kill()
+                    break
+            assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    assert ended == [-signal.SIGTERM] * 50

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -29,13 +30,26 @@ def own_handlers() -> Iterator[Mapping[signal.Signals, Any]]:
         _before.remove(before)
 
 
+def _hold() -> None:
+    """Let no signal meet our handlers in a process that is being forked: it would be lost there."""
+    if _before:
+        _held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def _let_go() -> None:
+    if (mask := _held.__dict__.pop("mask", None)) is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _give_back() -> None:
     """Forget our handlers in a process that was forked, and wake no event loop of its parent."""
     if _before:
         signal.set_wakeup_fd(-1)
         for number, handler in _before[0].items():
             signal.signal(number, handler)
+    _let_go()
 
 
+_held = threading.local()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_give_back)
+    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_give_back)
