@@ -15,7 +15,7 @@ from waysout.batch.job import BEGUN, BatchTally, PartReport, PartTask
 from waysout.batch.tables import people_done, store_path
 from waysout.domain.result import Outcome, OutcomeKind, ResultData
 from waysout.domain.schema import Feature, Schema
-from waysout.errors import IntegrityError
+from waysout.errors import IntegrityError, UnavailableError
 from waysout.store import Store
 
 SCHEMA = Schema((Feature("income", "integer"),))
@@ -84,6 +84,25 @@ def test_all_parts_are_done_once_and_counted(tmp_path: Path) -> None:
     ended = Driver(tmp_path, tasks(), 7).run(lambda: executor)
     assert [task.part for task in executor.given] == [0, 1, 2, 3]
     assert (ended.rows, ended.left, ended.stopped, executor.closed) == (7, 0, "", True)
+
+
+@pytest.mark.parametrize("is_made_anew", [True, False])
+def test_a_folder_that_is_moved_ends_the_batch(tmp_path: Path, is_made_anew: bool) -> None:
+    (out := tmp_path / "out").mkdir()
+
+    def answer(task: PartTask) -> PartReport:
+        report = written(out, task)
+        if task.part == 1:
+            out.rename(tmp_path / "moved")
+            if is_made_anew:
+                out.mkdir()
+        return report
+
+    executor = FakeExecutor(answer)
+    with pytest.raises(UnavailableError, match="was moved or removed"):
+        Driver(out, tasks(), 7).run(lambda: executor)
+    assert executor.closed
+    assert [people_done(tmp_path / "moved", part) for part in (0, 1)] == [2, 2]
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:

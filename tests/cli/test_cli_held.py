@@ -88,6 +88,22 @@ def test_ctrl_c_ends_it_sooner() -> None:
     assert "the process was ended" in err
 
 
+def test_a_model_that_ends_the_command_is_told_of() -> None:
+    """It may do so with the exit code of success."""
+    out, err = (process := start("import os\nwatched(lambda: os._exit(0), 1, 9.0)")).communicate(
+        timeout=50
+    )
+    assert (process.returncode, out) == (0, "ready\n")
+    assert "error: the process has ended within a call of the model" in err
+    out, err = (
+        process := start(
+            "import threading\nfrom waysout.oracles.watchdog import end_process\n"
+            "threading.Timer(0.5, end_process, [3]).start()\nwatched(lambda: time.sleep(9), 1, 9.0)"
+        )
+    ).communicate(timeout=50)
+    assert (process.returncode, out, err) == (3, "ready\n", "")
+
+
 def test_it_leaves_with_the_command_whatever_that_has_forked(tmp_path: Path) -> None:
     """A fork holds the pipe open, and its calls are none of the command's."""
     log = tmp_path / "pid"

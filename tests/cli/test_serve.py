@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 import re
 import signal
@@ -192,6 +193,28 @@ def test_a_page_searches_by_itself_unless_told_to_wait(
         assert waysout(*SERVE, *more)[0] == 0
         with TestClient(nobody_comes.app, base_url=f"http://127.0.0.1:{nobody_comes.port}") as c:
             assert c.get("/api/problems/loans").json()["instant"] is instant
+
+
+def test_people_of_a_table_without_labels_are_offered_too(
+    waysout: CommandLine, nobody_comes: Served, tmp_path: Path
+) -> None:
+    table = tmp_path / "loans.csv"
+    with Path("loans.csv").open(newline="") as source, table.open("w", newline="") as file:
+        records = csv.DictReader(source)
+        kept = [name for name in records.fieldnames or () if name != "status"]
+        writer = csv.DictWriter(file, kept, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(records)
+    people = []
+    for place in (Path("loans.csv"), table):
+        assert waysout(*SERVE, "--data", place)[0] == 0
+        with TestClient(nobody_comes.app, base_url=f"http://127.0.0.1:{nobody_comes.port}") as c:
+            found = c.get("/api/problems/loans").json()["people"]
+            named = c.get(f"/api/problems/loans/people?q={ROW}").json()
+            examples = c.get("/api/problems/loans/examples").json()["examples"]
+            people.append((found, named, examples))
+    assert people[0] == people[1]
+    assert people[0][0] > 0
 
 
 def test_a_method_without_an_llm_needs_none(waysout: CommandLine, nobody_comes: Served) -> None:

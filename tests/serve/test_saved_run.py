@@ -453,7 +453,9 @@ def test_a_search_that_is_deleted_twice_while_its_part_ends_stays_deleted(
     run(story())
 
 
-def test_what_cannot_be_deleted_says_so_and_may_be_deleted_again(runs: Path) -> None:
+def test_what_cannot_be_deleted_says_so_and_may_be_deleted_again(
+    runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def story() -> None:
         before = await searched()
         place = f"/api/searches/{before['id']}"
@@ -466,6 +468,8 @@ def test_what_cannot_be_deleted_says_so_and_may_be_deleted_again(runs: Path) -> 
                 assert "1 of 2 runs of this search stay on file" in said or "1 of 1" in said
                 assert f"{before['run']}.db is being written by another process" in said
                 assert str(runs) not in said
+                assert "was not deleted" in caplog.text
+                assert before["id"] not in caplog.text
                 assert (await c.get(place)).status_code == 200
             assert (await c.http.delete(place)).status_code == 204
             assert not list(runs.iterdir())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,11 @@ from serve_world import ROW, Adder, client, make_service, problem, run
 
 from waysout.domain.distance import Distance
 from waysout.domain.key import Key
-from waysout.domain.oracle import Goal
+from waysout.domain.oracle import Answers, Goal
 from waysout.domain.problem import Problem
 from waysout.domain.rules import Linear, OneHot, Rule, RuleSet, Step
-from waysout.domain.schema import Feature, Schema
-from waysout.errors import InputError
+from waysout.domain.schema import Feature, Row, Schema
+from waysout.errors import InputError, OracleError
 from waysout.oracles.cache import CachedOracle
 from waysout.serve import strips as module
 from waysout.serve.models import FartherRequest, StripsRequest
@@ -110,6 +111,36 @@ def test_there_are_few_batches_and_what_was_asked_is_remembered() -> None:
     assert world._strips(StripsRequest(row=ROW)) == told
     assert isinstance(world.problem.oracle, CachedOracle)
     assert world.problem.oracle.asked == told["rows"]
+
+
+class Raises(Adder):
+    """Fails on every row with one of some values."""
+
+    def __init__(self, *bad: object) -> None:
+        super().__init__()
+        self.bad = frozenset(bad)
+
+    def ask(self, rows: Sequence[Row]) -> Answers:
+        answers = super().ask(rows)
+        if any(self.bad.intersection(row) for row in rows):
+            raise OracleError("the model raised ValueError: no")
+        return answers
+
+
+def test_a_row_on_which_the_model_fails_is_left_out_alone() -> None:
+    oracle = Raises("z", 7)
+    found, well = (strips(served(oracle=one), ROW) for one in (oracle, Adder()))
+    assert set(yes(found["c"])) == {"x", "y"}
+    assert 7 not in yes(found["b"])
+    for name in ("a", "b", "c"):
+        assert yes(found[name]).items() <= yes(well[name]).items()
+        assert len(yes(found[name])) > 1
+    with pytest.raises(OracleError, match="raised"):
+        strips(served(oracle=Raises("y")), {**ROW, "c": "y"})
+    steps = served(oracle=Raises(20))._farther(FartherRequest(row={**ROW, "a": 9}, query=ROW))
+    all_steps = served()._farther(FartherRequest(row={**ROW, "a": 9}, query=ROW))["steps"]
+    assert steps["steps"] == [step for step in all_steps if step["row"]["a"] != 20]
+    assert 1 < len(steps["steps"]) < len(all_steps)
 
 
 def test_features_beyond_the_limit_come_without_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,6 +206,9 @@ def test_a_link_is_not_deleted_and_says_where_the_run_is(runs: Path, tmp_path: P
         delete_run(find_run("lk"))
     assert run.exists()
     assert (runs / "lk.db").is_symlink()
+    (loop := runs / "loop.db").symlink_to(loop)
+    with pytest.raises(InputError, match=r"loop\.db is a link, and was not deleted"):
+        delete_run(loop)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without named pipes")

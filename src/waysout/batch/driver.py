@@ -15,7 +15,7 @@ from waysout.batch.executor import Executor
 from waysout.batch.job import BEGUN, BatchTally, PartReport, PartTask
 from waysout.batch.tables import has_failed, people_done, people_of, store_path
 from waysout.domain.result import OutcomeKind
-from waysout.errors import IntegrityError, WaysoutError
+from waysout.errors import IntegrityError, UnavailableError, WaysoutError
 from waysout.store import Store
 
 # A lost part is retried once as it is (its worker may have died for another reason), then isolated.
@@ -144,8 +144,14 @@ class Driver:
         if first is None:
             return BatchEnd(0, self.progress.seconds)
         self._ready.append(first)
+        place = _identity(self.out)
         with closing(start_executor()) as executor:
             while True:
+                if _identity(self.out) != place:  # workers would go on in a folder of that name
+                    raise UnavailableError(
+                        f"{self.out} was moved or removed while the batch was under way: put it "
+                        "back in the place of what was made there since, and run the same command"
+                    )
                 while not (self._stopped or self._requested) and executor.room > 0:
                     task = next(self._open_tasks(), None)
                     if task is None:
@@ -292,3 +298,11 @@ class Driver:
         if not self._stopped:
             self._stopped, self._exit_code = reason, exit_code
             executor.stop(reason)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

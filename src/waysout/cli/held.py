@@ -1,10 +1,11 @@
-"""Where a model holds Python's interpreter, nothing within the process can end the call.
+"""A process beside a command: what a model can do to a process, only another one can tell or mend.
 
-A regular expression that backtracks, or code in C that does not let go of the lock, stops the
-watch on calls as well as the handlers of signals: the command would ignore its limits, Ctrl-C and
-SIGTERM, and use up a core until somebody kills it. So a small process beside it (`keeper`) hears of
-each call, and ends the command where it falls silent for longer than the call may take. What was
-found until then is on file.
+Where a model holds Python's interpreter, nothing within the process can end the call. A regular
+expression that backtracks, or code in C that does not let go of the lock, stops the watch on calls
+as well as the handlers of signals: the command would ignore its limits, Ctrl-C and SIGTERM, and use
+up a core until somebody kills it. So a small process beside it (`keeper`) hears of each call, and
+ends the command where it falls silent for longer than the call may take. What was found until then
+is on file. A model may also end the process, with an exit code of its own: that is said there too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ GRACE_SECONDS = 30.0
 _LAST_WORDS = (
     "\nerror: the model has held Python's interpreter for {seconds} s, which no limit and no "
     "Ctrl-C can end: the process was ended. What it had is on file, unless it kept none: "
+    "`waysout runs list`\n"
+)
+_GONE = (
+    "\nerror: the process has ended within a call of the model, by the model itself or from "
+    "outside, whatever its exit code says. What it had is on file, unless it kept none: "
     "`waysout runs list`\n"
 )
 _keeper: _Keeper | None = None
@@ -47,7 +53,7 @@ class _Keeper:
         try:
             # No environment variable, and nothing in the folder, may change what it runs.
             command = [sys.executable, "-I", "-S", keeper.__file__]
-            about = [str(os.getpid()), str(GRACE_SECONDS), _LAST_WORDS]
+            about = [str(os.getpid()), str(GRACE_SECONDS), _LAST_WORDS, _GONE]
             self._process = subprocess.Popen(
                 [*command, *about], stdin=ours, stdout=subprocess.DEVNULL
             )

@@ -17,8 +17,8 @@ SIGNAL_SECONDS = 5.0
 """How long a parent may be silent once somebody has tried to stop it."""
 
 
-def keep(parent: int, grace: float, last_words: str) -> None:
-    """Watch a parent until it closes the pipe or is ended."""
+def keep(parent: int, grace: float, last_words: str, gone: str) -> None:
+    """Watch a parent until it closes the pipe or is ended; say so if that was within a call."""
     asked_to_end = False
 
     def note(*_: object) -> None:
@@ -28,17 +28,19 @@ def keep(parent: int, grace: float, last_words: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # a terminal, or `timeout`, tells us as well
         signal.signal(number, note)
     limit, silent, line = float("inf"), 0.0, b""
-    while os.getppid() == parent:
-        began = time.monotonic()
-        if select.select([0], [], [], STEP_SECONDS)[0]:
+    while True:
+        is_there, began = os.getppid() == parent, time.monotonic()
+        if select.select([0], [], [], STEP_SECONDS if is_there else 0)[0]:
             data = os.read(0, 65_536)
             if not data:
-                return
+                break
             *whole, line = (line + data).split(b"\n")
             if whole:
                 limit = float("inf") if whole[-1] == b"-" else float(whole[-1]) + grace
             silent = 0.0
             continue
+        if not is_there:  # what it has forked may hold the pipe open
+            break
         # Not by the clock: it goes on while both processes are suspended.
         silent += min(time.monotonic() - began, 2 * STEP_SECONDS)
         is_called = limit < float("inf")
@@ -46,7 +48,9 @@ def keep(parent: int, grace: float, last_words: str) -> None:
             os.write(2, last_words.format(seconds=round(silent)).encode())
             os.kill(parent, signal.SIGKILL)
             return
+    if limit < float("inf"):
+        os.write(2, gone.encode())
 
 
 if __name__ == "__main__":
-    keep(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3])
+    keep(int(sys.argv[1]), float(sys.argv[2]), *sys.argv[3:])

@@ -148,9 +148,10 @@ def _leave_model_behind(code: object) -> None:
     watchdog = sys.modules.get("waysout.oracles.watchdog")  # else no model was asked
     our_stderr().flush()
     status = code if isinstance(code, int) else 0 if code is None else 1
+    end_process = os._exit if watchdog is None else watchdog.end_process
     if status > 128 or (watchdog is not None and watchdog.is_at_work()):
-        os._exit(status)
-    end = threading.Timer(_EXIT_SECONDS, os._exit, [status])
+        end_process(status)
+    end = threading.Timer(_EXIT_SECONDS, end_process, [status])
     end.daemon = True
     with suppress(RuntimeError):  # no further thread can be had: it ends when it ends
         end.start()

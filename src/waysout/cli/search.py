@@ -20,6 +20,7 @@ from waysout.cli.held import ready_for_models
 from waysout.cli.output import echo, print_json, print_table, progress_bar, say, tell
 from waysout.cli.places import resume_hint, run_name
 from waysout.cli.streams import our_stdout_number
+from waysout.oracles.watchdog import end_process
 from waysout.run.forks import SIGNALS, own_handlers
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Signals:
                 lines = [f"{show_cursor}\n{message}", *self.hints()]
                 _write(_STDERR, "".join(f"{line}\n" for line in lines))
             finally:
-                os._exit(code)
+                end_process(code)
 
     def hints(self) -> list[str]:
         """Say where the run is, and how to resume it."""

@@ -191,7 +191,8 @@ def _of_source(source: Source, trust: Trust, wish: _Wish) -> _Subject:
 
     llm = _proposer(wish)
     opened = open_source(source, trust)
-    return _Subject(ServedProblem.of(opened.problem, opened.known), llm, source)
+    served = ServedProblem.of(opened.problem, opened.known, people=opened.rows)
+    return _Subject(served, llm, source)
 
 
 def _of_run(name: str, model: str, trust: Trust, wish: _Wish) -> _Subject:

@@ -83,10 +83,11 @@ def check_source(source: Source) -> None:
 
 @dataclass(frozen=True)
 class Sourced:
-    """A problem, the table it came with, and its rows with known outcomes, if it has labels."""
+    """A problem, the table it came with, and its rows, with known outcomes if it has labels."""
 
     problem: Problem
     table: Table
+    rows: Sequence[Row]
     known: Known | None
 
     def query(self, raw: Mapping[str, Any]) -> dict[str, Value]:
@@ -103,7 +104,7 @@ def open_source(source: Source, trust: Trust) -> Sourced:
     table = find_table(source.data)
     found = read_rows(table, card)
     known, rows = (found, found.rows) if isinstance(found, Dataset) else (None, found)
-    return Sourced(problem_of(source, trust, card, rows), table, known)
+    return Sourced(problem_of(source, trust, card, rows), table, rows, known)
 
 
 def check_chosen(row: int | None, where: str, json_row: Path | None) -> None:

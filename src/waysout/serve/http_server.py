@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import socket
 import sys
 from collections import Counter
@@ -20,6 +19,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from waysout.errors import InputError, UnavailableError
+from waysout.oracles.watchdog import end_process
 from waysout.run.forks import own_handlers
 from waysout.serve.concurrency import LEFT
 from waysout.serve.guard import KNOWN, App
@@ -153,7 +153,7 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Shut down at the first signal, exit at once at the second."""
         if self._signal:
-            os._exit(128 + sig)
+            end_process(128 + sig)
         self._signal = sig
         self.should_exit = True
         self._exit_in(PATIENCE)
@@ -175,7 +175,7 @@ class Server(uvicorn.Server):
 
     def _exit_in(self, seconds: float) -> None:
         """Exit even if something in the process hangs."""
-        timer = Timer(seconds, lambda: os._exit(0 if self._closed else 128 + self._signal))
+        timer = Timer(seconds, lambda: end_process(0 if self._closed else 128 + self._signal))
         timer.daemon = True
         timer.start()
 

@@ -214,10 +214,14 @@ class ServedProblem:
             # Where rules stop some numbers, the others may be pushed less than before.
             if far not in shares and checks.covers(last, far):
                 shares[far], last = share, far
-        answers = problem.oracle.ask([query, *shares])
+        asked = [query, *shares]
+        answers, good, failure, _ = ask_each(problem.oracle, asked)
+        if failure is not None and 0 not in good:
+            raise failure
         goal = problem.goal.for_query(float(answers.probability[0]), bool(answers.decision[0]))
-        said = zip(answers.probability.tolist(), goal.met(answers).tolist(), strict=True)
-        steps = zip(shares.items(), list(said)[1:], strict=True)
+        told = zip(answers.probability.tolist(), goal.met(answers).tolist(), strict=True)
+        said = dict(zip((asked[i] for i in good), told, strict=True))
+        steps = [(step, said[step[0]]) for step in shares.items() if step[0] in said]
         forms = OptionForms(problem, query)
         return {"steps": [
             {**forms.form(problem.option(query, far, chance)), "share": share, "approved": met}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self, get_type_hints
 
 from waysout import __version__
@@ -304,7 +305,7 @@ class Service:
     def _begin_erasing(self, id: str, search: SearchSession | None) -> asyncio.Task[bool]:
         self._forgotten.add(id)
         task = self._erasing[id] = asyncio.create_task(self._erase(id, search))
-        task.add_done_callback(_note_failure)
+        task.add_done_callback(partial(_note_failure, id))
         return task
 
     async def _erase(self, id: str, search: SearchSession | None) -> bool:
@@ -364,9 +365,10 @@ class Service:
         made.prepare()
 
 
-def _note_failure(task: asyncio.Task[bool]) -> None:
+def _note_failure(id: str, task: asyncio.Task[bool]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.warning("a search was not deleted: %s", error)
+        # Whoever knows a search's id may open it: that is for no log.
+        _log.warning("a search was not deleted: %s", str(error).replace(id, "…"))
 
 
 def _is_local(llm: str | Backend | None) -> bool:

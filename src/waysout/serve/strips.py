@@ -19,6 +19,7 @@ from waysout.domain.rules import Lever
 from waysout.domain.schema import Row, Value
 from waysout.domain.tipping import DOWN, ENOUGH_FARTHER, TO, UP, Line, tip_of
 from waysout.domain.ways import Checks, nearest_to, place, step_of
+from waysout.oracles.probe import ask_each
 from waysout.report.tipping import alone
 from waysout.report.words import Wording, listed
 from waysout.run.plan import told
@@ -286,6 +287,7 @@ class Strips:
         leaders = dict.fromkeys(map(problem.rules.leader, names))
         self._strips = [Strip(checks, name, row) for name in leaders]
         self._said: dict[Row, Said] = {}
+        self._failed: set[Row] = set()  # a model may fail on one row of hundreds
 
     @property
     def asked(self) -> Sequence[Row]:
@@ -295,6 +297,7 @@ class Strips:
     def answer(self) -> dict[str, Any]:
         """Ask the model, and return the strips as JSON."""
         self._ask([self._query, self._row, *self._first_rows()])
+        self._forget_unasked()
         for _ in range(_ROUNDS):
             wanted = [row for strip in self._strips for row in strip.sharpen(self._said)]
             if not wanted:
@@ -317,11 +320,15 @@ class Strips:
 
     def _ask(self, rows: Iterable[Row]) -> None:
         """Ask about rows in one batch, as far as there is room."""
-        new = [row for row in dict.fromkeys(rows) if row not in self._said]
-        new = new[: self._most - len(self._said)]
+        known = {*self._said, *self._failed}
+        new = [row for row in dict.fromkeys(rows) if row not in known][: self._most - len(known)]
         if not new:
             return
-        answers = self._problem.oracle.ask(new)
+        answers, good, failure, _ = ask_each(self._problem.oracle, new)
+        asked, new = new, [new[i] for i in good]
+        self._failed |= {*asked} - {*new}
+        if failure is not None and not self._failed.isdisjoint((self._query, self._row)):
+            raise failure
         if not self._said:
             chance, yes = float(answers.probability[0]), bool(answers.decision[0])
             self._problem = replace(self._problem, goal=self._problem.goal.for_query(chance, yes))

@@ -109,7 +109,8 @@ def delete_run(path: Path) -> list[Path]:
     """
     if path.is_symlink():
         raise InputError(
-            f"{path} is a link, and was not deleted: the run is {path.resolve()}; delete that"
+            f"{path} is a link, and was not deleted: the run is {os.path.realpath(path)}; delete "
+            "that"
         )
     if not _is_ours(path):
         raise InputError(f"{path} is not a Waysout run, and was not deleted")
