@@ -20,6 +20,8 @@ def rows_where(table: Table, text: str) -> list[int]:
     """Return the numbers of the rows that meet a condition, or say what is wrong with it."""
     import pandas as pd
 
+    if "**" in re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "", text):  # one of whole numbers has no end
+        raise _unreadable(text, "it has a power")
     frame = pd.DataFrame({name: _column(table, name) for name in table.columns})
     try:
         # Without numexpr, which reads less; and no variables of ours stand behind an @.
@@ -31,7 +33,7 @@ def rows_where(table: Table, text: str) -> list[int]:
             f"{unknown('column', name, table.columns)} (text stands in quotes: '{name}')"
         ) from None
     except Exception as error:  # pandas, Python's own parser and numpy each have theirs
-        raise _unreadable(text, str(error).partition("\n")[0]) from None
+        raise _unreadable(text, str(error).partition("\n")[0][:200]) from None
     if not isinstance(met, pd.Series) or met.dtype != bool:
         raise _unreadable(text, "it is no yes or no for each row; equality is written ==")
     return [i for i, meets in enumerate(met.tolist()) if meets]
