@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial, partialmethod
 from pathlib import Path
 
@@ -337,7 +337,9 @@ def test_ctrl_c_ends_a_long_statement(run: Path) -> None:
         stop.start()
         return 1
 
-    with closing(tables.connect(run, read_only=True)) as db:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    with closing(tables.connect(run, read_only=True)) as db, ExitStack() as undo:
+        undo.callback(signal.signal, signal.SIGINT, before)
         db.create_function("begin", 0, begin)
         with pytest.raises(KeyboardInterrupt) as stopped, faults(run):
             db.execute(f"{count} SELECT max(x) FROM c")
