@@ -373,7 +373,9 @@ def test_a_server_may_ask_to_wait(headers: dict[str, str], least: float, most: f
 _FAR = f"1 Jan 2026 {'9' * 30}:00:00 GMT"
 
 
-@pytest.mark.parametrize("value", ["soon", "-3", "nan", "inf", "9" * 400, "32 Foo 2026", _FAR])
+@pytest.mark.parametrize(
+    "value", ["soon", "-3", "nan", "inf", "1_0", "9" * 400, "32 Foo 2026", _FAR]
+)
 def test_a_wait_that_is_none_is_ignored(value: str) -> None:
     with pytest.raises(LLMFailure) as caught:
         ask(status(503, retry_after=value))

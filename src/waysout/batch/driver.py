@@ -147,9 +147,8 @@ class Driver:
         place = _identity(self.out)
         with closing(start_executor()) as executor:
             while True:
-                if (
-                    place and _identity(self.out) != place
-                ):  # workers would go on in a folder of that name
+                # Workers would go on in a new folder of that name, which cannot be resumed.
+                if place and _identity(self.out) != place:
                     raise UnavailableError(
                         f"{self.out} was moved or removed while the batch was under way: put it "
                         "back in the place of what was made there since, and run the same command"

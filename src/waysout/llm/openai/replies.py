@@ -172,7 +172,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds a server asks us to wait, given in any of the three usual ways."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         told = headers.get(name, "").strip()
-        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", told):  # `float` takes much more for a number
+        if re.fullmatch(
+            r"[0-9]{1,15}(\.[0-9]{1,15})?", told
+        ):  # `float` takes much more for a number
             return float(told) * unit
     with suppress(ValueError, TypeError, OverflowError):
         when = parsedate_to_datetime(headers.get("retry-after", ""))
